@@ -1,0 +1,3 @@
+//! What is measured.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The built-in controllers of a control plane.

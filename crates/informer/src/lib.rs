@@ -1,0 +1,1 @@
+//! The client side of list and watch: reflector, delta queue, indexer, shared informer.

@@ -1,0 +1,153 @@
+//! Field paths and field errors: what `Status.details.causes` is made of (spec: api-server §4).
+use serde_json::Value;
+
+/// A path to a field: `spec.containers[0].name`, `data[key]`; the root displays as `<nil>`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
+pub struct Path(String);
+impl Path {
+    /// The root.
+    pub fn root() -> Self {
+        Self::default()
+    }
+    /// A path of one name (may contain dots already).
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
+    /// `self.name`.
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+    }
+    /// `self[index]`.
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+    /// `self[key]`.
+    pub fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+    /// The text, empty for the root.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+    }
+}
+
+/// What kind of fault a field error reports; gives the cause's `reason` and the text's prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum ErrorKind {
+    Required,
+    Invalid,
+    TypeInvalid,
+    NotSupported,
+    Duplicate,
+    NotFound,
+    Forbidden,
+    TooLong,
+    TooShort,
+    TooMany,
+    TooFew,
+    Internal,
+}
+
+/// One fault of one field. Displays as `spec.x: Invalid value: 3: must be ...`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Error {
+    /// What kind.
+    pub kind: ErrorKind,
+    /// Where.
+    pub path: Path,
+    /// The text that follows the prefix for kinds that show a value, already printed as the API does; `None` when not shown.
+    pub shown: Option<String>,
+    /// The explanation; may be empty.
+    pub detail: String,
+}
+impl Error {
+    /// `Required value[: detail]`.
+    pub fn required(path: Path, detail: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Required, path, shown: None, detail: detail.into() }
+    }
+    /// `Invalid value: <value>: detail`.
+    pub fn invalid(path: Path, value: &Value, detail: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Invalid, path, shown: Some(show(value)), detail: detail.into() }
+    }
+    /// As `invalid`, reason `FieldValueTypeInvalid`.
+    pub fn type_invalid(path: Path, value: &Value, detail: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::TypeInvalid, path, shown: Some(show(value)), detail: detail.into() }
+    }
+    /// `Unsupported value: <value>: supported values: "A", "B"` (in the order given).
+    pub fn not_supported<S: AsRef<str>>(path: Path, value: &Value, supported: &[S]) -> Self {
+        Self {
+            kind: ErrorKind::NotSupported,
+            path,
+            shown: Some(show(value)),
+            detail: format!(
+                "supported values: {}",
+                supported
+                    .iter()
+                    .map(|s| format!("{:?}", s.as_ref()))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+        }
+    }
+    /// `Duplicate value: <value>`.
+    pub fn duplicate(path: Path, value: &Value) -> Self {
+        Self { kind: ErrorKind::Duplicate, path, shown: Some(show(value)), detail: String::new() }
+    }
+    /// `Not found: <value>`.
+    pub fn not_found(path: Path, value: &Value) -> Self {
+        Self { kind: ErrorKind::NotFound, path, shown: Some(show(value)), detail: String::new() }
+    }
+    /// `Forbidden: detail`.
+    pub fn forbidden(path: Path, detail: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Forbidden, path, shown: None, detail: detail.into() }
+    }
+    /// `Too long: may not be more than N bytes`.
+    pub fn too_long(path: Path, max_bytes: usize) -> Self {
+        Self {
+            kind: ErrorKind::TooLong,
+            path,
+            shown: None,
+            detail: format!(
+                "may not be more than {max_bytes} byte{}",
+                if max_bytes == 1 { "" } else { "s" }
+            ),
+        }
+    }
+    /// `Too many: N: must have at most M items`.
+    pub fn too_many(path: Path, actual: usize, max: usize) -> Self {
+        Self {
+            kind: ErrorKind::TooMany,
+            path,
+            shown: Some(actual.to_string()),
+            detail: format!("must have at most {max} item{}", if max == 1 { "" } else { "s" }),
+        }
+    }
+    /// `Internal error: detail`.
+    pub fn internal(path: Path, detail: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Internal, path, shown: None, detail: detail.into() }
+    }
+    /// The cause's `reason`, such as `FieldValueInvalid`.
+    pub fn reason(&self) -> &'static str {
+        todo!()
+    }
+    /// The cause's `message`: the text without the path.
+    pub fn message(&self) -> String {
+        todo!()
+    }
+}
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path, self.message())
+    }
+}
+/// How the API prints a value in a message: strings quoted, numbers and bools bare, everything else JSON.
+pub fn show(value: &Value) -> String {
+    value.to_string()
+}

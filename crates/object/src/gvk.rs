@@ -1,0 +1,150 @@
+//! Group, version, kind and resource, as the field names them.
+use std::fmt;
+use std::sync::Arc;
+
+/// An API group and version, such as `apps/v1`; the core group is the empty string.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersion {
+    /// The group; empty for the core group.
+    pub group: Arc<str>,
+    /// The version.
+    pub version: Arc<str>,
+}
+impl GroupVersion {
+    /// Builds one.
+    pub fn new(group: impl Into<Arc<str>>, version: impl Into<Arc<str>>) -> Self {
+        Self { group: group.into(), version: version.into() }
+    }
+    /// Parses an `apiVersion`: `v1` or `group/version`.
+    pub fn parse(_api_version: &str) -> Option<Self> {
+        todo!()
+    }
+    /// The same group version with a kind.
+    pub fn kind(&self, kind: impl Into<Arc<str>>) -> GroupVersionKind {
+        GroupVersionKind {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            kind: kind.into(),
+        }
+    }
+    /// The same group version with a resource.
+    pub fn resource(&self, resource: impl Into<Arc<str>>) -> GroupVersionResource {
+        GroupVersionResource {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            resource: resource.into(),
+        }
+    }
+}
+/// Displays as an `apiVersion`: `v1`, `apps/v1`.
+impl fmt::Display for GroupVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            write!(f, "{}", self.version)
+        } else {
+            write!(f, "{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// A kind in a group and version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersionKind {
+    /// Group.
+    pub group: Arc<str>,
+    /// Version.
+    pub version: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+}
+impl GroupVersionKind {
+    /// Builds one.
+    pub fn new(
+        group: impl Into<Arc<str>>,
+        version: impl Into<Arc<str>>,
+        kind: impl Into<Arc<str>>,
+    ) -> Self {
+        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+    /// Its `apiVersion`.
+    pub fn group_version(&self) -> GroupVersion {
+        GroupVersion { group: self.group.clone(), version: self.version.clone() }
+    }
+    /// Without the version.
+    pub fn group_kind(&self) -> GroupKind {
+        GroupKind { group: self.group.clone(), kind: self.kind.clone() }
+    }
+}
+/// Displays as `apps/v1, Kind=Deployment` (the core group as `/v1, Kind=Pod`), as the API's messages do.
+impl fmt::Display for GroupVersionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
+    }
+}
+
+/// A resource in a group and version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupVersionResource {
+    /// Group.
+    pub group: Arc<str>,
+    /// Version.
+    pub version: Arc<str>,
+    /// Plural resource name.
+    pub resource: Arc<str>,
+}
+impl GroupVersionResource {
+    /// Builds one.
+    pub fn new(
+        group: impl Into<Arc<str>>,
+        version: impl Into<Arc<str>>,
+        resource: impl Into<Arc<str>>,
+    ) -> Self {
+        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    }
+    /// Without the version.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource { group: self.group.clone(), resource: self.resource.clone() }
+    }
+    /// Its group version.
+    pub fn group_version(&self) -> GroupVersion {
+        GroupVersion { group: self.group.clone(), version: self.version.clone() }
+    }
+}
+
+/// A kind in a group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKind {
+    /// Group.
+    pub group: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+}
+/// Displays as `Deployment.apps`, or `Pod` for the core group.
+impl fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            write!(f, "{}", self.kind)
+        } else {
+            write!(f, "{}.{}", self.kind, self.group)
+        }
+    }
+}
+
+/// A resource in a group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    /// Group.
+    pub group: Arc<str>,
+    /// Plural resource name.
+    pub resource: Arc<str>,
+}
+/// Displays as `deployments.apps`, or `pods` for the core group.
+impl fmt::Display for GroupResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            write!(f, "{}", self.resource)
+        } else {
+            write!(f, "{}.{}", self.resource, self.group)
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The rows of the built-in resources and the objects a fresh control plane holds.

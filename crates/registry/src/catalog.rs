@@ -1,0 +1,122 @@
+//! Served resources as data: built-in rows and custom rows in one immutable table; a change of a CRD makes a new table.
+use setpoint_object::{GroupKind, GroupResource, GroupVersion, GroupVersionKind};
+use setpoint_schema::node::TypeSchema;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Everything that is served at one moment. Immutable; cheap to share.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// Grows by one with every change.
+    pub generation: u64,
+    /// Groups in discovery order; each with its versions in priority order.
+    pub groups: Vec<Group>,
+    /// Rows by group, version, resource.
+    pub rows: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Resource>>,
+}
+/// A served group.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// Name; empty for the core group.
+    pub name: Arc<str>,
+    /// Versions, preferred first.
+    pub versions: Vec<Arc<str>>,
+    /// Whether it is made of custom resources only.
+    pub custom: bool,
+}
+impl Catalog {
+    /// The row of a resource.
+    pub fn get(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
+        self.rows.get(&(group.into(), version.into(), resource.into()))
+    }
+    /// A group.
+    pub fn group(&self, group: &str) -> Option<&Group> {
+        self.groups.iter().find(|g| &*g.name == group)
+    }
+    /// The rows of a group version, in name order.
+    pub fn group_version<'a>(
+        &'a self,
+        group: &str,
+        version: &str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> + 'a {
+        let (group, version): (Arc<str>, Arc<str>) = (group.into(), version.into());
+        self.rows.values().filter(move |r| r.gvk.group == group && r.gvk.version == version)
+    }
+}
+
+/// One served resource in one version: a row of data.
+#[derive(Debug)]
+pub struct Resource {
+    /// Kind, in the served version.
+    pub gvk: GroupVersionKind,
+    /// Plural name.
+    pub resource: Arc<str>,
+    /// Singular name.
+    pub singular: Arc<str>,
+    /// Kind of its lists.
+    pub list_kind: Arc<str>,
+    /// Namespaced or cluster-scoped.
+    pub namespaced: bool,
+    /// Verbs, in discovery's order.
+    pub verbs: Vec<Arc<str>>,
+    /// Short names.
+    pub short_names: Vec<Arc<str>>,
+    /// Categories.
+    pub categories: Vec<Arc<str>>,
+    /// Subresources.
+    pub subresources: Vec<Subresource>,
+    /// The schema of this version.
+    pub schema: TypeSchema,
+    /// The version objects are stored in.
+    pub storage_version: Arc<str>,
+    /// Key prefix in the store, with a trailing slash: `/registry/configmaps/`.
+    pub storage_prefix: Arc<str>,
+    /// Served versions of the kind.
+    pub versions: Vec<String>,
+    /// A custom resource.
+    pub custom: bool,
+    /// `openAPIV3Schema` as written, for OpenAPI publishing (custom resources).
+    pub open_api: Option<Arc<serde_json::Value>>,
+    /// Table columns.
+    pub columns: crate::table::Columns,
+    /// Extra field-selector labels and their paths (`spec.nodeName`).
+    pub selectable: Vec<Arc<str>>,
+    /// Warning sent with every answer (deprecated versions).
+    pub deprecation: Option<String>,
+    /// Whether it tracks `metadata.generation`.
+    pub tracks_generation: bool,
+    /// base64 hash of the storage version (discovery), empty when it has no storage.
+    pub storage_version_hash: String,
+}
+impl Resource {
+    /// Group and resource, as messages name it.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource { group: self.gvk.group.clone(), resource: self.resource.clone() }
+    }
+    /// Group and kind.
+    pub fn group_kind(&self) -> GroupKind {
+        self.gvk.group_kind()
+    }
+    /// Group and version.
+    pub fn group_version(&self) -> GroupVersion {
+        self.gvk.group_version()
+    }
+    /// A subresource by name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|s| &*s.name == name)
+    }
+    /// Whether a verb is served on the main endpoint.
+    pub fn serves(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|v| &**v == verb)
+    }
+}
+/// One subresource of a row.
+#[derive(Debug, Clone)]
+pub struct Subresource {
+    /// `status`, `scale`, `binding`, …
+    pub name: Arc<str>,
+    /// Kind of its body.
+    pub gvk: GroupVersionKind,
+    /// Verbs, in discovery's order.
+    pub verbs: Vec<Arc<str>>,
+}

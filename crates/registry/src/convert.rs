@@ -1,0 +1,1 @@
+//! Stored bytes to the version asked for, and back.

@@ -1,0 +1,1 @@
+//! CustomResourceDefinitions as rows: naming, establishing, serving, deletion (spec: crd §2).

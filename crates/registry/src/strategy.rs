@@ -1,0 +1,1 @@
+//! What create, update and status writes may change, per kind.

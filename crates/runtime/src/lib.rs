@@ -1,0 +1,1 @@
+//! Manager, controllers and reconcilers.

@@ -1,0 +1,219 @@
+//! The schema of a type as an arena of nodes, so that recursive types are ordinary, with a borrowed cursor to walk it.
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A string that is `'static` for built-in types and owned for custom ones.
+pub type Str = Cow<'static, str>;
+/// Index of a node in its [`Document`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// The JSON shape of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shape {
+    /// `type: object` (with properties, additionalProperties or both absent).
+    #[default]
+    Object,
+    /// `type: array`.
+    Array,
+    /// `type: string`.
+    String,
+    /// `type: integer`.
+    Integer,
+    /// `type: number`.
+    Number,
+    /// `type: boolean`.
+    Boolean,
+    /// `x-kubernetes-int-or-string`.
+    IntOrString,
+    /// No type (preserve-unknown-fields, RawExtension, JSON).
+    Any,
+}
+/// What a string of a built-in type stands for, beyond its JSON shape: decoding canonicalises it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scalar {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// `resource.Quantity`: string or number on input, canonical string when stored.
+    Quantity,
+    /// `metav1.Time`.
+    Time,
+    /// `metav1.MicroTime`.
+    MicroTime,
+    /// `[]byte`: base64.
+    Bytes,
+    /// `metav1.Duration`.
+    Duration,
+    /// `int32`.
+    Int32,
+    /// `int64`.
+    Int64,
+}
+/// How a list merges under server-side apply (`x-kubernetes-list-type`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ListType {
+    /// Replaced whole.
+    #[default]
+    Atomic,
+    /// Scalars, each once.
+    Set,
+    /// Objects identified by these keys.
+    Map(Vec<Str>),
+}
+/// How a field merges under strategic merge patch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PatchStrategy {
+    /// `merge` is among the strategies.
+    pub merge: bool,
+    /// `retainKeys` is among the strategies.
+    pub retain_keys: bool,
+    /// `replace` is among the strategies.
+    pub replace: bool,
+    /// The merge key of a list of maps.
+    pub merge_key: Option<Str>,
+}
+
+/// One node of a schema.
+#[derive(Debug, Clone, Default)]
+pub struct Node {
+    /// JSON shape.
+    pub shape: Shape,
+    /// Meaning of a scalar.
+    pub scalar: Scalar,
+    /// Properties of an object, sorted by name.
+    pub properties: Vec<(Str, NodeId)>,
+    /// `additionalProperties: {schema}`.
+    pub additional: Option<NodeId>,
+    /// `additionalProperties: true`: direct keys are kept.
+    pub additional_any: bool,
+    /// Items of an array.
+    pub items: Option<NodeId>,
+    /// Required properties.
+    pub required: Vec<Str>,
+    /// `nullable`.
+    pub nullable: bool,
+    /// `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`.
+    pub embedded_resource: bool,
+    /// List type for apply.
+    pub list_type: ListType,
+    /// `x-kubernetes-map-type: atomic` (also atomic structs of built-ins).
+    pub atomic_map: bool,
+    /// Strategic merge metadata of the field this node is the value of.
+    pub patch: PatchStrategy,
+    /// Default value, applied when the property is absent.
+    pub default: Option<serde_json::Value>,
+    /// Built-in struct field without `omitempty`: the zero value is always present when stored (`spec: {}`, `status: {}`).
+    pub always_present: bool,
+    /// Value validations (`None` when there are none, as for most built-ins).
+    pub validation: Option<Box<Validation>>,
+    /// Reverse-domain name of the definition this node is, for named types (`io.k8s.api.core.v1.PodSpec`); used by OpenAPI and messages.
+    pub type_name: Option<Str>,
+    /// Human text (custom resources only).
+    pub description: Option<Str>,
+    /// `format`.
+    pub format: Option<Str>,
+}
+/// Value validations of structural schemas (spec: crd §5).
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
+pub struct Validation {
+    pub minimum: Option<serde_json::Number>,
+    pub maximum: Option<serde_json::Number>,
+    pub exclusive_minimum: bool,
+    pub exclusive_maximum: bool,
+    pub multiple_of: Option<serde_json::Number>,
+    pub min_length: Option<u64>,
+    pub max_length: Option<u64>,
+    pub pattern: Option<(Str, Arc<regex::Regex>)>,
+    pub min_items: Option<u64>,
+    pub max_items: Option<u64>,
+    pub min_properties: Option<u64>,
+    pub max_properties: Option<u64>,
+    pub enumeration: Vec<serde_json::Value>,
+    /** `additionalProperties: false`. */
+    pub additional_forbidden: bool,
+    pub all_of: Vec<NodeId>,
+    pub any_of: Vec<NodeId>,
+    pub one_of: Vec<NodeId>,
+    pub not: Option<NodeId>,
+    /// `x-kubernetes-validations` as written; evaluated by the CEL issue's crate.
+    pub rules: Vec<serde_json::Value>,
+}
+
+/// An arena of nodes and its named roots. Cheap to share: `Arc<Document>`.
+#[derive(Debug, Default)]
+pub struct Document {
+    /// The nodes.
+    pub nodes: Vec<Node>,
+}
+impl Document {
+    /// A cursor at a node.
+    pub fn view(&self, id: NodeId) -> View<'_> {
+        View { document: self, id }
+    }
+    /// Adds a node.
+    pub fn push(&mut self, node: Node) -> NodeId {
+        self.nodes.push(node);
+        NodeId(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
+    }
+}
+/// A cursor into a document. `Deref`s to its [`Node`].
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    document: &'a Document,
+    id: NodeId,
+}
+impl<'a> View<'a> {
+    /// The node's id.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+    /// The node, with the document's lifetime.
+    pub fn node(&self) -> &'a Node {
+        &self.document.nodes[self.id.0 as usize]
+    }
+    /// The schema of a declared property.
+    pub fn property(&self, name: &str) -> Option<View<'a>> {
+        let node = self.node();
+        node.properties
+            .binary_search_by(|(n, _)| n.as_ref().cmp(name))
+            .ok()
+            .map(|i| self.at(node.properties[i].1))
+    }
+    /// The schema of a member: declared property, else additionalProperties.
+    pub fn member(&self, name: &str) -> Option<View<'a>> {
+        self.property(name).or_else(|| self.node().additional.map(|id| self.at(id)))
+    }
+    /// The schema of list items.
+    pub fn items(&self) -> Option<View<'a>> {
+        self.node().items.map(|id| self.at(id))
+    }
+    /// Another node of the same document.
+    pub fn at(&self, id: NodeId) -> View<'a> {
+        View { document: self.document, id }
+    }
+}
+impl std::ops::Deref for View<'_> {
+    type Target = Node;
+    fn deref(&self) -> &Node {
+        &self.document.nodes[self.id.0 as usize]
+    }
+}
+
+/// A type: a document and its root node. What every schema operation takes.
+#[derive(Debug, Clone)]
+pub struct TypeSchema {
+    /// The arena.
+    pub document: Arc<Document>,
+    /// The root.
+    pub root: NodeId,
+}
+impl TypeSchema {
+    /// A cursor at the root.
+    pub fn view(&self) -> View<'_> {
+        self.document.view(self.root)
+    }
+}

@@ -1,0 +1,1 @@
+//! A declarative control-plane kit.

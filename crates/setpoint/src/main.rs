@@ -1,0 +1,3 @@
+//! The `setpoint` program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! An engine that fails on purpose.

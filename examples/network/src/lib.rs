@@ -1,0 +1,1 @@
+//! A controller that gives Network objects real networks.

@@ -1,0 +1,1 @@
+//! Prints pods: the smallest controller.

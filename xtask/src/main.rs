@@ -1,0 +1,3 @@
+//! The chores of this repository.
+
+fn main() {}
