@@ -87,6 +87,10 @@ pub struct Resource {
     pub tracks_generation: bool,
     /// base64 hash of the storage version (discovery), empty when it has no storage.
     pub storage_version_hash: String,
+    /// Its CustomResourceDefinition is being deleted: nothing new may be created.
+    pub terminating: bool,
+    /// What its writes may change (`strategy::CUSTOM` for custom resources).
+    pub(crate) strategy: &'static crate::strategy::Strategy,
 }
 impl Resource {
     /// Group and resource, as messages name it.
@@ -119,4 +123,16 @@ pub struct Subresource {
     pub gvk: GroupVersionKind,
     /// Verbs, in discovery's order.
     pub verbs: Vec<Arc<str>>,
+    /// Where a `scale` subresource finds its numbers.
+    pub scale: Option<ScalePaths>,
+}
+/// The paths of a `scale` subresource, as a definition writes them: `.spec.replicas`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// Desired replicas, under `.spec`.
+    pub spec_replicas: Arc<str>,
+    /// Observed replicas, under `.status`.
+    pub status_replicas: Arc<str>,
+    /// The selector in its text form, under `.spec` or `.status`. Built-in kinds have none: their `spec.selector` is rendered.
+    pub label_selector: Option<Arc<str>>,
 }

@@ -1,1 +1,100 @@
-//! What create, update and status writes may change, per kind.
+//! What create, update and status writes may change, per kind: one static row each, so that a kind is data and the write path is one.
+//!
+//! A row says which names are allowed, who owns `status`, and carries two functions: `prepare` settles what clients may not
+//! (defaults that depend on the stored object, status, immutable parts that are restored silently), `validate` reports what they may
+//! not ask for. Both see the object in the stored version, before ([`None`]: it is being created) and after.
+use serde_json::Value;
+use setpoint_object::field;
+use setpoint_object::time::Timestamp;
+
+/// Which names a kind accepts (spec: api-server §12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NameRule {
+    /// RFC 1123 subdomain.
+    Subdomain,
+    /// RFC 1123 label.
+    Label,
+    /// Anything that fits a path segment.
+    Segment,
+}
+
+/// Which parts of the request a write through `/status` takes besides `status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatusMeta {
+    /// Everything but `spec`.
+    All,
+    /// All metadata but the labels.
+    ButLabels,
+    /// All metadata but owner references and the deletion time stamp.
+    Pod,
+    /// Nothing: metadata stays as stored, managedFields aside.
+    Nothing,
+}
+
+/// A kind with a status subresource.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StatusRule {
+    /// What `/status` takes besides `status`.
+    pub(crate) meta: StatusMeta,
+    /// `status` of a new object, as JSON; empty: absent.
+    pub(crate) initial: &'static str,
+}
+
+/// What a write step may look at.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    /// Now.
+    pub(crate) now: Timestamp,
+    /// User name of the caller.
+    pub(crate) user: &'a str,
+    /// Groups of the caller.
+    pub(crate) groups: &'a [String],
+}
+
+/// Settles what clients may not: (context, object, stored object).
+pub(crate) type Prepare = fn(&Context<'_>, &mut Value, Option<&Value>);
+/// Reports what clients may not ask for: (object, stored object, errors).
+pub(crate) type Validate = fn(&Value, Option<&Value>, &mut Vec<field::Error>);
+
+/// One kind's row.
+#[derive(Debug)]
+pub(crate) struct Strategy {
+    /// Names.
+    pub(crate) name: NameRule,
+    /// PUT of an absent object creates it.
+    pub(crate) create_on_update: bool,
+    /// An update may leave the resourceVersion out.
+    pub(crate) unconditional_update: bool,
+    /// Kinds with a status subresource.
+    pub(crate) status: Option<StatusRule>,
+    /// DELETE answers with the last state instead of a Success Status.
+    pub(crate) returns_deleted: bool,
+    /// DELETE without a policy orphans.
+    pub(crate) orphans_by_default: bool,
+    /// Propagation policies mean something (not for Events).
+    pub(crate) collected: bool,
+    /// A change of annotations steps the generation.
+    pub(crate) annotations_step_generation: bool,
+    /// See [`Prepare`].
+    pub(crate) prepare: Prepare,
+    /// See [`Validate`].
+    pub(crate) validate: Validate,
+}
+fn prepare_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>) {}
+fn validate_nothing(_: &Value, _: Option<&Value>, _: &mut Vec<field::Error>) {}
+
+/// What most kinds do.
+pub(crate) const PLAIN: Strategy = Strategy {
+    name: NameRule::Subdomain,
+    create_on_update: false,
+    unconditional_update: true,
+    status: None,
+    returns_deleted: false,
+    orphans_by_default: false,
+    collected: true,
+    annotations_step_generation: false,
+    prepare: prepare_nothing,
+    validate: validate_nothing,
+};
+/// Custom resources: schema and status are the row's.
+pub(crate) static CUSTOM: Strategy = Strategy { unconditional_update: false, ..PLAIN };
