@@ -1,4 +1,17 @@
-//! The contract (design: Store).
+//! What a store promises and what its callers may rely on.
+//!
+//! # Theory
+//!
+//! One counter, the [`Revision`], orders everything. A [`Txn`] that changes something takes the next revision as a whole;
+//! one whose compares fail, or that changes nothing, takes none. A read names the revision it looks at, or takes the
+//! newest acknowledged one. A [`ChangeFeed`] is the same history told forwards: every change after a revision, once, in order.
+//! History is kept back to some oldest revision; what lies before it is *compacted*, and asking for it says so.
+//!
+//! | call | acknowledged means | when its future is dropped |
+//! |---|---|---|
+//! | [`Store::commit`] | durable, and visible to every read that starts later | the outcome is unknown: read to find out |
+//! | every read | the answer is a state the store had | nothing happened |
+//! | [`ChangeFeed::next`] | the batch will not come again from this feed | nothing was taken: the next call gives it |
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
@@ -100,6 +113,30 @@ pub enum Op {
     /// Removes a key (no effect when absent).
     Delete(Bytes),
 }
+impl Compare {
+    /// The key it looks at.
+    pub fn key(&self) -> &Bytes {
+        let (Self::Absent(key) | Self::Modified(key, _)) = self;
+        key
+    }
+}
+
+impl Op {
+    /// The key it writes.
+    pub fn key(&self) -> &Bytes {
+        let (Self::Put(key, _) | Self::Delete(key)) = self;
+        key
+    }
+
+    /// The value it writes.
+    pub fn value(&self) -> Option<&Bytes> {
+        match self {
+            Self::Put(_, value) => Some(value),
+            Self::Delete(_) => None,
+        }
+    }
+}
+
 /// All compares hold and all operations happen at one revision, or nothing does. No key twice.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Txn {
@@ -179,6 +216,12 @@ pub enum StoreError {
         size: usize,
         /// The limit.
         max: usize,
+    },
+    /// A transaction names one key in two operations.
+    #[error("a transaction writes the key {key:?} twice")]
+    DuplicateKey {
+        /// The key.
+        key: Bytes,
     },
     /// Whether the commit happened is not known (connection lost, time out): read to find out.
     #[error("the outcome is unknown: {0}")]

@@ -1,4 +1,27 @@
-//! A revisioned key-value store: the contract, its conformance suite and the memory engine.
+//! A revisioned key-value store: the contract, the suite that checks an engine, and the memory engine.
+//!
+//! The contract is [`Store`], with its theory on [`contract`]. What lies under a control plane is an engine: [`MemoryStore`]
+//! keeps everything in persistent ordered maps and forks in constant time; durable engines implement the same trait. An
+//! engine is right when [`conformance::check`] passes on it. [`fault::FaultStore`] wraps any engine and fails on a
+//! schedule that a seed gives, which is how callers are tested.
+//!
+//! This crate knows nothing of objects or HTTP: keys and values are bytes.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use setpoint_store::{At, Committed, Compare, MemoryStore, Op, Store, Txn};
+//!
+//! let store = MemoryStore::default();
+//! let create = Txn {
+//!     compares: vec![Compare::Absent("/a".into())],
+//!     ops: vec![Op::Put("/a".into(), "1".into())],
+//!     ttl: None,
+//! };
+//! let Committed::Done(revision) = store.commit(create.clone()).await? else { panic!("nothing was there") };
+//! assert!(matches!(store.commit(create).await?, Committed::Refused { .. }));
+//! assert_eq!(store.get(b"/a", At::Exactly(revision)).await?.value.unwrap().value, "1");
+//! # Ok::<(), setpoint_store::StoreError>(()) }).unwrap();
+//! ```
 
 pub mod conformance;
 pub mod contract;
@@ -6,4 +29,4 @@ pub mod fault;
 pub mod memory;
 
 pub use contract::*;
-pub use memory::MemoryStore;
+pub use memory::{MemoryOptions, MemoryStore};

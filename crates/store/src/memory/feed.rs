@@ -1,0 +1,77 @@
+//! A feed over the memory engine: a position in its history.
+
+use super::MemoryStore;
+use crate::contract::*;
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
+use tokio::sync::watch;
+
+/// How many commits one batch takes in at most, so that one poll of a reader far behind stays short.
+const BATCH_COMMITS_MAX: u64 = 1000;
+
+pub(super) struct MemoryFeed {
+    store: MemoryStore,
+    prefix: Bytes,
+    moved: watch::Receiver<Revision>,
+    /// Everything up to here has been delivered.
+    after: Revision,
+}
+
+impl MemoryFeed {
+    pub(super) fn new(
+        store: MemoryStore,
+        prefix: Bytes,
+        after: Revision,
+        moved: watch::Receiver<Revision>,
+    ) -> Self {
+        Self { store, prefix, moved, after }
+    }
+
+    /// The next batch if the store has moved, else the moment at which it will move by itself.
+    fn take(&mut self) -> Result<Taken, StoreError> {
+        self.store.step(|state| {
+            if state.revision <= self.after {
+                return Ok(Taken::Nothing { next_expiry: state.next_expiry() });
+            }
+            state.check_retained(self.after)?;
+            let revision = Revision(state.revision.0.min(self.after.0 + BATCH_COMMITS_MAX));
+            let changes = (self.after.0 + 1..=revision.0)
+                .filter_map(|revision| state.commit_of(Revision(revision)))
+                .flat_map(|commit| commit.iter())
+                .filter(|change| change.key.starts_with(&self.prefix))
+                .cloned()
+                .collect();
+            self.after = revision;
+            Ok(Taken::Batch(Batch { changes, revision }))
+        })
+    }
+}
+
+enum Taken {
+    Batch(Batch),
+    Nothing { next_expiry: Option<tokio::time::Instant> },
+}
+
+impl ChangeFeed for MemoryFeed {
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, StoreError>> {
+        async move {
+            loop {
+                // Seen before looking: a commit after the look wakes the wait below.
+                self.moved.mark_unchanged();
+                match self.take()? {
+                    Taken::Batch(batch) => return Ok(batch),
+                    Taken::Nothing { next_expiry: None } => {
+                        self.moved.changed().await.map_err(|_| StoreError::Closed)?
+                    }
+                    Taken::Nothing { next_expiry: Some(due) } => tokio::select! {
+                        // Cancel safe: a dropped `changed` has marked nothing as seen.
+                        moved = self.moved.changed() => moved.map_err(|_| StoreError::Closed)?,
+                        // Cancel safe: the time is looked up anew.
+                        () = tokio::time::sleep_until(due) => {}
+                    },
+                }
+            }
+        }
+        .boxed()
+    }
+}

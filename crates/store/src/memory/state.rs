@@ -1,0 +1,262 @@
+//! The state under the lock: `&mut State` is holding it.
+
+use super::{KEYFRAME_REVISIONS, MemoryOptions};
+use crate::contract::*;
+use bytes::Bytes;
+use imbl::{OrdMap, Vector};
+use std::ops::Bound;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+pub(super) type Map = OrdMap<Bytes, KeyValue>;
+
+#[derive(Clone)]
+pub(super) struct State {
+    // Limits.
+    options: MemoryOptions,
+    // The present.
+    pub(super) revision: Revision,
+    pub(super) current: Map,
+    /// When a value's time ends, with the revision that must still be its last change.
+    expiries: OrdMap<(Instant, Bytes), Revision>,
+    // The past.
+    pub(super) oldest: Revision,
+    history: Vector<Arc<[Change]>>,
+    history_bytes: usize,
+    keyframes: OrdMap<u64, Map>,
+}
+
+impl State {
+    pub(super) fn new(options: MemoryOptions) -> Self {
+        Self {
+            options,
+            revision: Revision(1),
+            current: Map::new(),
+            expiries: OrdMap::new(),
+            oldest: Revision(1),
+            history: Vector::new(),
+            history_bytes: 0,
+            keyframes: OrdMap::new(),
+        }
+    }
+
+    // Reads.
+
+    pub(super) fn get(&self, key: &[u8], at: At) -> Result<Snapshot<Option<KeyValue>>, StoreError> {
+        let value = match at {
+            At::Latest => self.current.get(key).cloned(),
+            At::Exactly(asked) => {
+                let (base, map) = self.nearest(asked)?;
+                let mut value = map.get(key).cloned();
+                for change in self.commits_down(base, asked).flat_map(|commit| commit.iter()) {
+                    if change.key == key {
+                        value.clone_from(&change.previous);
+                    }
+                }
+                value
+            }
+        };
+        Ok(Snapshot { revision: self.revision, value })
+    }
+
+    /// The whole map at a revision; shares its nodes with the present.
+    pub(super) fn view(&self, at: At) -> Result<Map, StoreError> {
+        let At::Exactly(asked) = at else { return Ok(self.current.clone()) };
+        let (base, map) = self.nearest(asked)?;
+        let mut map = map.clone();
+        for change in self.commits_down(base, asked).flat_map(|commit| commit.iter()) {
+            match &change.previous {
+                Some(previous) => map.insert(change.key.clone(), previous.clone()),
+                None => map.remove(&change.key),
+            };
+        }
+        Ok(map)
+    }
+
+    /// The map to start from for an exact read, and its revision (at or after the one asked for).
+    fn nearest(&self, asked: Revision) -> Result<(Revision, &Map), StoreError> {
+        self.check_retained(asked)?;
+        if asked > self.revision {
+            return Err(StoreError::Future { asked, current: self.revision });
+        }
+        Ok(match self.keyframes.get_next(&asked.0) {
+            Some((revision, map)) => (Revision(*revision), map),
+            None => (self.revision, &self.current),
+        })
+    }
+
+    /// The commits after `to`, from `from` downwards.
+    fn commits_down(&self, from: Revision, to: Revision) -> impl Iterator<Item = &Arc<[Change]>> {
+        (to.0 + 1..=from.0).rev().filter_map(|revision| self.commit_of(Revision(revision)))
+    }
+
+    pub(super) fn commit_of(&self, revision: Revision) -> Option<&Arc<[Change]>> {
+        let index = revision.0.checked_sub(self.oldest.0 + 1)?;
+        self.history.get(usize::try_from(index).ok()?)
+    }
+
+    pub(super) fn check_retained(&self, asked: Revision) -> Result<(), StoreError> {
+        if asked < self.oldest {
+            Err(StoreError::Compacted { asked, oldest: self.oldest })
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.expiries.get_min().map(|((due, _), _)| *due)
+    }
+
+    // Writes.
+
+    pub(super) fn commit(&mut self, txn: Txn) -> Result<Committed, StoreError> {
+        check_shape(&txn)?;
+        if !txn.compares.iter().all(|compare| self.holds(compare)) {
+            let found = txn
+                .compares
+                .iter()
+                .map(|compare| self.current.get(compare.key()).cloned())
+                .collect();
+            return Ok(Committed::Refused { revision: self.revision, found });
+        }
+        let due = txn.ttl.map(|ttl| Instant::now() + ttl);
+        Ok(Committed::Done(self.write(txn.ops, due)))
+    }
+
+    fn holds(&self, compare: &Compare) -> bool {
+        match compare {
+            Compare::Absent(key) => !self.current.contains_key(key),
+            Compare::Modified(key, revision) => {
+                self.current.get(key).is_some_and(|found| found.modified == *revision)
+            }
+        }
+    }
+
+    /// Does the operations at the next revision; keeps the present one when they change nothing.
+    fn write(&mut self, ops: Vec<Op>, due: Option<Instant>) -> Revision {
+        let revision = Revision(self.revision.0 + 1);
+        let mut changes = Vec::with_capacity(ops.len());
+        for op in ops {
+            match op {
+                Op::Put(key, value) => {
+                    let created = self.current.get(&key).map_or(revision, |found| found.created);
+                    let entry = KeyValue {
+                        key: key.clone(),
+                        value: value.clone(),
+                        modified: revision,
+                        created,
+                    };
+                    let previous = self.current.insert(key.clone(), entry);
+                    if let Some(due) = due {
+                        self.expiries.insert((due, key.clone()), revision);
+                    }
+                    changes.push(Change { revision, key, value: Some(value), previous });
+                }
+                Op::Delete(key) => {
+                    if let Some(previous) = self.current.remove(&key) {
+                        changes.push(Change {
+                            revision,
+                            key,
+                            value: None,
+                            previous: Some(previous),
+                        });
+                    }
+                }
+            }
+        }
+        if changes.is_empty() {
+            return self.revision;
+        }
+        self.revision = revision;
+        self.history_bytes += bytes_of(&changes);
+        self.history.push_back(changes.into());
+        if revision.0.is_multiple_of(KEYFRAME_REVISIONS) {
+            self.keyframes.insert(revision.0, self.current.clone());
+        }
+        while self.history.len() > self.options.history_revisions_max
+            || self.history_bytes > self.options.history_bytes_max && !self.history.is_empty()
+        {
+            self.forget_oldest();
+        }
+        revision
+    }
+
+    /// Removes, by a commit, every value whose time is over and that was not written again since.
+    pub(super) fn expire(&mut self) {
+        if self.expiries.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut ops = Vec::new();
+        while let Some(((due, key), written)) = self.expiries.get_min().cloned() {
+            if due > now {
+                break;
+            }
+            self.expiries.remove(&(due, key.clone()));
+            if self.current.get(&key).is_some_and(|found| found.modified == written) {
+                ops.push(Op::Delete(key));
+            }
+        }
+        self.write(ops, None);
+    }
+
+    // The past.
+
+    pub(super) fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
+        if revision > self.revision {
+            return Err(StoreError::Future { asked: revision, current: self.revision });
+        }
+        self.check_retained(revision)?;
+        while self.oldest < revision {
+            self.forget_oldest();
+        }
+        Ok(())
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(commit) = self.history.pop_front() {
+            self.history_bytes -= bytes_of(&commit);
+            self.oldest.0 += 1;
+            self.keyframes.remove(&(self.oldest.0 - 1));
+        }
+    }
+}
+
+/// The entries of one range of a map.
+pub(super) fn walk(map: &Map, request: &RangeRequest) -> Range {
+    let end = if request.end.is_empty() { Bound::Unbounded } else { Bound::Excluded(&request.end) };
+    if matches!(end, Bound::Excluded(end) if *end <= request.start) {
+        return Range::default();
+    }
+    let mut range = Range::default();
+    for (_, entry) in map.range::<_, Bytes>((Bound::Included(&request.start), end)) {
+        range.count += 1;
+        if request.limit == 0 || range.entries.len() < request.limit {
+            range.entries.push(entry.clone());
+        }
+    }
+    range
+}
+
+fn check_shape(txn: &Txn) -> Result<(), StoreError> {
+    let size = txn.ops.iter().map(|op| op.key().len() + op.value().map_or(0, Bytes::len)).sum();
+    if size > VALUE_BYTES_MAX {
+        return Err(StoreError::TooLarge { size, max: VALUE_BYTES_MAX });
+    }
+    for (i, op) in txn.ops.iter().enumerate() {
+        if txn.ops[..i].iter().any(|earlier| earlier.key() == op.key()) {
+            return Err(StoreError::DuplicateKey { key: op.key().clone() });
+        }
+    }
+    Ok(())
+}
+
+/// What a commit keeps alive that the present does not need.
+fn bytes_of(changes: &[Change]) -> usize {
+    changes
+        .iter()
+        .map(|change| {
+            change.key.len() + change.previous.as_ref().map_or(0, |previous| previous.value.len())
+        })
+        .sum()
+}

@@ -1,0 +1,181 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+fn put(key: &str, value: &str) -> Txn {
+    Txn {
+        compares: vec![],
+        ops: vec![Op::Put(key.to_owned().into(), value.to_owned().into())],
+        ttl: None,
+    }
+}
+
+fn delete(key: &str) -> Txn {
+    Txn { compares: vec![], ops: vec![Op::Delete(key.to_owned().into())], ttl: None }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(test)
+}
+
+#[test]
+fn fork_is_independent_of_the_store_it_came_from() {
+    run(async {
+        let store = MemoryStore::default();
+        store.commit(put("/a", "1")).await.unwrap();
+        let fork = store.fork();
+        store.commit(put("/a", "2")).await.unwrap();
+        fork.commit(put("/b", "3")).await.unwrap();
+        assert_eq!(fork.get(b"/a", At::Latest).await.unwrap().value.unwrap().value, "1");
+        assert_eq!(store.get(b"/b", At::Latest).await.unwrap().value, None);
+        assert_eq!(store.revision().await.unwrap(), fork.revision().await.unwrap());
+    });
+}
+
+#[test]
+fn history_past_its_count_is_compacted_by_itself() {
+    run(async {
+        let store =
+            MemoryStore::new(MemoryOptions { history_revisions_max: 3, ..Default::default() });
+        for i in 0..10 {
+            store.commit(put("/a", &i.to_string())).await.unwrap();
+        }
+        assert_eq!(store.revision().await.unwrap(), Revision(11));
+        let gone = store.get(b"/a", At::Exactly(Revision(7))).await;
+        assert!(matches!(gone, Err(StoreError::Compacted { oldest: Revision(8), .. })), "{gone:?}");
+        assert_eq!(
+            store.get(b"/a", At::Exactly(Revision(8))).await.unwrap().value.unwrap().value,
+            "6"
+        );
+    });
+}
+
+#[test]
+fn history_past_its_bytes_is_compacted_by_itself() {
+    run(async {
+        let store =
+            MemoryStore::new(MemoryOptions { history_bytes_max: 250, ..Default::default() });
+        for _ in 0..10 {
+            store.commit(put("/a", &"x".repeat(100))).await.unwrap();
+        }
+        assert!(store.get(b"/a", At::Exactly(Revision(9))).await.is_ok());
+        assert!(store.get(b"/a", At::Exactly(Revision(8))).await.is_err());
+    });
+}
+
+#[test]
+fn feed_left_behind_by_compaction_is_told() {
+    run(async {
+        let store = MemoryStore::default();
+        let mut feed = store.changes("/".into(), Revision(1)).await.unwrap();
+        for _ in 0..5 {
+            store.commit(put("/a", "x")).await.unwrap();
+        }
+        store.compact(Revision(4)).await.unwrap();
+        assert!(matches!(
+            feed.next().await,
+            Err(StoreError::Compacted { asked: Revision(1), oldest: Revision(4) })
+        ));
+    });
+}
+
+#[test]
+fn value_past_its_time_is_deleted_by_a_change_the_feed_shows() {
+    run(async {
+        let store = MemoryStore::default();
+        let mut feed = store.changes("/".into(), Revision(1)).await.unwrap();
+        store
+            .commit(Txn { ttl: Some(Duration::from_secs(60)), ..put("/event", "x") })
+            .await
+            .unwrap();
+        assert_eq!(feed.next().await.unwrap().changes.len(), 1);
+        let started = tokio::time::Instant::now();
+        let batch = feed.next().await.unwrap();
+        assert_eq!(started.elapsed(), Duration::from_secs(60));
+        assert_eq!((batch.changes[0].value.clone(), batch.revision), (None, Revision(3)));
+        assert_eq!(store.get(b"/event", At::Latest).await.unwrap().value, None);
+    });
+}
+
+#[test]
+fn value_written_again_outlives_its_first_time() {
+    run(async {
+        let store = MemoryStore::default();
+        store
+            .commit(Txn { ttl: Some(Duration::from_secs(60)), ..put("/event", "x") })
+            .await
+            .unwrap();
+        tokio::time::advance(Duration::from_secs(40)).await;
+        store
+            .commit(Txn { ttl: Some(Duration::from_secs(60)), ..put("/event", "y") })
+            .await
+            .unwrap();
+        tokio::time::advance(Duration::from_secs(40)).await;
+        assert_eq!(store.get(b"/event", At::Latest).await.unwrap().value.unwrap().value, "y");
+        tokio::time::advance(Duration::from_secs(40)).await;
+        assert_eq!(store.get(b"/event", At::Latest).await.unwrap().value, None);
+    });
+}
+
+#[test]
+fn exact_reads_cross_keyframes() {
+    run(async {
+        let store = MemoryStore::default();
+        for i in 2..=3 * KEYFRAME_REVISIONS {
+            store.commit(put(&format!("/k{}", i % 7), &i.to_string())).await.unwrap();
+        }
+        for asked in [
+            2,
+            KEYFRAME_REVISIONS - 1,
+            KEYFRAME_REVISIONS,
+            KEYFRAME_REVISIONS + 1,
+            3 * KEYFRAME_REVISIONS,
+        ] {
+            let key = format!("/k{}", asked % 7);
+            let found = store
+                .get(key.as_bytes(), At::Exactly(Revision(asked)))
+                .await
+                .unwrap()
+                .value
+                .unwrap();
+            assert_eq!((found.value, found.modified), (asked.to_string().into(), Revision(asked)));
+        }
+    });
+}
+
+proptest! {
+    /// Every retained revision reads as a model that keeps a whole map per revision.
+    #[test]
+    fn every_revision_reads_as_the_model_had_it(ops in proptest::collection::vec((0..6u8, proptest::option::of(0..100u8)), 1..80)) {
+        run(async {
+            let store = MemoryStore::default();
+            let mut model: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(), BTreeMap::new()];
+            for (key, value) in ops {
+                let key = format!("/{key}");
+                let mut now = model[model.len() - 1].clone();
+                let txn = match value {
+                    Some(value) => { now.insert(key.clone(), value.to_string()); put(&key, &value.to_string()) }
+                    None => { now.remove(&key); delete(&key) }
+                };
+                let before = store.revision().await.unwrap();
+                store.commit(txn).await.unwrap();
+                if store.revision().await.unwrap() > before {
+                    model.push(now);
+                }
+            }
+            for (revision, expected) in model.iter().enumerate().skip(1) {
+                let request = RangeRequest { at: At::Exactly(Revision(revision as u64)), ..RangeRequest::prefix("/") };
+                let found = store.range(request).await.unwrap().value;
+                let found: BTreeMap<_, _> = found.entries.into_iter()
+                    .map(|e| (String::from_utf8(e.key.to_vec()).unwrap(), String::from_utf8(e.value.to_vec()).unwrap())).collect();
+                assert_eq!(&found, expected, "at {revision}");
+            }
+        });
+    }
+}
