@@ -1,37 +1,85 @@
 //! From a request body to a tree: JSON or YAML, duplicate and unknown fields, types, canonical scalars (spec: api-server §5.2).
-use crate::node::TypeSchema;
+//!
+//! Two steps. [`parse`] knows no types: it turns bytes into a tree and notes members that were given twice. [`conform`] holds the
+//! tree of a built-in kind to its schema. Custom resources go through [`crate::prune`] and [`crate::default`] instead.
+//!
+//! # What built-in objects look like at rest
+//!
+//! Kubernetes decodes into Go structs and encodes those again, so empty optional fields vanish. The published schemas do not say
+//! which scalars are pointers in Go, so [`conform`] decides as follows, and equal objects encode to equal bytes:
+//!
+//! | field | `null` | empty list or map | `{}` of a struct | `""` | `false`, `0` |
+//! |---|---|---|---|---|---|
+//! | optional | dropped | dropped | kept | dropped, unless `emptiness` lists it as a pointer | kept, unless `emptiness` lists it as plain |
+//! | required or always present | zero value | kept | kept | kept | kept |
+//! | map value, list item | zero value | kept | kept | kept | kept |
+
+mod conform;
+mod emptiness;
+mod go_type;
+mod json;
+mod number;
+mod scalar;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+pub use conform::conform;
+
 use serde_json::Value;
+
 /// How the body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Format {
+    /// `application/json`.
     Json,
+    /// `application/yaml`, `application/apply-patch+yaml`. YAML 1.2 with JSON's data model.
     Yaml,
 }
+
 /// A decoded body and what was odd about it, in the API's words: `duplicate field "spec.replicas"`, `unknown field "spec.foo"` (duplicates first).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
-    /// The tree.
+    /// The tree. Integers fit `i64`; larger ones are floats.
     pub value: Value,
-    /// Duplicates and (after [`conform`]) unknown fields.
+    /// Duplicates and (after [`conform`]) unknown fields. A member given twice in YAML reads `line 6: key "x" already set in map`.
     pub problems: Vec<String>,
 }
+
 /// Why a body is not a tree; displays Go's words (`unexpected end of JSON input`, …).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(pub String);
-/// Parses; depth and alias expansion are limited.
-pub fn parse(_body: &[u8], _format: Format) -> Result<Decoded, DecodeError> {
-    todo!()
+
+/// The deepest nesting of a JSON body: serde_json's recursion limit.
+pub const JSON_DEPTH_MAX: usize = 128;
+/// The deepest nesting of a YAML body; the same, so that both forms of an object are accepted alike.
+pub const YAML_DEPTH_MAX: usize = 128;
+/// The most nodes that aliases of one YAML body may expand to, so that a small body cannot grow into a large tree.
+pub const YAML_ALIAS_NODES_MAX: usize = 10_000;
+
+/// Parses; depth and alias expansion are limited ([`JSON_DEPTH_MAX`], [`YAML_DEPTH_MAX`], [`YAML_ALIAS_NODES_MAX`]).
+///
+/// Of a member given twice the last one wins and a problem is noted. Only the first document of a YAML stream is read.
+///
+/// # Errors
+/// Malformed or too deep text, in the words of Go's decoder.
+pub fn parse(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
+    match format {
+        Format::Json => json::parse(body),
+        Format::Yaml => yaml::parse(body),
+    }
 }
-/// Holds a tree of a built-in type to its schema as Go's typed decoding does: unknown fields dropped (their paths appended to
-/// `problems`), nulls dropped, wrong types refused (`json: cannot unmarshal number into Go struct field ConfigMap.data of type string`),
-/// quantities and times made canonical, empty optional values dropped where `omitempty` does.
-pub fn conform(
-    _schema: &TypeSchema,
-    _kind: &str,
-    _value: &mut Value,
-    _problems: &mut Vec<String>,
-) -> Result<(), DecodeError> {
-    todo!()
+
+/// `strict decoding error: …`, the sentence by which `fieldValidation=Strict` refuses these problems.
+pub fn strict_error(problems: &[String]) -> String {
+    let (yaml, fields): (Vec<&str>, Vec<&str>) =
+        problems.iter().map(String::as_str).partition(|p| p.starts_with("line "));
+    let mut parts = Vec::with_capacity(fields.len() + 1);
+    if !yaml.is_empty() {
+        parts.push(format!("yaml: unmarshal errors:\n  {}", yaml.join("\n  ")));
+    }
+    parts.extend(fields.into_iter().map(str::to_owned));
+    format!("strict decoding error: {}", parts.join(", "))
 }

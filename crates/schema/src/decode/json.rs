@@ -1,0 +1,105 @@
+//! JSON with an eye on members that are given twice.
+use super::{DecodeError, Decoded, JSON_DEPTH_MAX, number, syntax};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use std::fmt;
+
+pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
+    let text = match std::str::from_utf8(body) {
+        Ok(text) => std::borrow::Cow::Borrowed(text),
+        // Go replaces what is no UTF-8 by U+FFFD.
+        Err(_) => String::from_utf8_lossy(body),
+    };
+    let mut notes = Notes::default();
+    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    let parsed = Tree(&mut notes)
+        .deserialize(&mut deserializer)
+        .and_then(|value| deserializer.end().map(|()| value));
+    match parsed {
+        Ok(value) => Ok(Decoded { value, problems: notes.duplicates }),
+        Err(error) => {
+            Err(DecodeError(syntax::go_error(text.as_bytes(), JSON_DEPTH_MAX).unwrap_or_else(
+                // Valid JSON that serde_json refuses: a lone surrogate, a number beyond float64.
+                || error.to_string(),
+            )))
+        }
+    }
+}
+
+/// Where the parser stands and what it has noticed.
+#[derive(Default)]
+struct Notes {
+    path: String,
+    duplicates: Vec<String>,
+}
+
+/// Deserializes one value.
+struct Tree<'a>(&'a mut Notes);
+
+impl<'de> DeserializeSeed<'de> for Tree<'_> {
+    type Value = Value;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Tree<'_> {
+    type Value = Value;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(i64::try_from(value).map_or_else(|_| Value::from(value as f64), Value::from))
+    }
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(number::float(value).unwrap_or(Value::Null))
+    }
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let base = self.0.path.len();
+        let mut items = Vec::new();
+        loop {
+            self.0.path.push('[');
+            self.0.path.push_str(itoa::Buffer::new().format(items.len()));
+            self.0.path.push(']');
+            let item = seq.next_element_seed(Tree(self.0))?;
+            self.0.path.truncate(base);
+            match item {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let base = self.0.path.len();
+        let mut members = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if base > 0 {
+                self.0.path.push('.');
+            }
+            self.0.path.push_str(&key);
+            if members.contains_key(&key) {
+                let problem = format!("duplicate field {:?}", self.0.path);
+                self.0.duplicates.push(problem);
+            }
+            let value = map.next_value_seed(Tree(self.0))?;
+            self.0.path.truncate(base);
+            members.insert(key, value);
+        }
+        Ok(Value::Object(members))
+    }
+}

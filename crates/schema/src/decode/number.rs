@@ -1,0 +1,21 @@
+//! Numbers as the API keeps them: `int64` where the value is one, else `float64`.
+use serde_json::{Number, Value};
+
+/// An integer literal: what does not fit `i64` becomes a float.
+pub(super) fn integer(text: &str) -> Option<Value> {
+    match text.parse::<i64>() {
+        Ok(n) => Some(Value::from(n)),
+        Err(_) => float(text.parse().ok()?),
+    }
+}
+
+/// Integral floats below this are written as integers, so that `1.0` is stored as `1`: 2^53, up to where every integer is a float.
+const INTEGRAL_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// A float that JSON can write; `None` for infinities and NaN.
+pub(super) fn float(number: f64) -> Option<Value> {
+    if number.fract() == 0.0 && number.abs() < INTEGRAL_MAX {
+        return Some(Value::from(number as i64));
+    }
+    Number::from_f64(number).map(Value::Number)
+}

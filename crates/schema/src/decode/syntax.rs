@@ -1,0 +1,212 @@
+//! What Go's JSON scanner says about the first fault of a text.
+
+/// The sentence of Go's decoder about the first fault, `None` when it finds none.
+pub(super) fn go_error(text: &[u8], depth_max: usize) -> Option<String> {
+    let mut scanner = Scanner { text, at: 0, depth_max };
+    scanner.document().err().map(|fault| match fault {
+        Fault::End => "unexpected end of JSON input".to_owned(),
+        Fault::Depth => "exceeded max depth".to_owned(),
+        Fault::At(at, context) => {
+            format!("invalid character {} {context}", quote(text[at]))
+        }
+    })
+}
+
+enum Fault {
+    End,
+    Depth,
+    /** The byte at an offset does not fit the context. */
+    At(usize, String),
+}
+type Scan = Result<(), Fault>;
+
+/// A byte as Go's scanner shows it: as a rune literal, bytes beyond ASCII as Latin-1.
+fn quote(byte: u8) -> String {
+    match byte {
+        b'\'' => r"'\''".to_owned(),
+        b'"' => "'\"'".to_owned(),
+        b'\\' => r"'\\'".to_owned(),
+        0x07 => r"'\a'".to_owned(),
+        0x08 => r"'\b'".to_owned(),
+        0x0c => r"'\f'".to_owned(),
+        b'\n' => r"'\n'".to_owned(),
+        b'\r' => r"'\r'".to_owned(),
+        b'\t' => r"'\t'".to_owned(),
+        0x0b => r"'\v'".to_owned(),
+        0..0x20 | 0x7f => format!(r"'\x{byte:02x}'"),
+        0x80..0xa0 => format!(r"'\u{byte:04x}'"),
+        0xa0 => r"'\u00a0'".to_owned(),
+        0xad => r"'\u00ad'".to_owned(),
+        _ => format!("'{}'", char::from(byte)),
+    }
+}
+
+struct Scanner<'a> {
+    text: &'a [u8],
+    at: usize,
+    depth_max: usize,
+}
+impl Scanner<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+    fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+    }
+    fn fault(&self, context: &str) -> Fault {
+        if self.at < self.text.len() { Fault::At(self.at, context.to_owned()) } else { Fault::End }
+    }
+    fn document(&mut self) -> Scan {
+        self.value(0)?;
+        self.skip_space();
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.fault("after top-level value")),
+        }
+    }
+    fn value(&mut self, depth: usize) -> Scan {
+        self.skip_space();
+        match self.peek() {
+            Some(b'{') => self.object(depth + 1),
+            Some(b'[') => self.array(depth + 1),
+            Some(b'"') => self.string(),
+            Some(b't') => self.literal("true"),
+            Some(b'f') => self.literal("false"),
+            Some(b'n') => self.literal("null"),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            _ => Err(self.fault("looking for beginning of value")),
+        }
+    }
+    fn object(&mut self, depth: usize) -> Scan {
+        if depth >= self.depth_max {
+            return Err(Fault::Depth);
+        }
+        self.at += 1;
+        self.skip_space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.skip_space();
+            if self.peek() != Some(b'"') {
+                return Err(self.fault("looking for beginning of object key string"));
+            }
+            self.string()?;
+            self.skip_space();
+            if self.peek() != Some(b':') {
+                return Err(self.fault("after object key"));
+            }
+            self.at += 1;
+            self.value(depth)?;
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.fault("after object key:value pair")),
+            }
+        }
+    }
+    fn array(&mut self, depth: usize) -> Scan {
+        if depth >= self.depth_max {
+            return Err(Fault::Depth);
+        }
+        self.at += 1;
+        self.skip_space();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.value(depth)?;
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(self.fault("after array element")),
+            }
+        }
+    }
+    fn string(&mut self) -> Scan {
+        self.at += 1;
+        loop {
+            match self.peek() {
+                None => return Err(Fault::End),
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    self.at += 1;
+                    match self.peek() {
+                        Some(b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"') => {
+                            self.at += 1;
+                        }
+                        Some(b'u') => {
+                            self.at += 1;
+                            for _ in 0..4 {
+                                if !self.peek().is_some_and(|b| b.is_ascii_hexdigit()) {
+                                    return Err(self.fault("in \\u hexadecimal character escape"));
+                                }
+                                self.at += 1;
+                            }
+                        }
+                        _ => return Err(self.fault("in string escape code")),
+                    }
+                }
+                Some(0..0x20) => return Err(self.fault("in string literal")),
+                Some(_) => self.at += 1,
+            }
+        }
+    }
+    fn literal(&mut self, word: &str) -> Scan {
+        for expected in word.bytes() {
+            if self.peek() != Some(expected) {
+                return Err(
+                    self.fault(&format!("in literal {word} (expecting {})", quote(expected)))
+                );
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+    fn digits(&mut self, context: &str) -> Scan {
+        if !self.peek().is_some_and(|b| b.is_ascii_digit()) {
+            return Err(self.fault(context));
+        }
+        while self.peek().is_some_and(|b| b.is_ascii_digit()) {
+            self.at += 1;
+        }
+        Ok(())
+    }
+    fn number(&mut self) -> Scan {
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        if self.peek() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.digits("in numeric literal")?;
+        }
+        if self.peek() == Some(b'.') {
+            self.at += 1;
+            self.digits("after decimal point in numeric literal")?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.digits("in exponent of numeric literal")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+use super::*;
+use expect_test::{Expect, expect};
+
+fn check(format: Format, body: &str, expect: Expect) {
+    let shown = match parse(body.as_bytes(), format) {
+        Ok(decoded) if decoded.problems.is_empty() => decoded.value.to_string(),
+        Ok(decoded) => format!("{} {}", decoded.value, decoded.problems.join("; ")),
+        Err(error) => error.to_string(),
+    };
+    expect.assert_eq(&shown);
+}
+
+#[test]
+fn json_keeps_the_last_duplicate_and_names_it() {
+    check(
+        Format::Json,
+        r#"{"spec":{"i":1,"l":[{"a":1,"a":2}],"i":3},"kind":"A","kind":"B"}"#,
+        expect![[
+            r#"{"kind":"B","spec":{"i":3,"l":[{"a":2}]}} duplicate field "spec.l[0].a"; duplicate field "spec.i"; duplicate field "kind""#
+        ]],
+    );
+}
+
+#[test]
+fn json_numbers_beyond_int64_become_floats() {
+    check(
+        Format::Json,
+        "[9223372036854775807,9223372036854775808,-9223372036854775809,1.0,1e3]",
+        expect!["[9223372036854775807,9.223372036854776e+18,-9.223372036854776e+18,1,1000]"],
+    );
+}
+
+#[test]
+fn json_faults_read_as_in_go() {
+    for (body, expect) in [
+        ("", expect!["unexpected end of JSON input"]),
+        ("{", expect!["unexpected end of JSON input"]),
+        (r#"{"a":"#, expect!["unexpected end of JSON input"]),
+        ("x", expect!["invalid character 'x' looking for beginning of value"]),
+        ("{a:1}", expect!["invalid character 'a' looking for beginning of object key string"]),
+        (r#"{"a" 1}"#, expect!["invalid character '1' after object key"]),
+        (r#"{"a":1 "b"}"#, expect![[r#"invalid character '"' after object key:value pair"#]]),
+        ("[1 2]", expect!["invalid character '2' after array element"]),
+        ("{} {}", expect!["invalid character '{' after top-level value"]),
+        ("nul!", expect!["invalid character '!' in literal null (expecting 'l')"]),
+        ("1.x", expect!["invalid character 'x' after decimal point in numeric literal"]),
+        ("-'", expect![[r"invalid character '\'' in numeric literal"]]),
+        ("\"a\nb\"", expect![[r"invalid character '\n' in string literal"]]),
+        (r#""\q""#, expect!["invalid character 'q' in string escape code"]),
+        (r#""\u00g0""#, expect!["invalid character 'g' in \\u hexadecimal character escape"]),
+        ("{]", expect!["invalid character ']' looking for beginning of object key string"]),
+    ] {
+        check(Format::Json, body, expect);
+    }
+    check(Format::Json, &"[".repeat(100_000), expect!["exceeded max depth"]);
+}
+
+#[test]
+fn yaml_is_json_with_other_punctuation() {
+    check(
+        Format::Yaml,
+        "a: 1\nb: [true, ~, 'x', \"y\", 1.5, 0x10, 0o17]\nc:\n- d: |\n    text\n- 2020-01-01\n1: yes\n---\nsecond: 1\n",
+        expect![[
+            r#"{"1":"yes","a":1,"b":[true,null,"x","y",1.5,16,15],"c":[{"d":"text\n"},"2020-01-01"]}"#
+        ]],
+    );
+    check(Format::Yaml, r#"{"a": {"b": [1, "2"]}}"#, expect![[r#"{"a":{"b":[1,"2"]}}"#]]);
+    check(Format::Yaml, "", expect!["null"]);
+    check(
+        Format::Yaml,
+        "a: 1.2.3\nb: 1e3\nc: 12e\nd: 0.0.0.0\ne: -x\n",
+        expect![[r#"{"a":"1.2.3","b":1000,"c":"12e","d":"0.0.0.0","e":"-x"}"#]],
+    );
+}
+
+#[test]
+fn yaml_duplicate_key_is_named_with_its_line() {
+    check(
+        Format::Yaml,
+        "data:\n  x: 1\n  y: 2\n  x: 3\n",
+        expect![[r#"{"data":{"x":3,"y":2}} line 4: key "x" already set in map"#]],
+    );
+}
+
+#[test]
+fn yaml_aliases_and_merge_keys_expand_within_limits() {
+    check(
+        Format::Yaml,
+        "base: &b {x: 1, y: 2}\nuse:\n  <<: *b\n  y: 3\nlist: [*b]\n",
+        expect![[r#"{"base":{"x":1,"y":2},"list":[{"x":1,"y":2}],"use":{"x":1,"y":3}}"#]],
+    );
+    let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for i in 1..20 {
+        let aliases = vec![format!("*a{}", i - 1); 9].join(",");
+        bomb.push_str(&format!("a{i}: &a{i} [{aliases}]\n"));
+    }
+    check(
+        Format::Yaml,
+        &bomb,
+        expect![
+            "error converting YAML to JSON: yaml: line 5: document contains excessive aliasing"
+        ],
+    );
+}
+
+#[test]
+fn yaml_faults_name_the_line() {
+    check(Format::Yaml, "a: 1\nb: [\n", expect!["error converting YAML to JSON: yaml: line 2: unclosed bracket '['"]);
+    let error = parse("[".repeat(1000).as_bytes(), Format::Yaml).unwrap_err();
+    assert!(error.0.starts_with("error converting YAML to JSON: yaml: line 1: "), "{error}");
+}
+
+#[test]
+fn strict_error_lists_duplicates_first() {
+    let problems =
+        vec!["line 2: key \"x\" already set in map".to_owned(), "unknown field \"foo\"".to_owned()];
+    expect![[r#"
+        strict decoding error: yaml: unmarshal errors:
+          line 2: key "x" already set in map, unknown field "foo""#]]
+    .assert_eq(&strict_error(&problems));
+}
+
+proptest::proptest! {
+    /// Any byte string gives a tree or an error, in both forms.
+    #[test]
+    fn parsing_never_panics(body in proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..64)) {
+        let _ = parse(&body, Format::Json);
+        let _ = parse(&body, Format::Yaml);
+    }
+    /// JSON parsing agrees with serde_json wherever no member is given twice.
+    #[test]
+    fn json_text_agrees_with_serde_json(text in "[\\[\\]{}\",:0-9a-e.truefalsn \\\\-]{0,24}") {
+        let ours = parse(text.as_bytes(), Format::Json);
+        let theirs = serde_json::from_str::<Value>(&text);
+        proptest::prop_assert_eq!(ours.is_ok(), theirs.is_ok());
+    }
+}

@@ -1,0 +1,252 @@
+//! YAML 1.2 with JSON's data model: string keys, no tags beyond the core schema, aliases and merge keys expanded within limits.
+use super::{DecodeError, Decoded, YAML_ALIAS_NODES_MAX, YAML_DEPTH_MAX, json, number};
+use granit_parser::{Event, Options, Parser, ScalarStyle, Tag};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
+    // Most bodies sent as YAML are JSON (kubectl's server-side apply): a JSON parser is faster and exact. What it refuses may
+    // still be YAML.
+    let text = String::from_utf8_lossy(body);
+    if text.trim_start().starts_with('{')
+        && let Ok(decoded) = json::parse(body)
+        && decoded.problems.is_empty()
+    {
+        return Ok(decoded);
+    }
+    let mut options = Options::default();
+    options.set_emit_comments(false);
+    options.flow_nesting_limit = YAML_DEPTH_MAX;
+    options.block_nesting_limit = YAML_DEPTH_MAX;
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str_with_options(&text, options) {
+        let (event, span) = event.map_err(|error| fault(error.marker().line(), error.info()))?;
+        if builder.take(event, span.start.line())? {
+            break;
+        }
+    }
+    Ok(Decoded { value: builder.root.unwrap_or(Value::Null), problems: builder.problems })
+}
+
+fn fault(line: usize, what: impl std::fmt::Display) -> DecodeError {
+    DecodeError(format!("error converting YAML to JSON: yaml: line {line}: {what}"))
+}
+
+/// Builds a tree from events with an explicit stack, so that depth is heap and bounded.
+#[derive(Default)]
+struct Builder {
+    stack: Vec<Frame>,
+    anchors: HashMap<usize, (Value, usize)>,
+    expanded: usize,
+    root: Option<Value>,
+    problems: Vec<String>,
+}
+struct Frame {
+    anchor: usize,
+    node: Open,
+}
+enum Open {
+    Seq(Vec<Value>),
+    Map {
+        members: Map<String, Value>,
+        /** The key whose value comes next, and whether it is a plain `<<`. */
+        key: Option<(String, bool)>,
+        merges: Vec<Value>,
+    },
+}
+
+impl Builder {
+    /// Takes one event; `true` when the first document is complete.
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<bool, DecodeError> {
+        match event {
+            Event::DocumentEnd => return Ok(true),
+            Event::Scalar(text, style, anchor, tag) => {
+                let is_merge = style == ScalarStyle::Plain && text == "<<";
+                if let Some(Frame { node: Open::Map { key: key @ None, members, .. }, .. }) =
+                    self.stack.last_mut()
+                {
+                    if !is_merge && members.contains_key(&*text) {
+                        self.problems.push(format!("line {line}: key {text:?} already set in map"));
+                    }
+                    if anchor != 0 {
+                        self.anchors.insert(anchor, (Value::String(text.clone().into_owned()), 1));
+                    }
+                    *key = Some((text.into_owned(), is_merge));
+                    return Ok(false);
+                }
+                let value = scalar(text, style, tag.as_deref()).map_err(|e| fault(line, e))?;
+                if anchor != 0 {
+                    self.anchors.insert(anchor, (value.clone(), 1));
+                }
+                self.add(value, line)?;
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.open(anchor, Open::Seq(Vec::new()), line)?;
+            }
+            Event::MappingStart(_, anchor, _) => {
+                let node = Open::Map { members: Map::new(), key: None, merges: Vec::new() };
+                self.open(anchor, node, line)?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(frame) = self.stack.pop() else { return Ok(false) };
+                let value = match frame.node {
+                    Open::Seq(items) => Value::Array(items),
+                    Open::Map { mut members, merges, .. } => {
+                        merge(&mut members, merges).map_err(|e| fault(line, e))?;
+                        Value::Object(members)
+                    }
+                };
+                if frame.anchor != 0 {
+                    let size = count(&value);
+                    self.expand(size, line)?;
+                    self.anchors.insert(frame.anchor, (value.clone(), size));
+                }
+                self.add(value, line)?;
+            }
+            Event::Alias(id) => {
+                let Some((value, size)) = self.anchors.get(&id) else {
+                    return Err(fault(line, "unknown anchor referenced"));
+                };
+                let (value, size) = (value.clone(), *size);
+                self.expand(size, line)?;
+                if self.stack.len() + depth(&value) > YAML_DEPTH_MAX {
+                    return Err(fault(line, "exceeded max depth"));
+                }
+                if let (
+                    Some(Frame { node: Open::Map { key: key @ None, members, .. }, .. }),
+                    Value::String(text),
+                ) = (self.stack.last_mut(), &value)
+                {
+                    if members.contains_key(text) {
+                        self.problems.push(format!("line {line}: key {text:?} already set in map"));
+                    }
+                    *key = Some((text.clone(), false));
+                    return Ok(false);
+                }
+                self.add(value, line)?;
+            }
+            _ => {}
+        }
+        Ok(false)
+    }
+    fn expand(&mut self, nodes: usize, line: usize) -> Result<(), DecodeError> {
+        self.expanded = self.expanded.saturating_add(nodes);
+        if self.expanded > YAML_ALIAS_NODES_MAX {
+            return Err(fault(line, "document contains excessive aliasing"));
+        }
+        Ok(())
+    }
+    fn open(&mut self, anchor: usize, node: Open, line: usize) -> Result<(), DecodeError> {
+        if self.stack.len() >= YAML_DEPTH_MAX {
+            return Err(fault(line, "exceeded max depth"));
+        }
+        if let Some(Frame { node: Open::Map { key: None, .. }, .. }) = self.stack.last() {
+            return Err(fault(line, "a map key must be a scalar"));
+        }
+        self.stack.push(Frame { anchor, node });
+        Ok(())
+    }
+    fn add(&mut self, value: Value, line: usize) -> Result<(), DecodeError> {
+        match self.stack.last_mut().map(|frame| &mut frame.node) {
+            None => self.root = Some(value),
+            Some(Open::Seq(items)) => items.push(value),
+            Some(Open::Map { members, key, merges }) => match key.take() {
+                Some((_, true)) => merges.push(value),
+                Some((key, false)) => {
+                    members.insert(key, value);
+                }
+                None => return Err(fault(line, "a map key must be a scalar")),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// `<<`: members of the maps it names that the map itself lacks; the first map that has one wins.
+fn merge(members: &mut Map<String, Value>, merges: Vec<Value>) -> Result<(), &'static str> {
+    for value in merges {
+        let maps = match value {
+            Value::Array(maps) => maps,
+            map => vec![map],
+        };
+        for map in maps {
+            let Value::Object(map) = map else {
+                return Err("map merge requires map or sequence of maps as the value");
+            };
+            for (key, value) in map {
+                members.entry(key).or_insert(value);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn count(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(count).sum(),
+        Value::Object(members) => members.values().map(count).sum(),
+        _ => 0,
+    }
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// A scalar by the core schema.
+fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
+    let wanted = tag.and_then(Tag::core_suffix);
+    let value = match wanted {
+        Some("str") => None,
+        Some(_) => plain(&text)?,
+        None if style == ScalarStyle::Plain => plain(&text)?,
+        None => None,
+    };
+    let value = value.unwrap_or_else(|| Value::String(text.into_owned()));
+    Ok(match (wanted, value) {
+        (Some("float"), Value::Number(n)) => n.as_f64().and_then(number::float).unwrap_or_default(),
+        (_, value) => value,
+    })
+}
+
+/// What a plain scalar stands for when it is no string.
+fn plain(text: &str) -> Result<Option<Value>, String> {
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Some(Value::Null),
+        "true" | "True" | "TRUE" => Some(Value::Bool(true)),
+        "false" | "False" | "FALSE" => Some(Value::Bool(false)),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" | ".nan" | ".NaN" | ".NAN" => {
+            return Err(format!("json: unsupported value: {text}"));
+        }
+        _ => numeric(text),
+    })
+}
+
+fn numeric(text: &str) -> Option<Value> {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let bytes = unsigned.as_bytes();
+    if !matches!(bytes.first(), Some(b'0'..=b'9' | b'.')) {
+        return None;
+    }
+    if bytes.iter().all(u8::is_ascii_digit) {
+        return number::integer(text.strip_prefix('+').unwrap_or(text));
+    }
+    let radix = |digits: &str, radix| i64::from_str_radix(digits, radix).ok().map(Value::from);
+    if unsigned.len() == text.len() {
+        if let Some(hex) = text.strip_prefix("0x") {
+            return radix(hex, 16);
+        }
+        if let Some(octal) = text.strip_prefix("0o") {
+            return radix(octal, 8);
+        }
+    }
+    let floaty = bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'))
+        && bytes.iter().any(u8::is_ascii_digit)
+        && unsigned != ".";
+    if floaty { text.parse::<f64>().ok().and_then(number::float) } else { None }
+}
