@@ -1,23 +1,48 @@
 //! Generated data about the built-in Kubernetes types.
+//!
+//! Two tables of plain data: [`DEFINITIONS`], what a type's fields are, and [`RESOURCES`], what is served. Both are `static`: nothing is
+//! read, parsed or allocated at start, and nothing here decides anything. `cargo xtask facts` writes them from the schemas that one
+//! Kubernetes release publishes, from the declared encoding of each field and from what its discovery lists; tables are therefore changed
+//! there, not here.
+//!
+//! Definitions refer to one another by index ([`Type::Ref`]), so recursive types (`JSONSchemaProps`) are ordinary rows.
+//!
+//! This crate knows nothing of schemas, HTTP or objects; it depends on nothing.
+
+mod build;
+#[rustfmt::skip]
+mod generated;
+#[cfg(test)]
+mod tests;
+
+pub use generated::{DEFINITIONS, RESOURCES};
 
 /// One named definition of the published schemas.
 #[derive(Debug)]
 pub struct Definition {
     /// Reverse-domain name, such as `io.k8s.api.core.v1.PodSpec`.
     pub name: &'static str,
-    /// Its shape.
+    /// Its shape: [`Type::Object`] for a struct, the scalar for `Quantity`, `Time` and their like, [`Type::Any`] for free-form JSON.
     pub ty: Type,
     /// Fields, sorted by name.
     pub fields: &'static [Field],
     /// Required fields.
     pub required: &'static [&'static str],
-    /// `x-kubernetes-map-type: atomic`.
+    /// `x-kubernetes-map-type: atomic`: apply takes the struct as one value.
     pub atomic: bool,
-    /// Kinds it is the body of: (group, version, kind).
+    /// Kinds it is the body of: (group, version, kind), in served group versions only.
     pub kinds: &'static [(&'static str, &'static str, &'static str)],
-    /// `x-kubernetes-unions` etc. are left out.
+    /// `format` (`date-time` for the times).
     pub format: &'static str,
 }
+impl Definition {
+    /// A field by its name on the wire.
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        let fields: &'static [Field] = self.fields;
+        fields.binary_search_by(|field| field.name.cmp(name)).ok().map(|at| &fields[at])
+    }
+}
+
 /// One field.
 #[derive(Debug)]
 pub struct Field {
@@ -25,81 +50,156 @@ pub struct Field {
     pub name: &'static str,
     /// Type.
     pub ty: Type,
-    /// `x-kubernetes-list-type` (empty: not given).
+    /// `x-kubernetes-list-type` (empty: not given, which means `atomic`).
     pub list_type: &'static str,
     /// `x-kubernetes-list-map-keys`.
     pub list_map_keys: &'static [&'static str],
-    /// `x-kubernetes-map-type: atomic`.
+    /// `x-kubernetes-map-type: atomic` on the field itself.
     pub atomic: bool,
+    /// `x-kubernetes-map-type: granular` on the field itself: merges member by member even where its type's definition is atomic.
+    pub granular: bool,
     /// `x-kubernetes-patch-strategy`, comma separated.
     pub patch_strategy: &'static str,
     /// `x-kubernetes-patch-merge-key`.
     pub merge_key: &'static str,
-    /// Default as JSON text (empty: none).
+    /// Declared default as JSON text (empty: none).
     pub default: &'static str,
-    /// `format`.
+    /// `format` of the field, or of its items when it is a list of scalars.
     pub format: &'static str,
+    /// What is written when nothing was given.
+    pub presence: Presence,
+    /// Place in the declared order of the struct, in which the API writes built-in types (255: unknown).
+    pub order: u8,
 }
+
+/// How a field is encoded when nothing, or the zero value of its type, was given.
+///
+/// Zero values: `""`, `0`, `false`, `"0"` (quantity), `{}` with its own always-written fields (struct), `null` (list, map, time, any).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Presence {
+    /// Left out when it has its zero value, given or not; empty lists and maps are left out too.
+    Omitted,
+    /// Left out when absent; a zero value that was given stays (`replicas: 0`, `securityContext: {}`).
+    Pointer,
+    /// Always written, with its zero value when absent (`status: {}`, `resources: {}`, `lastTransitionTime: ""`).
+    Always,
+    /// Always written, `null` when absent (`containers: null`, `eventTime: null`).
+    Null,
+}
+
 /// The type of a field, list item or map value.
-#[derive(Debug, Clone, Copy)]
-#[allow(missing_docs)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
+    /// A string.
     Str,
+    /// An integer; [`Field::format`] says `int32` or `int64`.
     Int,
+    /// A number.
     Num,
+    /// A boolean.
     Bool,
+    /// An integer or a string (`io.k8s.apimachinery.pkg.util.intstr.IntOrString`).
     IntOrString,
+    /// A quantity (`io.k8s.apimachinery.pkg.api.resource.Quantity`).
     Quantity,
+    /// RFC 3339, seconds (`io.k8s.apimachinery.pkg.apis.meta.v1.Time`).
     Time,
+    /// RFC 3339, microseconds (`io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime`).
     MicroTime,
+    /// Base64.
     Bytes,
-    /** Untyped JSON. */
+    /// Untyped JSON.
     Any,
-    /** `object` without fields. */
+    /// An object without declared fields.
     Object,
-    /** Index into [`DEFINITIONS`]. */
+    /// Index into [`DEFINITIONS`].
     Ref(u16),
+    /// A list of this.
     List(&'static Type),
+    /// A map from strings to this.
     Map(&'static Type),
 }
+
 /// One served built-in resource.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct Resource {
+    /// API group, empty for the core group.
     pub group: &'static str,
+    /// Served version.
     pub version: &'static str,
+    /// Plural name.
     pub resource: &'static str,
+    /// Singular name.
     pub singular: &'static str,
+    /// Kind.
     pub kind: &'static str,
+    /// Namespaced, or else cluster-scoped.
     pub namespaced: bool,
+    /// Verbs of the main endpoint, alphabetical as discovery lists them.
     pub verbs: &'static [&'static str],
+    /// Short names.
     pub short_names: &'static [&'static str],
+    /// Categories.
     pub categories: &'static [&'static str],
+    /// Subresources, alphabetical.
     pub subresources: &'static [Subresource],
-    /** Whether the kind tracks `metadata.generation`. */
+    /// Whether the kind tracks `metadata.generation`.
     pub generation: bool,
-    /** Table columns. */
+    /// Table columns (empty for kinds that are never printed, such as reviews).
     pub columns: &'static [Column],
 }
+impl Resource {
+    /// Whether the main endpoint serves a verb.
+    pub fn serves(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+}
+
 /// One subresource.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct Subresource {
+    /// Name: `status`, `scale`, …
     pub name: &'static str,
-    /** (group, version, kind) of its body. */
+    /// (group, version, kind) of its body.
     pub kind: (&'static str, &'static str, &'static str),
+    /// Verbs, alphabetical.
     pub verbs: &'static [&'static str],
 }
+
 /// One Table column.
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct Column {
+    /// Heading.
     pub name: &'static str,
+    /// `string`, `integer`, `boolean` or `date`.
     pub ty: &'static str,
+    /// `name` for the column that holds the object's name, else empty.
     pub format: &'static str,
+    /// 0: always shown; 1: shown with `-o wide`.
     pub priority: u8,
 }
-/// Every definition, sorted by name.
-pub static DEFINITIONS: &[Definition] = &[];
-/// Every built-in resource, in discovery order (groups by descending priority, versions by priority).
-pub static RESOURCES: &[Resource] = &[];
+
+/// Index of a definition in [`DEFINITIONS`], by its reverse-domain name.
+pub fn definition(name: &str) -> Option<u16> {
+    let at = DEFINITIONS.binary_search_by(|definition| definition.name.cmp(name)).ok()?;
+    u16::try_from(at).ok()
+}
+
+/// Index in [`DEFINITIONS`] of the body of a kind (objects and their lists; for meta/v1 types ask [`definition`]).
+pub fn kind(group: &str, version: &str, kind: &str) -> Option<u16> {
+    let wanted = (group, version, kind);
+    let at = generated::KINDS.binary_search_by(|&(g, v, k, _)| (g, v, k).cmp(&wanted)).ok()?;
+    Some(generated::KINDS[at].3)
+}
+
+/// A served resource by group, version and plural name.
+pub fn resource(group: &str, version: &str, resource: &str) -> Option<&'static Resource> {
+    RESOURCES
+        .iter()
+        .find(|row| row.resource == resource && row.group == group && row.version == version)
+}
+
+/// A served resource by group, version and kind.
+pub fn resource_of_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
+    RESOURCES.iter().find(|row| row.kind == kind && row.group == group && row.version == version)
+}

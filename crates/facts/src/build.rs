@@ -1,0 +1,45 @@
+//! How the generated tables spell a field: the usual in one call, the unusual chained to it. Evaluated by the compiler.
+
+use crate::{Field, Presence, Type};
+
+/// A field without list type, patch metadata, default or format.
+pub(crate) const fn field(name: &'static str, ty: Type, presence: Presence, order: u8) -> Field {
+    Field {
+        name,
+        ty,
+        list_type: "",
+        list_map_keys: &[],
+        atomic: false,
+        granular: false,
+        patch_strategy: "",
+        merge_key: "",
+        default: "",
+        format: "",
+        presence,
+        order,
+    }
+}
+
+impl Field {
+    pub(crate) const fn format(self, format: &'static str) -> Self {
+        Self { format, ..self }
+    }
+    pub(crate) const fn list(
+        self,
+        list_type: &'static str,
+        list_map_keys: &'static [&'static str],
+    ) -> Self {
+        Self { list_type, list_map_keys, ..self }
+    }
+    pub(crate) const fn map_type(self, map_type: &'static str) -> Self {
+        // `const fn` cannot compare strings; the two values differ in their first byte.
+        let atomic = matches!(map_type.as_bytes(), [b'a', ..]);
+        Self { atomic, granular: !atomic, ..self }
+    }
+    pub(crate) const fn patch(self, patch_strategy: &'static str, merge_key: &'static str) -> Self {
+        Self { patch_strategy, merge_key, ..self }
+    }
+    pub(crate) const fn default(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+}
