@@ -88,11 +88,7 @@ impl Error {
             shown: Some(show(value)),
             detail: format!(
                 "supported values: {}",
-                supported
-                    .iter()
-                    .map(|s| format!("{:?}", s.as_ref()))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                supported.iter().map(|s| quote(s.as_ref())).collect::<Vec<_>>().join(", ")
             ),
         }
     }
@@ -135,11 +131,44 @@ impl Error {
     }
     /// The cause's `reason`, such as `FieldValueInvalid`.
     pub fn reason(&self) -> &'static str {
-        todo!()
+        match self.kind {
+            ErrorKind::Required => "FieldValueRequired",
+            ErrorKind::Invalid => "FieldValueInvalid",
+            ErrorKind::TypeInvalid => "FieldValueTypeInvalid",
+            ErrorKind::NotSupported => "FieldValueNotSupported",
+            ErrorKind::Duplicate => "FieldValueDuplicate",
+            ErrorKind::NotFound => "FieldValueNotFound",
+            ErrorKind::Forbidden => "FieldValueForbidden",
+            ErrorKind::TooLong => "FieldValueTooLong",
+            ErrorKind::TooShort => "FieldValueTooShort",
+            ErrorKind::TooMany => "FieldValueTooMany",
+            ErrorKind::TooFew => "FieldValueTooFew",
+            ErrorKind::Internal => "InternalError",
+        }
     }
     /// The cause's `message`: the text without the path.
     pub fn message(&self) -> String {
-        todo!()
+        let mut text = match self.kind {
+            ErrorKind::Required => "Required value",
+            ErrorKind::Invalid | ErrorKind::TypeInvalid => "Invalid value",
+            ErrorKind::NotSupported => "Unsupported value",
+            ErrorKind::Duplicate => "Duplicate value",
+            ErrorKind::NotFound => "Not found",
+            ErrorKind::Forbidden => "Forbidden",
+            ErrorKind::TooLong => "Too long",
+            ErrorKind::TooShort => "Too short",
+            ErrorKind::TooMany => "Too many",
+            ErrorKind::TooFew => "Too few",
+            ErrorKind::Internal => "Internal error",
+        }
+        .to_owned();
+        for part in self.shown.as_deref().into_iter().chain([self.detail.as_str()]) {
+            if !part.is_empty() {
+                text.push_str(": ");
+                text.push_str(part);
+            }
+        }
+        text
     }
 }
 impl std::fmt::Display for Error {
@@ -147,7 +176,22 @@ impl std::fmt::Display for Error {
         write!(f, "{}: {}", self.path, self.message())
     }
 }
-/// How the API prints a value in a message: strings quoted, numbers and bools bare, everything else JSON.
-pub fn show(value: &Value) -> String {
-    value.to_string()
+impl std::error::Error for Error {}
+
+/// Several field errors as one text: one stands alone, more are `[a, b]` with repeated texts left out.
+pub fn aggregate(errors: &[Error]) -> String {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    if texts.len() == 1 { texts.swap_remove(0) } else { format!("[{}]", texts.join(", ")) }
 }
+
+mod show;
+pub use show::{quote, show};
+
+#[cfg(test)]
+mod tests;

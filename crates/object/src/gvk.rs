@@ -16,8 +16,11 @@ impl GroupVersion {
         Self { group: group.into(), version: version.into() }
     }
     /// Parses an `apiVersion`: `v1` or `group/version`.
-    pub fn parse(_api_version: &str) -> Option<Self> {
-        todo!()
+    ///
+    /// `None` when it is empty, has no version or more than one slash.
+    pub fn parse(api_version: &str) -> Option<Self> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        (!version.is_empty() && !version.contains('/')).then(|| Self::new(group, version))
     }
     /// The same group version with a kind.
     pub fn kind(&self, kind: impl Into<Arc<str>>) -> GroupVersionKind {
@@ -146,5 +149,31 @@ impl fmt::Display for GroupResource {
         } else {
             write!(f, "{}.{}", self.resource, self.group)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn api_versions_parse_and_display() {
+        for text in ["v1", "apps/v1", "ex.io/v1alpha1"] {
+            assert_eq!(GroupVersion::parse(text).map(|gv| gv.to_string()).as_deref(), Some(text));
+        }
+        for text in ["", "apps/", "a/b/c"] {
+            assert_eq!(GroupVersion::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_display_as_messages_have_them() {
+        let core = GroupVersion::new("", "v1");
+        let apps = GroupVersion::new("apps", "v1");
+        assert_eq!(core.kind("Pod").to_string(), "/v1, Kind=Pod");
+        assert_eq!(apps.kind("Deployment").to_string(), "apps/v1, Kind=Deployment");
+        assert_eq!(apps.kind("Deployment").group_kind().to_string(), "Deployment.apps");
+        assert_eq!(core.resource("pods").group_resource().to_string(), "pods");
+        assert_eq!(apps.resource("deployments").group_resource().to_string(), "deployments.apps");
     }
 }

@@ -7,9 +7,12 @@ use std::fmt;
 pub struct BadResourceVersion(pub String);
 impl fmt::Display for BadResourceVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "strconv.ParseUint: parsing {:?}: invalid syntax", self.0)
+        let digits_only = !self.0.is_empty() && self.0.bytes().all(|b| b.is_ascii_digit());
+        let why = if digits_only { "value out of range" } else { "invalid syntax" };
+        write!(f, "strconv.ParseUint: parsing {}: {why}", crate::field::quote(&self.0))
     }
 }
+impl std::error::Error for BadResourceVersion {}
 
 /// Accessors of an object tree. Missing members read as empty; a tree whose `metadata` is not an object reads as having none.
 pub trait ObjectExt {
@@ -52,16 +55,88 @@ impl ObjectExt for Value {
         self.get("metadata").and_then(Value::as_object)
     }
     fn meta_mut(&mut self) -> &mut Map<String, Value> {
-        todo!()
+        let metadata = object_mut(self).entry("metadata").or_insert(Value::Null);
+        object_mut(metadata)
     }
     fn finalizers(&self) -> Vec<&str> {
-        todo!()
+        let finalizers = self.meta().and_then(|m| m.get("finalizers")).and_then(Value::as_array);
+        finalizers.into_iter().flatten().filter_map(Value::as_str).collect()
     }
-    fn set_meta(&mut self, _name: &str, _value: Value) {
-        todo!()
+    fn set_meta(&mut self, name: &str, value: Value) {
+        match value {
+            Value::Null => {
+                if self.meta().is_some() {
+                    self.meta_mut().remove(name);
+                }
+            }
+            value => {
+                self.meta_mut().insert(name.to_owned(), value);
+            }
+        }
     }
 }
+
+/// The map of an object; a value that is none becomes an empty object.
+fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("it was made an object above"),
+    }
+}
+
 /// Parses a resourceVersion: unsigned 64 bit decimal.
-pub fn parse_resource_version(_text: &str) -> Result<u64, BadResourceVersion> {
-    todo!()
+///
+/// # Errors
+///
+/// Anything but ASCII digits, the empty text included, and numbers over `u64::MAX`; displays as Go's `strconv` says it.
+pub fn parse_resource_version(text: &str) -> Result<u64, BadResourceVersion> {
+    let error = || BadResourceVersion(text.to_owned());
+    if !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(error());
+    }
+    text.parse().map_err(|_| error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn metadata_is_made_when_it_is_missing_or_no_object() {
+        for mut tree in [json!({}), json!({"metadata": 3}), json!(null), json!([1])] {
+            tree.set_meta("name", "a".into());
+            assert_eq!(tree["metadata"], json!({"name": "a"}));
+        }
+    }
+
+    #[test]
+    fn null_removes_a_member_and_makes_nothing() {
+        let mut tree = json!({"metadata": {"uid": "u", "finalizers": ["x", 3, "y"]}});
+        assert_eq!(tree.finalizers(), ["x", "y"]);
+        tree.set_meta("uid", Value::Null);
+        assert_eq!(tree.uid(), "");
+        let mut bare = json!({});
+        bare.set_meta("uid", Value::Null);
+        assert_eq!(bare, json!({}));
+    }
+
+    #[test]
+    fn resource_versions_parse_as_unsigned_64_bit() {
+        assert_eq!(parse_resource_version("18446744073709551615"), Ok(u64::MAX));
+        for (text, message) in [
+            ("foo", r#"strconv.ParseUint: parsing "foo": invalid syntax"#),
+            ("", r#"strconv.ParseUint: parsing "": invalid syntax"#),
+            ("+5", r#"strconv.ParseUint: parsing "+5": invalid syntax"#),
+            (
+                "18446744073709551616",
+                r#"strconv.ParseUint: parsing "18446744073709551616": value out of range"#,
+            ),
+        ] {
+            assert_eq!(parse_resource_version(text).unwrap_err().to_string(), message);
+        }
+    }
 }

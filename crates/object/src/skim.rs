@@ -1,7 +1,14 @@
 //! A cheap look at an encoded object: its metadata, without building a tree.
+//!
+//! [`Skim::of`] passes once over the bytes and stops for nothing but `apiVersion`, `kind` and `metadata`. What it reads
+//! agrees with `serde_json`: members may stand in any order, the last of repeated ones counts, and a member of the wrong
+//! type reads as absent.
+use crate::scan::Cursor;
 use std::borrow::Cow;
 
 /// What a skim sees. One pass over the bytes; strings borrow from them unless they hold escapes.
+///
+/// Absent members read as empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -12,10 +19,13 @@ pub struct Skim<'a> {
     pub namespace: Cow<'a, str>,
     pub uid: Cow<'a, str>,
     pub resource_version: Cow<'a, str>,
+    /// Zero when absent.
     pub generation: i64,
     pub creation_timestamp: Cow<'a, str>,
     pub deletion_timestamp: Cow<'a, str>,
+    /// Sorted by key.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// Sorted by key.
     pub annotations: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     pub owner_references: Vec<OwnerReference<'a>>,
     pub finalizers: Vec<Cow<'a, str>>,
@@ -41,13 +51,199 @@ pub struct SkimError {
     pub at: usize,
     pub what: &'static str,
 }
+
 impl<'a> Skim<'a> {
     /// Skims one encoded object.
-    pub fn of(_bytes: &'a [u8]) -> Result<Self, SkimError> {
-        todo!()
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no JSON object, as far as the skim looks: it follows the structure of everything, but looks into
+    /// scalars only where it reads them. Brackets nested deeper than 128 are an error.
+    pub fn of(bytes: &'a [u8]) -> Result<Self, SkimError> {
+        let mut skim = Self::default();
+        let mut cursor = Cursor::new(bytes);
+        cursor.object()?;
+        let mut first = true;
+        while let Some(key) = cursor.key(&mut first)? {
+            if key.is("metadata") {
+                let (api_version, kind) = (skim.api_version, skim.kind);
+                skim = Self { api_version, kind, ..Self::default() };
+                skim.metadata(&mut cursor)?;
+            } else if key.is("apiVersion") {
+                skim.api_version = string(&mut cursor)?;
+            } else if key.is("kind") {
+                skim.kind = string(&mut cursor)?;
+            } else {
+                cursor.skip()?;
+            }
+        }
+        cursor.end()?;
+        Ok(skim)
+    }
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(k, _)| k == key).map(|(_, value)| &**value)
+    }
+    /// The value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.iter().find(|(k, _)| k == key).map(|(_, value)| &**value)
+    }
+    /// The owner reference that has `controller: true`.
+    pub fn controller(&self) -> Option<&OwnerReference<'a>> {
+        self.owner_references.iter().find(|owner| owner.controller)
+    }
+
+    fn metadata(&mut self, cursor: &mut Cursor<'a>) -> Result<(), SkimError> {
+        if cursor.peek() != Some(b'{') {
+            return cursor.skip().map(drop);
+        }
+        cursor.object()?;
+        let mut first = true;
+        while let Some(key) = cursor.key(&mut first)? {
+            match key.value()?.as_ref() {
+                "name" => self.name = string(cursor)?,
+                "namespace" => self.namespace = string(cursor)?,
+                "uid" => self.uid = string(cursor)?,
+                "resourceVersion" => self.resource_version = string(cursor)?,
+                "generation" => self.generation = integer(cursor)?,
+                "creationTimestamp" => self.creation_timestamp = string(cursor)?,
+                "deletionTimestamp" => self.deletion_timestamp = string(cursor)?,
+                "labels" => self.labels = string_map(cursor)?,
+                "annotations" => self.annotations = string_map(cursor)?,
+                "ownerReferences" => self.owner_references = owner_references(cursor)?,
+                "finalizers" => self.finalizers = strings(cursor)?,
+                "managedFields" => self.managed_fields = Some(cursor.skip()?),
+                _ => _ = cursor.skip()?,
+            }
+        }
+        Ok(())
     }
 }
-/// Looks up one scalar member by path (`["status","phase"]`) without a tree; `None` when absent. For field selectors.
-pub fn scalar<'a>(_bytes: &'a [u8], _path: &[&str]) -> Option<Cow<'a, str>> {
-    todo!()
+
+/// A string; empty for anything else.
+fn string<'a>(cursor: &mut Cursor<'a>) -> Result<Cow<'a, str>, SkimError> {
+    if cursor.peek() == Some(b'"') {
+        return cursor.string()?.value();
+    }
+    cursor.skip()?;
+    Ok(Cow::Borrowed(""))
 }
+/// An integer of 64 bits; zero for anything else.
+fn integer(cursor: &mut Cursor<'_>) -> Result<i64, SkimError> {
+    Ok(std::str::from_utf8(cursor.skip_bytes()?).ok().and_then(|t| t.parse().ok()).unwrap_or(0))
+}
+fn boolean(cursor: &mut Cursor<'_>) -> Result<bool, SkimError> {
+    Ok(cursor.skip_bytes()? == b"true")
+}
+type Pairs<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
+/// The members of an object whose values are strings; the last of repeated ones counts.
+fn string_map<'a>(cursor: &mut Cursor<'a>) -> Result<Pairs<'a>, SkimError> {
+    if cursor.peek() != Some(b'{') {
+        cursor.skip()?;
+        return Ok(Pairs::new());
+    }
+    let mut pairs: Vec<(Cow<'a, str>, Option<Cow<'a, str>>)> = Vec::new();
+    let mut is_sorted = true;
+    cursor.object()?;
+    let mut first = true;
+    while let Some(key) = cursor.key(&mut first)? {
+        let key = key.value()?;
+        let value = match cursor.peek() {
+            Some(b'"') => Some(cursor.string()?.value()?),
+            _ => {
+                cursor.skip()?;
+                None
+            }
+        };
+        is_sorted &= pairs.last().is_none_or(|(last, _)| *last < key);
+        pairs.push((key, value));
+    }
+    if !is_sorted {
+        // Stable, so that the last of equal keys is the one before the next key.
+        pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+        pairs.reverse();
+        pairs.dedup_by(|(a, _), (b, _)| a == b);
+        pairs.reverse();
+    }
+    Ok(pairs.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
+}
+/// The elements of an array that are strings.
+fn strings<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<Cow<'a, str>>, SkimError> {
+    each(cursor, |cursor, out| {
+        if cursor.peek() == Some(b'"') {
+            out.push(cursor.string()?.value()?);
+        } else {
+            cursor.skip()?;
+        }
+        Ok(())
+    })
+}
+fn owner_references<'a>(cursor: &mut Cursor<'a>) -> Result<Vec<OwnerReference<'a>>, SkimError> {
+    each(cursor, |cursor, out| {
+        if cursor.peek() != Some(b'{') {
+            return cursor.skip().map(drop);
+        }
+        let mut owner = OwnerReference::default();
+        cursor.object()?;
+        let mut first = true;
+        while let Some(key) = cursor.key(&mut first)? {
+            match key.value()?.as_ref() {
+                "apiVersion" => owner.api_version = string(cursor)?,
+                "kind" => owner.kind = string(cursor)?,
+                "name" => owner.name = string(cursor)?,
+                "uid" => owner.uid = string(cursor)?,
+                "controller" => owner.controller = boolean(cursor)?,
+                "blockOwnerDeletion" => owner.block_owner_deletion = boolean(cursor)?,
+                _ => _ = cursor.skip()?,
+            }
+        }
+        out.push(owner);
+        Ok(())
+    })
+}
+/// Reads an array element by element; anything else has no elements.
+fn each<'a, T>(
+    cursor: &mut Cursor<'a>,
+    read: impl Fn(&mut Cursor<'a>, &mut Vec<T>) -> Result<(), SkimError>,
+) -> Result<Vec<T>, SkimError> {
+    let mut out = Vec::new();
+    if cursor.peek() != Some(b'[') {
+        cursor.skip()?;
+        return Ok(out);
+    }
+    cursor.array()?;
+    let mut first = true;
+    while cursor.element(&mut first)? {
+        read(cursor, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// Looks up one scalar member by path (`["status","phase"]`) without a tree; `None` when absent. For field selectors.
+///
+/// Numbers and booleans come as their text. `None` also for `null`, objects, arrays, and text that is malformed before
+/// the member. Looks only at the first of repeated members, and at nothing behind the one it finds.
+pub fn scalar<'a>(bytes: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
+    let mut cursor = Cursor::new(bytes);
+    for name in path {
+        cursor.object().ok()?;
+        let mut first = true;
+        loop {
+            if cursor.key(&mut first).ok()??.is(name) {
+                break;
+            }
+            cursor.skip().ok()?;
+        }
+    }
+    match cursor.peek()? {
+        b'"' => cursor.string().ok()?.value().ok(),
+        b'{' | b'[' => None,
+        _ => match std::str::from_utf8(cursor.skip_bytes().ok()?).ok()? {
+            "null" => None,
+            text => Some(Cow::Borrowed(text)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,38 @@ pub enum Reason {
     Unknown,
 }
 
+impl Reason {
+    /// Every reason and its wire name.
+    const NAMES: [(Self, &'static str); 18] = [
+        (Self::BadRequest, "BadRequest"),
+        (Self::Unauthorized, "Unauthorized"),
+        (Self::Forbidden, "Forbidden"),
+        (Self::NotFound, "NotFound"),
+        (Self::AlreadyExists, "AlreadyExists"),
+        (Self::Conflict, "Conflict"),
+        (Self::Gone, "Gone"),
+        (Self::Invalid, "Invalid"),
+        (Self::Expired, "Expired"),
+        (Self::TooManyRequests, "TooManyRequests"),
+        (Self::InternalError, "InternalError"),
+        (Self::ServerTimeout, "ServerTimeout"),
+        (Self::Timeout, "Timeout"),
+        (Self::MethodNotAllowed, "MethodNotAllowed"),
+        (Self::NotAcceptable, "NotAcceptable"),
+        (Self::RequestEntityTooLarge, "RequestEntityTooLarge"),
+        (Self::UnsupportedMediaType, "UnsupportedMediaType"),
+        (Self::ServiceUnavailable, "ServiceUnavailable"),
+    ];
+    /// The wire name, empty for `Unknown`.
+    pub fn as_str(&self) -> &'static str {
+        Self::NAMES.iter().find(|(reason, _)| reason == self).map_or("", |(_, name)| name)
+    }
+    /// The reason a wire name stands for; `Unknown` for names clients made up.
+    pub fn from_name(name: &str) -> Self {
+        Self::NAMES.iter().find(|(_, n)| *n == name).map_or(Self::Unknown, |(reason, _)| *reason)
+    }
+}
+
 /// The wire object `kind: Status`, `apiVersion: v1`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
@@ -99,8 +131,36 @@ pub struct Cause {
 pub struct ApiError(pub Box<Status>);
 impl ApiError {
     /// Any failure: `details` absent.
-    pub fn new(_code: u16, _reason: Reason, _message: impl Into<String>) -> Self {
-        todo!()
+    pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> Self {
+        Self(Box::new(Status {
+            metadata: ListMeta::default(),
+            status: "Failure".to_owned(),
+            message: message.into(),
+            reason: reason.as_str().to_owned(),
+            details: None,
+            code: Some(code),
+        }))
+    }
+    /// The same failure with these details.
+    #[must_use]
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.0.details = Some(details);
+        self
+    }
+    /// A failure about one object of a resource.
+    fn about(
+        code: u16,
+        reason: Reason,
+        resource: &GroupResource,
+        name: &str,
+        message: String,
+    ) -> Self {
+        Self::new(code, reason, message).with_details(Details {
+            name: name.to_owned(),
+            group: resource.group.to_string(),
+            kind: resource.resource.to_string(),
+            ..Details::default()
+        })
     }
     /// 400 `BadRequest`, no details.
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -110,29 +170,41 @@ impl ApiError {
     pub fn unauthorized() -> Self {
         Self::new(401, Reason::Unauthorized, "Unauthorized")
     }
-    /// 403 `<resource> "<name>" is forbidden: <why>`.
-    pub fn forbidden(_resource: &GroupResource, _name: &str, _why: &str) -> Self {
-        todo!()
+    /// 403 `<resource> "<name>" is forbidden: <why>`; without a name `<resource> is forbidden: <why>`, without a resource
+    /// `forbidden: <why>`.
+    pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let message = match (resource.resource.is_empty(), name.is_empty()) {
+            (true, _) => format!("forbidden: {why}"),
+            (_, true) => format!("{resource} is forbidden: {why}"),
+            _ => format!("{resource} {} is forbidden: {why}", field::quote(name)),
+        };
+        Self::about(403, Reason::Forbidden, resource, name, message)
     }
     /// 404 `<resource> "<name>" not found`.
-    pub fn not_found(_resource: &GroupResource, _name: &str) -> Self {
-        todo!()
+    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+        let message = format!("{resource} {} not found", field::quote(name));
+        Self::about(404, Reason::NotFound, resource, name, message)
     }
     /// 404 `the server could not find the requested resource`, `details: {}`.
     pub fn no_route() -> Self {
-        todo!()
+        Self::new(404, Reason::NotFound, "the server could not find the requested resource")
+            .with_details(Details::default())
     }
     /// 405 `the server does not allow this method on the requested resource`, `details: {}`.
     pub fn method_not_allowed() -> Self {
-        todo!()
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, Reason::MethodNotAllowed, message).with_details(Details::default())
     }
     /// 409 `<resource> "<name>" already exists`.
-    pub fn already_exists(_resource: &GroupResource, _name: &str) -> Self {
-        todo!()
+    pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
+        let message = format!("{resource} {} already exists", field::quote(name));
+        Self::about(409, Reason::AlreadyExists, resource, name, message)
     }
     /// 409 `Operation cannot be fulfilled on <resource> "<name>": <why>`.
-    pub fn conflict(_resource: &GroupResource, _name: &str, _why: &str) -> Self {
-        todo!()
+    pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
+        let name_quoted = field::quote(name);
+        let message = format!("Operation cannot be fulfilled on {resource} {name_quoted}: {why}");
+        Self::about(409, Reason::Conflict, resource, name, message)
     }
     /// 409 with the text of a stale write.
     pub fn stale(resource: &GroupResource, name: &str) -> Self {
@@ -155,24 +227,55 @@ impl ApiError {
         )
     }
     /// 422 `<Kind>.<group> "<name>" is invalid: <errors>` with one cause per error (kind and name may be empty).
-    pub fn invalid(_kind: &GroupKind, _name: &str, _errors: &[field::Error]) -> Self {
-        todo!()
+    pub fn invalid(kind: &GroupKind, name: &str, errors: &[field::Error]) -> Self {
+        let errors_text = field::aggregate(errors);
+        let message = format!("{kind} {} is invalid: {errors_text}", field::quote(name));
+        let causes = errors
+            .iter()
+            .map(|error| Cause {
+                reason: error.reason().to_owned(),
+                message: error.message(),
+                field: error.path.to_string(),
+            })
+            .collect();
+        Self::new(422, Reason::Invalid, message).with_details(Details {
+            name: name.to_owned(),
+            group: kind.group.to_string(),
+            kind: kind.kind.to_string(),
+            causes,
+            ..Details::default()
+        })
     }
     /// 429 with `retryAfterSeconds`.
-    pub fn too_many_requests(_message: impl Into<String>, _retry_after_seconds: u32) -> Self {
-        todo!()
+    pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
+        Self::new(429, Reason::TooManyRequests, message)
+            .with_details(Details { retry_after_seconds, ..Details::default() })
     }
     /// 500 `Internal error occurred: <err>`.
-    pub fn internal(_err: impl std::fmt::Display) -> Self {
-        todo!()
+    pub fn internal(err: impl std::fmt::Display) -> Self {
+        let text = err.to_string();
+        let message = format!("Internal error occurred: {text}");
+        Self::new(500, Reason::InternalError, message).with_details(Details {
+            causes: vec![Cause { message: text, ..Cause::default() }],
+            ..Details::default()
+        })
     }
     /// 500 without reason and details: the bare text.
     pub fn unclassified(message: impl Into<String>) -> Self {
         Self::new(500, Reason::Unknown, message)
     }
     /// 504 `Timeout: Too large resource version: N, current: M` with its cause.
-    pub fn too_large_resource_version(_asked: u64, _current: u64) -> Self {
-        todo!()
+    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        Self::new(504, Reason::Timeout, message).with_details(Details {
+            causes: vec![Cause {
+                reason: "ResourceVersionTooLarge".to_owned(),
+                message: "Too large resource version".to_owned(),
+                field: String::new(),
+            }],
+            retry_after_seconds: 1,
+            ..Details::default()
+        })
     }
     /// The HTTP code.
     pub fn code(&self) -> u16 {
@@ -180,10 +283,30 @@ impl ApiError {
     }
     /// Its reason.
     pub fn reason(&self) -> Reason {
-        todo!()
+        Reason::from_name(&self.0.reason)
     }
     /// The `Status` as JSON with `kind` and `apiVersion` first.
     pub fn to_json(&self) -> Vec<u8> {
-        todo!()
+        self.0.to_json()
     }
 }
+impl Status {
+    /// A Success without anything else.
+    pub fn success() -> Self {
+        Self { status: "Success".to_owned(), ..Self::default() }
+    }
+    /// As JSON with `kind` and `apiVersion` first.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut json = br#"{"kind":"Status","apiVersion":"v1","#.to_vec();
+        let body_at = json.len();
+        match serde_json::to_writer(&mut json, self) {
+            // The body's own opening brace gives way to the head's comma: `metadata` always follows.
+            Ok(()) => _ = json.remove(body_at),
+            Err(_) => unreachable!("a Status has only strings, numbers and lists"),
+        }
+        json
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,22 +1,74 @@
 //! Time as the API writes it, from a clock that is given.
+//!
+//! Nothing in the project asks the machine for the time: a [`Clock`] is handed down from the program's edge. It is a
+//! moment plus tokio time, so it stands still when a test pauses time and jumps when the test advances it.
 use std::time::Duration;
-/// A moment: time since the Unix epoch.
+
+/// A moment: time since the Unix epoch. Moments before 1970 have no representation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub Duration);
 impl Timestamp {
-    /// RFC 3339, seconds, `Z`.
+    /// A moment in whole seconds since the epoch.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+    /// RFC 3339, seconds, `Z`; fractions are cut off.
     pub fn rfc3339(&self) -> String {
-        todo!()
+        self.print(0)
     }
-    /// RFC 3339 with exactly six fractional digits (`MicroTime`).
+    /// RFC 3339 with exactly six fractional digits (`MicroTime`); smaller fractions are cut off.
     pub fn rfc3339_micro(&self) -> String {
-        todo!()
+        self.print(6)
     }
-    /// Parses RFC 3339, any offset, any fraction.
-    pub fn parse(_text: &str) -> Option<Self> {
-        todo!()
+    fn print(&self, precision: u8) -> String {
+        let seconds = i64::try_from(self.0.as_secs()).unwrap_or(i64::MAX);
+        let nanos = i32::try_from(self.0.subsec_nanos()).unwrap_or(0);
+        let moment = jiff::Timestamp::new(seconds, nanos).unwrap_or(jiff::Timestamp::MAX);
+        jiff::fmt::temporal::DateTimePrinter::new()
+            .precision(Some(precision))
+            .timestamp_to_string(&moment)
+    }
+    /// Parses RFC 3339, any offset, any fraction. `None` for any other text and for moments before 1970.
+    pub fn parse(text: &str) -> Option<Self> {
+        let moment: jiff::Timestamp = text.parse().ok().filter(|_| has_shape(text.as_bytes()))?;
+        let nanos = u128::try_from(moment.as_nanosecond()).ok()?;
+        let seconds = u64::try_from(nanos / 1_000_000_000).ok()?;
+        Some(Self(Duration::new(seconds, u32::try_from(nanos % 1_000_000_000).ok()?)))
+    }
+    /// The time from `earlier` to this moment; zero when `earlier` is later.
+    pub fn since(&self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
     }
 }
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Self;
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(duration))
+    }
+}
+/// Whether the text has RFC 3339's separators: the parser beneath also takes other forms of ISO 8601.
+fn has_shape(text: &[u8]) -> bool {
+    let (Some(head), Some(tail)) = (text.get(..19), text.get(19..)) else { return false };
+    let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+    let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    let head_ok = (0..19).all(|at| match separators.iter().find(|(place, _)| *place == at) {
+        Some((_, separator)) => head[at] == *separator,
+        None => head[at].is_ascii_digit(),
+    });
+    let fraction_len = match tail {
+        [b'.', rest @ ..] => 1 + rest.iter().take_while(|b| b.is_ascii_digit()).count(),
+        _ => 0,
+    };
+    let tail_ok = fraction_len != 1
+        && match &tail[fraction_len..] {
+            [b'Z'] => true,
+            [b'+' | b'-', h1, h2, b':', m1, m2] => digits(&[*h1, *h2, *m1, *m2]),
+            _ => false,
+        };
+    // Leap seconds are no moments to the API.
+    head_ok && tail_ok && &head[17..] != b"60"
+}
+
 /// A clock: a moment that was given, plus the tokio time that has passed since. Stands still when a test pauses time.
 #[derive(Debug, Clone)]
 pub struct Clock {
@@ -28,12 +80,67 @@ impl Clock {
     pub fn starting_at(base: Timestamp) -> Self {
         Self { base, started: tokio::time::Instant::now() }
     }
-    /// A clock that starts at the wall clock's now: for programs, at their edge.
+    /// A clock that starts at the wall clock's now: for programs, at their edge. A machine set before 1970 reads as 1970.
+    #[expect(clippy::disallowed_methods, reason = "this is the edge at which programs ask once")]
     pub fn wall() -> Self {
-        todo!()
+        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self::starting_at(Timestamp(since_epoch.unwrap_or_default()))
     }
     /// Now.
     pub fn now(&self) -> Timestamp {
-        Timestamp(self.base.0 + self.started.elapsed())
+        self.base + self.started.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_print_as_the_api_prints_them() {
+        let moment = Timestamp(Duration::new(1_700_000_000, 123_456_789));
+        assert_eq!(moment.rfc3339(), "2023-11-14T22:13:20Z");
+        assert_eq!(moment.rfc3339_micro(), "2023-11-14T22:13:20.123456Z");
+        assert_eq!(Timestamp::default().rfc3339_micro(), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(Timestamp(Duration::MAX).rfc3339().len(), "9999-12-30T22:00:00Z".len());
+    }
+
+    #[test]
+    fn any_offset_and_fraction_parses() {
+        let moment = Timestamp::from_secs(1_700_000_000);
+        for text in
+            ["2023-11-14T22:13:20Z", "2023-11-15T05:13:20+07:00", "2023-11-14T22:13:20.000Z"]
+        {
+            assert_eq!(Timestamp::parse(text), Some(moment), "{text}");
+        }
+        let micro = Timestamp::parse("2023-11-14T22:13:20.5Z").unwrap();
+        assert_eq!(micro.since(moment), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn what_is_not_rfc_3339_does_not_parse() {
+        for text in [
+            "",
+            "2023-11-14",
+            "2023-11-14T22:13Z",
+            "2023-11-14 22:13:20Z",
+            "2023-11-14T22:13:20",
+            "2023-11-14T22:13:20.Z",
+            "2023-11-14T22:13:20+0700",
+            "2023-11-14T22:13:60Z",
+            "2023-13-14T22:13:20Z",
+            "1969-12-31T23:59:59Z",
+            "2023-11-14T22:13:20Z[UTC]",
+            "é023-11-14T22:13:20Z",
+        ] {
+            assert_eq!(Timestamp::parse(text), None, "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_goes_with_tokio_time() {
+        let clock = Clock::starting_at(Timestamp::from_secs(100));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(clock.now(), Timestamp::from_secs(105));
     }
 }

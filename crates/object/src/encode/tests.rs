@@ -1,0 +1,79 @@
+use super::*;
+use crate::json_strategy;
+use crate::meta::ObjectExt as _;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn text(bytes: Bytes) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn members_are_sorted_on_every_level() {
+    let tree = json!({"b": [{"z": 1, "a": "\"\u{1}é"}], "a": {}, "c": 1.5});
+    assert_eq!(text(to_bytes(&tree)), r#"{"a":{},"b":[{"a":"\"\u0001é","z":1}],"c":1.5}"#);
+}
+
+#[test]
+fn the_revision_goes_to_the_objects_own_metadata() {
+    for (stored, served) in [
+        (
+            r#"{"data":{"metadata":{"x":1}},"metadata":{"name":"a","uid":"u"}}"#,
+            r#"{"data":{"metadata":{"x":1}},"metadata":{"name":"a","resourceVersion":"7","uid":"u"}}"#,
+        ),
+        (r#"{"metadata":{}}"#, r#"{"metadata":{"resourceVersion":"7"}}"#),
+        (r#"{"metadata":{"name":"a"}}"#, r#"{"metadata":{"name":"a","resourceVersion":"7"}}"#),
+        (r#"{"metadata":{"uid":"a"}}"#, r#"{"metadata":{"resourceVersion":"7","uid":"a"}}"#),
+        (r#"{"metadata":{"resourceVersion":"1"}}"#, r#"{"metadata":{"resourceVersion":"7"}}"#),
+        (
+            r#"{ "metadata" : { "name" : "a" , "uid" : "u" } }"#,
+            r#"{ "metadata" : { "name" : "a" , "resourceVersion":"7","uid" : "u" } }"#,
+        ),
+        (r#"{}"#, r#"{"metadata":{"resourceVersion":"7"}}"#),
+        (r#"{"kind":"A","spec":1}"#, r#"{"kind":"A","metadata":{"resourceVersion":"7"},"spec":1}"#),
+        (r#"{"a":1}"#, r#"{"a":1,"metadata":{"resourceVersion":"7"}}"#),
+        ("[]", "[]"),
+        ("{\"metadata\":{", "{\"metadata\":{"),
+    ] {
+        assert_eq!(text(with_resource_version(stored.as_bytes(), 7)), served);
+    }
+}
+
+#[test]
+fn the_api_version_is_exchanged_in_place() {
+    let encoded = br#"{"apiVersion":"ex.io/v1","spec":{"apiVersion":"x"}}"#;
+    assert_eq!(
+        text(with_api_version(encoded, "ex.io/v2")),
+        r#"{"apiVersion":"ex.io/v2","spec":{"apiVersion":"x"}}"#
+    );
+    assert_eq!(
+        text(with_api_version(br#"{"kind":"A"}"#, "v1")),
+        r#"{"apiVersion":"v1","kind":"A"}"#
+    );
+}
+
+proptest! {
+    #[test]
+    fn encoding_is_what_serde_json_reads_back(tree in json_strategy::value()) {
+        prop_assert_eq!(serde_json::from_slice::<Value>(&to_bytes(&tree)).unwrap(), tree);
+    }
+
+    #[test]
+    fn a_spliced_encoding_is_the_encoding_of_the_tree_with_the_revision(
+        mut tree in json_strategy::object(),
+        revision: u64,
+    ) {
+        prop_assume!(tree["metadata"].is_object());
+        let spliced = with_resource_version(&to_bytes(&tree), revision);
+        tree.set_meta("resourceVersion", revision.to_string().into());
+        prop_assert_eq!(spliced, to_bytes(&tree));
+    }
+
+    #[test]
+    fn splices_of_any_bytes_do_not_panic(tree in json_strategy::object(), cut: prop::sample::Index) {
+        let bytes = to_bytes(&tree);
+        let cut = &bytes[..cut.index(bytes.len())];
+        with_resource_version(cut, 1);
+        with_api_version(cut, "v1");
+    }
+}

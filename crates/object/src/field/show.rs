@@ -1,0 +1,76 @@
+//! How values are printed in messages: as Go prints them.
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// How the API prints a value in a message: strings quoted, numbers and booleans bare, everything else JSON.
+pub fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Bool(b) => b.to_string(),
+        Value::Number(n) => match n.as_f64() {
+            Some(float) if n.is_f64() => show_float(float),
+            _ => n.to_string(),
+        },
+        other => {
+            let json = crate::encode::to_bytes(other);
+            // The three characters occur only inside strings, where Go's encoder escapes them.
+            String::from_utf8_lossy(&json)
+                .replace('<', "\\u003c")
+                .replace('>', "\\u003e")
+                .replace('&', "\\u0026")
+        }
+    }
+}
+
+/// A quoted string with the escapes of Go's `%q`.
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            ' '..='~' => out.push(c),
+            c if is_printable(c) => out.push(c),
+            // A `String` takes every write.
+            c => {
+                _ = match u32::from(c) {
+                    n if n < 0x80 => write!(out, "\\x{n:02x}"),
+                    n if n < 0x10000 => write!(out, "\\u{n:04x}"),
+                    n => write!(out, "\\U{n:08x}"),
+                }
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Whether a character beyond ASCII is printed as it is. Combining marks are, so it is asked behind a letter.
+fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return false;
+    }
+    let mut text = String::with_capacity(5);
+    text.push('a');
+    text.push(c);
+    text.escape_debug().eq(text.chars())
+}
+
+/// A float as Go's `%v`: shortest digits, an exponent below 1e-4 and from 1e21.
+fn show_float(float: f64) -> String {
+    let scientific = format!("{float:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    match exponent.parse::<i32>() {
+        Ok(e) if (-4..21).contains(&e) => format!("{float}"),
+        Ok(e) => format!("{mantissa}e{}{:02}", if e < 0 { '-' } else { '+' }, e.abs()),
+        Err(_) => scientific,
+    }
+}
