@@ -2,7 +2,13 @@
 //!
 //! One module per chore. A chore is a plain function over the working copy; it prints what it changed.
 
+mod audit;
+mod bench;
 mod facts;
+mod parts;
+mod suite;
+#[cfg(test)]
+mod tidy;
 
 use clap::{Parser, Subcommand};
 
@@ -17,12 +23,24 @@ struct Cli {
 /// What there is to do.
 #[derive(Debug, Subcommand)]
 enum Chore {
+    /// Run every test, the ones with real clients included; installs the parts they need.
+    Test(suite::Args),
+    /// Install the parts that tests with real clients need, and print where they are.
+    Parts,
     /// Generate the tables of built-in types in crates/facts from the published Kubernetes schemas.
     Facts(facts::Args),
+    /// Check licences, versions and sources of dependencies (deny) and unused ones (machete).
+    Audit,
+    /// Measure, and write the result table.
+    Bench(bench::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().chore {
+        Chore::Test(args) => suite::run(&args),
+        Chore::Parts => parts::Parts::install().map(|parts| println!("{parts:#?}")),
         Chore::Facts(args) => facts::run(&args),
+        Chore::Audit => audit::run(),
+        Chore::Bench(args) => bench::run(&args),
     }
 }

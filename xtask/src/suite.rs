@@ -1,0 +1,34 @@
+//! `cargo xtask test`: every test there is.
+//!
+//! First the parts that real-client tests need are installed, then cargo runs the whole workspace with the feature that adds
+//! those tests. `--unit` leaves both out and needs nothing but a toolchain.
+
+use crate::parts::Parts;
+use anyhow::{Context, Result, bail};
+use std::process::Command;
+
+/// What to leave out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only what needs nothing beside a Rust toolchain: no real clients.
+    #[arg(long)]
+    unit: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    if !args.unit {
+        let parts = Parts::install()
+            .context("the tests with real clients need a part that is not here; `cargo xtask test --unit` runs the others")?;
+        cargo.args(["--features", "setpoint/real-clients"]);
+        cargo.env("SETPOINT_TEST_KUBECTL", &parts.kubectl);
+        cargo.env("SETPOINT_TEST_KUBECTL_OLD", &parts.kubectl_old);
+        cargo.env("SETPOINT_TEST_PYTHON", &parts.python);
+    }
+    if cargo.status().context("cannot start cargo")?.success() {
+        Ok(())
+    } else {
+        bail!("tests failed")
+    }
+}

@@ -1,0 +1,225 @@
+//! The house rules that a test can hold: layers, names, sizes.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Each package's level: a package depends on lower levels only.
+const LEVELS: &[(&str, u8)] = &[
+    ("setpoint-workqueue", 0),
+    ("setpoint-store", 0),
+    ("setpoint-object", 0),
+    ("setpoint-facts", 0),
+    ("setpoint-informer", 1),
+    ("setpoint-schema", 2),
+    ("setpoint-runtime", 2),
+    ("setpoint-registry", 3),
+    ("setpoint-controllers", 3),
+    ("setpoint-apiserver", 4),
+    ("network", 4),
+    ("setpoint", 5),
+    ("pod-printer", 6),
+    ("setpoint-benches", 6),
+    ("xtask", 6),
+];
+
+/// What a package must not reach, at any depth, beyond what its level says: the reader's side of each wall.
+const WALLS: &[(&str, &[&str])] = &[
+    // The two halves meet on the wire only.
+    (
+        "setpoint-informer",
+        &["setpoint-store", "setpoint-schema", "setpoint-registry", "setpoint-apiserver"],
+    ),
+    (
+        "setpoint-runtime",
+        &["setpoint-store", "setpoint-schema", "setpoint-registry", "setpoint-apiserver"],
+    ),
+    (
+        "setpoint-controllers",
+        &["setpoint-store", "setpoint-schema", "setpoint-registry", "setpoint-apiserver"],
+    ),
+    (
+        "setpoint-registry",
+        &[
+            "setpoint-informer",
+            "setpoint-runtime",
+            "setpoint-workqueue",
+            "http",
+            "hyper",
+            "kube-client",
+            "k8s-openapi",
+        ],
+    ),
+    ("setpoint-apiserver", &["setpoint-informer", "setpoint-runtime", "setpoint-workqueue"]),
+    ("setpoint-workqueue", &["http", "hyper", "serde", "serde_json", "kube-core", "k8s-openapi"]),
+    (
+        "setpoint-store",
+        &["http", "hyper", "serde_json", "kube-core", "k8s-openapi", "setpoint-object"],
+    ),
+    ("setpoint-object", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
+    ("setpoint-schema", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
+    ("setpoint-facts", &["setpoint-object"]),
+];
+
+/// The peer that no product crate may depend on.
+const PEER: &str = "kube-runtime";
+
+/// The most lines a source file has, generated data aside.
+const FILE_LINES_MAX: usize = 600;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// Direct normal dependencies of every package of the workspace and of what they depend on.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let cargo = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version=1",
+            "--locked",
+            "--filter-platform=x86_64-unknown-linux-gnu",
+        ])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let metadata: Value = serde_json::from_slice(&cargo.stdout).expect("cargo prints JSON");
+    let names: BTreeMap<&str, &str> = metadata["packages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|package| Some((package["id"].as_str()?, package["name"].as_str()?)))
+        .collect();
+    let is_normal = |dep: &&Value| {
+        dep["dep_kinds"]
+            .as_array()
+            .is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
+    };
+    metadata["resolve"]["nodes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|node| {
+            let deps = node["deps"].as_array().into_iter().flatten().filter(is_normal);
+            let deps =
+                deps.map(|dep| names[dep["pkg"].as_str().unwrap_or_default()].to_owned()).collect();
+            (names[node["id"].as_str().unwrap_or_default()].to_owned(), deps)
+        })
+        .collect()
+}
+
+#[test]
+fn dependencies_point_down() {
+    let dependencies = dependencies();
+    let level =
+        |name: &str| LEVELS.iter().find(|(package, _)| *package == name).map(|(_, level)| *level);
+    let mut wrong = Vec::new();
+    for (package, own) in LEVELS {
+        for dependency in dependencies.get(*package).into_iter().flatten() {
+            if level(dependency).is_some_and(|theirs| theirs >= *own) {
+                wrong.push(format!(
+                    "{package} (level {own}) depends on {dependency}, which is not below it"
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_package_has_a_level() {
+    let members: Vec<String> =
+        dependencies().into_keys().filter(|name| name.starts_with("setpoint")).collect();
+    let missing: Vec<_> =
+        members.iter().filter(|name| !LEVELS.iter().any(|(package, _)| package == name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn walls_stand() {
+    let dependencies = dependencies();
+    let mut wrong = Vec::new();
+    for (package, forbidden) in WALLS {
+        let mut reached = vec![(*package).to_owned()];
+        let mut next = 0;
+        while let Some(name) = reached.get(next).cloned() {
+            for dependency in dependencies.get(&name).into_iter().flatten() {
+                // The in-process client is an optional feature, which cargo metadata counts as on.
+                let optional = name == "setpoint-apiserver" && dependency == "kube-client";
+                if !optional && !reached.contains(dependency) {
+                    reached.push(dependency.clone());
+                }
+            }
+            next += 1;
+        }
+        wrong.extend(
+            reached
+                .iter()
+                .filter(|name| forbidden.contains(&name.as_str()))
+                .map(|name| format!("{package} reaches {name}")),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_product_does_not_stand_on_its_peer() {
+    for (package, direct) in dependencies() {
+        let ours = LEVELS.iter().any(|(name, _)| *name == package) && package != "setpoint-benches";
+        assert!(!ours || !direct.iter().any(|name| name == PEER), "{package} depends on {PEER}");
+    }
+}
+
+fn sources() -> Vec<PathBuf> {
+    let git = Command::new("git")
+        .args(["ls-files", "*.rs"])
+        .current_dir(root())
+        .output()
+        .expect("git runs");
+    String::from_utf8_lossy(&git.stdout).lines().map(PathBuf::from).collect()
+}
+
+#[test]
+fn no_file_is_a_drawer() {
+    let drawers = ["utils", "util", "helpers", "helper", "common", "misc"];
+    let wrong: Vec<_> = sources()
+        .into_iter()
+        .filter(|path| {
+            path.components().any(|part| {
+                drawers.contains(&part.as_os_str().to_string_lossy().trim_end_matches(".rs"))
+            })
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn files_stay_one_noun_long() {
+    let generated = Path::new("crates/facts/src/generated");
+    let mut wrong = Vec::new();
+    for path in sources().into_iter().filter(|path| !path.starts_with(generated)) {
+        let Ok(text) = std::fs::read_to_string(root().join(&path)) else { continue };
+        let lines = text.lines().count();
+        if lines > FILE_LINES_MAX {
+            wrong.push(format!("{}: {lines} lines", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn no_unfinished_work_is_hidden() {
+    let marks = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME")];
+    let mut wrong = Vec::new();
+    for path in sources() {
+        let Ok(text) = std::fs::read_to_string(root().join(&path)) else { continue };
+        wrong.extend(
+            text.lines()
+                .enumerate()
+                .filter(|(_, line)| marks.iter().any(|mark| line.contains(mark)))
+                .map(|(n, line)| format!("{}:{}: {}", path.display(), n + 1, line.trim())),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
