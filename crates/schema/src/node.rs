@@ -107,6 +107,14 @@ pub struct Node {
     pub default: Option<serde_json::Value>,
     /// Built-in struct field without `omitempty`: the zero value is always present when stored (`spec: {}`, `status: {}`).
     pub always_present: bool,
+    /// With `always_present`: the zero value is `null` (lists, maps, pointers, times); otherwise it is that of the shape (`""`, `0`,
+    /// `false`, quantity `"0"`, struct `{}` with its own always-present members).
+    pub zero_null: bool,
+    /// Built-in struct field that is left out when it has its zero value (`""`, `0`, `false`, empty list or map), given or not.
+    /// Neither this nor `always_present`: a pointer, left out when absent, kept when given (`replicas: 0`, `securityContext: {}`).
+    pub omit_empty: bool,
+    /// Place in the declared order of a built-in struct's fields, in which they are written (255: unknown).
+    pub order: u8,
     /// Value validations (`None` when there are none, as for most built-ins).
     pub validation: Option<Box<Validation>>,
     /// Reverse-domain name of the definition this node is, for named types (`io.k8s.api.core.v1.PodSpec`); used by OpenAPI and messages.
