@@ -1,11 +1,15 @@
 //! CustomResourceDefinitions: from `openAPIV3Schema` to a schema, and the validation of the definition itself (spec: crd §1, §3, §8, §9).
-use crate::node::TypeSchema;
+
+mod build;
+mod metadata;
+mod regexp;
+
+pub use build::type_schema;
+pub(crate) use metadata::object_meta;
+
 use serde_json::Value;
 use setpoint_object::field;
-/// Builds the schema of one version (root properties apiVersion, kind, metadata included). The definition was validated before.
-pub fn type_schema(_open_api_v3_schema: &Value) -> TypeSchema {
-    todo!()
-}
+
 /// Fills the definition's own defaults (names.singular, names.listKind, conversion).
 pub fn default_definition(_crd: &mut Value) {
     todo!()

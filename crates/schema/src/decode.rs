@@ -25,7 +25,7 @@ mod syntax;
 mod tests;
 mod yaml;
 
-pub use conform::conform;
+pub use conform::{conform, conform_metadata};
 
 use serde_json::Value;
 

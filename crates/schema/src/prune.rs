@@ -1,7 +1,85 @@
 //! Pruning of fields a structural schema does not declare (spec: crd §4).
-use crate::node::TypeSchema;
-use serde_json::Value;
-/// Removes undeclared fields and returns their paths (`spec.foo`, `spec.l[0].u`), document order. `metadata` at the root is left to the caller.
-pub fn prune(_schema: &TypeSchema, _value: &mut Value) -> Vec<String> {
-    todo!()
+//!
+//! `apiVersion`, `kind` and `metadata` are never touched at the root and in embedded resources. Below a node with
+//! `x-kubernetes-preserve-unknown-fields` undeclared fields stay, while declared ones are pruned by their own schema. Below
+//! `additionalProperties: true` direct keys stay, but nested objects lose their fields.
+use crate::node::{TypeSchema, View};
+use serde_json::{Map, Value};
+
+/// Members of every object with type information, never pruned.
+const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// Removes undeclared fields and returns their paths (`spec.foo`, `spec.l[0].u`): fields of inner objects first, members of one
+/// object in name order. `metadata` at the root is left to the caller.
+pub fn prune(schema: &TypeSchema, value: &mut Value) -> Vec<String> {
+    let mut pruner = Pruner { path: String::new(), removed: Vec::new() };
+    pruner.node(Some(schema.view()), true, value);
+    pruner.removed
 }
+
+struct Pruner {
+    path: String,
+    removed: Vec<String>,
+}
+
+impl Pruner {
+    /// Prunes by `schema`; nothing is declared without one.
+    fn node(&mut self, schema: Option<View<'_>>, root: bool, value: &mut Value) {
+        match value {
+            Value::Object(members) => self.object(schema, root, members),
+            Value::Array(items) => {
+                let items_schema = schema.and_then(|s| s.items());
+                let keep = schema.is_some_and(|s| s.preserve_unknown);
+                if keep && items_schema.is_none() {
+                    return;
+                }
+                let base = self.path.len();
+                for (i, item) in items.iter_mut().enumerate() {
+                    self.path.push('[');
+                    self.path.push_str(itoa::Buffer::new().format(i));
+                    self.path.push(']');
+                    self.node(items_schema, false, item);
+                    self.path.truncate(base);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn object(&mut self, schema: Option<View<'_>>, root: bool, members: &mut Map<String, Value>) {
+        let embedded = root || schema.is_some_and(|s| s.embedded_resource);
+        let preserve = schema.is_some_and(|s| s.preserve_unknown);
+        let mut undeclared = Vec::new();
+        let base = self.path.len();
+        for (name, member) in members.iter_mut() {
+            if embedded && TYPE_AND_META.contains(&name.as_str()) {
+                continue;
+            }
+            let declared = schema.and_then(|s| s.member(name));
+            let any = schema.is_some_and(|s| s.additional_any);
+            if declared.is_some() || (any && !preserve) {
+                self.enter(base, name);
+                self.node(declared, false, member);
+                self.path.truncate(base);
+            } else if !preserve {
+                undeclared.push(name.clone());
+            }
+        }
+        for name in undeclared {
+            members.remove(&name);
+            self.enter(base, &name);
+            self.removed.push(self.path.clone());
+            self.path.truncate(base);
+        }
+    }
+
+    fn enter(&mut self, base: usize, name: &str) {
+        if base > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,253 @@
 //! A tree of a built-in kind held to its schema.
-use super::DecodeError;
-use crate::node::TypeSchema;
-use serde_json::Value;
+use super::{DecodeError, emptiness, go_type, scalar};
+use crate::node::{Document, Scalar, Shape, TypeSchema, View};
+use serde_json::{Map, Value};
 
-/// Holds a tree of a built-in type to its schema as Go's typed decoding does.
+/// Holds a tree of a built-in type to its schema as Go's typed decoding does: unknown fields are dropped (`unknown field "spec.x"`
+/// is appended to `problems`), nulls are dropped, scalars become canonical, and what is empty takes the form described at
+/// [`crate::decode`]. Fields of structs that Go always encodes appear with their zero value.
+///
+/// # Errors
+/// The first value of a wrong type, in Go's words: `json: cannot unmarshal number into Go struct field ConfigMap.data of type string`.
 pub fn conform(
-    _schema: &TypeSchema,
-    _kind: &str,
-    _value: &mut Value,
-    _problems: &mut Vec<String>,
+    schema: &TypeSchema,
+    kind: &str,
+    value: &mut Value,
+    problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
-    todo!()
+    Conformer::new(kind, problems).member(schema.view(), value)
 }
+
+/// Holds the `metadata` of a custom resource to `ObjectMeta`; unknown fields are reported as `unknown field "metadata.foo"`.
+///
+/// # Errors
+/// As [`conform`], with fields named from `ObjectMeta`: `… Go struct field ObjectMeta.labels of type string`.
+pub fn conform_metadata(object: &mut Value, problems: &mut Vec<String>) -> Result<(), DecodeError> {
+    let Some(metadata) = object.get_mut("metadata") else { return Ok(()) };
+    let mut document = Document::default();
+    let root = crate::crd::object_meta(&mut document);
+    let mut conformer = Conformer::new("ObjectMeta", problems);
+    conformer.path.push_str("metadata");
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    conformer.member(document.view(root), metadata)
+}
+
+pub(super) struct Conformer<'p> {
+    problems: &'p mut Vec<String>,
+    /// Where unknown fields are reported: `spec.containers[0]`.
+    path: String,
+    /// The same as Go's decoder keeps it, without indices and map keys: `spec.containers`.
+    fields: String,
+    /// The innermost Go struct.
+    owner: String,
+}
+
+impl<'p> Conformer<'p> {
+    fn new(kind: &str, problems: &'p mut Vec<String>) -> Self {
+        Self { problems, path: String::new(), fields: String::new(), owner: kind.to_owned() }
+    }
+
+    /// Holds one value that is not null.
+    fn member(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+        match schema.scalar {
+            Scalar::Plain => {}
+            Scalar::Int32 => return self.integer(schema, value, i32::try_from),
+            Scalar::Int64 => return self.integer(schema, value, Ok::<i64, ()>),
+            special => {
+                return match scalar::canonical(special, value) {
+                    Ok(()) => Ok(()),
+                    Err(scalar::Fault::Type) => Err(self.mismatch(schema, value)),
+                    Err(scalar::Fault::Text(text)) => Err(DecodeError(text)),
+                };
+            }
+        }
+        match schema.shape {
+            Shape::Any => Ok(()),
+            Shape::String if value.is_string() => Ok(()),
+            Shape::Boolean if value.is_boolean() => Ok(()),
+            Shape::Number if value.is_number() => Ok(()),
+            Shape::Integer => self.integer(schema, value, Ok::<i64, ()>),
+            Shape::IntOrString => self.int_or_string(value),
+            Shape::Array => self.list(schema, value),
+            Shape::Object if !schema.properties.is_empty() => self.structure(schema, value),
+            Shape::Object if schema.additional.is_some() => self.map(schema, value),
+            Shape::Object if value.is_object() => Ok(()),
+            _ => Err(self.mismatch(schema, value)),
+        }
+    }
+
+    fn integer<N, E>(
+        &self,
+        schema: View<'_>,
+        value: &Value,
+        fits: impl Fn(i64) -> Result<N, E>,
+    ) -> Result<(), DecodeError> {
+        match value {
+            Value::Number(n) if n.as_i64().is_some_and(|n| fits(n).is_ok()) => Ok(()),
+            _ => Err(self.mismatch(schema, value)),
+        }
+    }
+
+    fn int_or_string(&self, value: &Value) -> Result<(), DecodeError> {
+        let fits = match value {
+            Value::String(_) => true,
+            Value::Number(n) => n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+            _ => false,
+        };
+        if fits {
+            return Ok(());
+        }
+        let found = go_type::found(value, true);
+        Err(DecodeError(format!("json: cannot unmarshal {found} into Go value of type int32")))
+    }
+
+    fn list(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+        let Value::Array(items) = value else { return Err(self.mismatch(schema, value)) };
+        let Some(item_schema) = schema.items() else { return Ok(()) };
+        let (path, fields) = (self.path.len(), self.fields.len());
+        for (i, item) in items.iter_mut().enumerate() {
+            self.path.push('[');
+            self.path.push_str(itoa::Buffer::new().format(i));
+            self.path.push(']');
+            if item.is_null() {
+                *item = zero(item_schema);
+            } else {
+                self.member(item_schema, item)?;
+            }
+            self.path.truncate(path);
+            self.fields.truncate(fields);
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+        let Value::Object(members) = value else { return Err(self.mismatch(schema, value)) };
+        let Some(values) = schema.additional.map(|id| schema.at(id)) else { return Ok(()) };
+        let (path, fields) = (self.path.len(), self.fields.len());
+        for (name, member) in members.iter_mut() {
+            self.enter(path, name);
+            if member.is_null() {
+                *member = zero(values);
+            } else {
+                self.member(values, member)?;
+            }
+            self.path.truncate(path);
+            self.fields.truncate(fields);
+        }
+        Ok(())
+    }
+
+    fn structure(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+        let Value::Object(members) = value else { return Err(self.mismatch(schema, value)) };
+        let name = go_type::short_name(schema.node());
+        let owner = match name {
+            // The root is named as the caller says.
+            Some(name) if !self.fields.is_empty() || self.owner.is_empty() => {
+                Some(std::mem::replace(&mut self.owner, name.to_owned()))
+            }
+            _ => None,
+        };
+        let (path, fields) = (self.path.len(), self.fields.len());
+        let mut gone = Vec::new();
+        for (name, member) in members.iter_mut() {
+            let Some(property) = schema.property(name) else {
+                self.enter(path, name);
+                self.problems.push(format!("unknown field {:?}", self.path));
+                self.path.truncate(path);
+                gone.push(name.clone());
+                continue;
+            };
+            if member.is_null() {
+                gone.push(name.clone());
+                continue;
+            }
+            self.enter(path, name);
+            if fields > 0 {
+                self.fields.push('.');
+            }
+            self.fields.push_str(name);
+            self.member(property, member)?;
+            self.path.truncate(path);
+            self.fields.truncate(fields);
+            let kept = property.always_present
+                || schema.required.iter().any(|required| required == name)
+                || !emptiness::vanishes(
+                    go_type::short_name(schema.node()).unwrap_or(""),
+                    name,
+                    property.node(),
+                    member,
+                );
+            if !kept {
+                gone.push(name.clone());
+            }
+        }
+        for name in gone {
+            members.remove(&name);
+        }
+        add_always_present(schema, members);
+        if let Some(owner) = owner {
+            self.owner = owner;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, base: usize, name: &str) {
+        if base > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+    }
+
+    /// Go's sentence about a value of the wrong type.
+    fn mismatch(&self, schema: View<'_>, value: &Value) -> DecodeError {
+        let numeric = matches!(schema.scalar, Scalar::Int32 | Scalar::Int64)
+            || schema.shape == Shape::Integer;
+        let found = go_type::found(value, numeric);
+        let ty = go_type::of_field(schema, &self.owner, &self.fields);
+        DecodeError(if self.fields.is_empty() {
+            format!("json: cannot unmarshal {found} into Go value of type {ty}")
+        } else {
+            let (owner, fields) = (&self.owner, &self.fields);
+            format!(
+                "json: cannot unmarshal {found} into Go struct field {owner}.{fields} of type {ty}"
+            )
+        })
+    }
+}
+
+/// Adds the zero value of fields that Go encodes even when nobody set them.
+fn add_always_present(schema: View<'_>, members: &mut Map<String, Value>) {
+    for (name, id) in &schema.node().properties {
+        let property = schema.at(*id);
+        if property.always_present && !members.contains_key(name.as_ref()) {
+            members.insert(name.clone().into_owned(), zero(property));
+        }
+    }
+}
+
+/// What Go encodes for a value nobody set.
+pub(super) fn zero(schema: View<'_>) -> Value {
+    match (schema.shape, schema.scalar) {
+        (_, Scalar::Quantity) => Value::from("0"),
+        (_, Scalar::Time | Scalar::MicroTime | Scalar::Bytes) | (Shape::Array | Shape::Any, _) => {
+            Value::Null
+        }
+        (_, Scalar::Duration) => Value::from("0s"),
+        (Shape::String, _) => Value::from(""),
+        (Shape::Integer | Shape::Number | Shape::IntOrString, _) => Value::from(0),
+        (Shape::Boolean, _) => Value::Bool(false),
+        (Shape::Object, _) if schema.properties.is_empty() && schema.additional.is_some() => {
+            Value::Null
+        }
+        (Shape::Object, _) => {
+            let mut members = Map::new();
+            add_always_present(schema, &mut members);
+            Value::Object(members)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

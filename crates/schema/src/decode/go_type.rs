@@ -1,1 +1,87 @@
+//! Go's names of types, as its decoder shows them.
+use crate::node::{Node, Scalar, Shape, View};
+use serde_json::Value;
 
+/// The last part of a definition's name: `PodSpec`.
+pub(super) fn short_name(node: &Node) -> Option<&str> {
+    node.type_name.as_deref()?.rsplit('.').next()
+}
+
+/// Fields whose Go type is a named string: (struct, field, type).
+const NAMED_STRINGS: &[(&str, &str, &str)] = &[
+    ("Container", "imagePullPolicy", "v1.PullPolicy"),
+    ("Container", "terminationMessagePolicy", "v1.TerminationMessagePolicy"),
+    ("ContainerPort", "protocol", "v1.Protocol"),
+    ("DeploymentStrategy", "type", "v1.DeploymentStrategyType"),
+    ("LabelSelectorRequirement", "operator", "v1.LabelSelectorOperator"),
+    ("ManagedFieldsEntry", "operation", "v1.ManagedFieldsOperationType"),
+    ("ObjectMeta", "uid", "types.UID"),
+    ("OwnerReference", "uid", "types.UID"),
+    ("PodSpec", "dnsPolicy", "v1.DNSPolicy"),
+    ("PodSpec", "restartPolicy", "v1.RestartPolicy"),
+    ("Secret", "type", "v1.SecretType"),
+    ("ServicePort", "protocol", "v1.Protocol"),
+    ("ServiceSpec", "sessionAffinity", "v1.ServiceAffinity"),
+    ("ServiceSpec", "type", "v1.ServiceType"),
+    ("Toleration", "effect", "v1.TaintEffect"),
+    ("Toleration", "operator", "v1.TolerationOperator"),
+    ("VolumeMount", "mountPropagation", "v1.MountPropagationMode"),
+];
+
+/// The type of the field at the end of `fields` in the struct `owner`.
+pub(super) fn of_field(schema: View<'_>, owner: &str, fields: &str) -> String {
+    let field = fields.rsplit('.').next().unwrap_or(fields);
+    if schema.shape == Shape::String
+        && schema.scalar == Scalar::Plain
+        && let Some((.., ty)) = NAMED_STRINGS.iter().find(|(o, f, _)| *o == owner && *f == field)
+    {
+        return (*ty).to_owned();
+    }
+    of(schema)
+}
+
+fn of(schema: View<'_>) -> String {
+    match schema.scalar {
+        Scalar::Quantity => return "resource.Quantity".to_owned(),
+        Scalar::Time => return "v1.Time".to_owned(),
+        Scalar::MicroTime => return "v1.MicroTime".to_owned(),
+        Scalar::Bytes => return "[]uint8".to_owned(),
+        Scalar::Duration => return "v1.Duration".to_owned(),
+        Scalar::Int32 => return "int32".to_owned(),
+        Scalar::Int64 => return "int64".to_owned(),
+        Scalar::Plain => {}
+    }
+    match schema.shape {
+        Shape::String => "string".to_owned(),
+        Shape::Boolean => "bool".to_owned(),
+        Shape::Integer => "int64".to_owned(),
+        Shape::Number => "float64".to_owned(),
+        Shape::IntOrString => "intstr.IntOrString".to_owned(),
+        Shape::Any => "interface {}".to_owned(),
+        Shape::Array => {
+            format!("[]{}", schema.items().map_or_else(|| "interface {}".to_owned(), of))
+        }
+        Shape::Object => match (&schema.type_name, schema.additional) {
+            (Some(name), _) => {
+                let mut parts = name.rsplit('.');
+                let (short, package) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+                format!("{package}.{short}")
+            }
+            (None, Some(values)) => format!("map[string]{}", of(schema.at(values))),
+            (None, None) => "map[string]interface {}".to_owned(),
+        },
+    }
+}
+
+/// What was found; a number that an integer cannot hold is shown.
+pub(super) fn found(value: &Value, integer_wanted: bool) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) => "bool".to_owned(),
+        Value::Number(n) if integer_wanted => format!("number {n}"),
+        Value::Number(_) => "number".to_owned(),
+        Value::String(_) => "string".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
+    }
+}

@@ -1,1 +1,121 @@
+//! Scalars of built-in types that have a canonical form.
+use crate::node::Scalar;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use setpoint_object::quantity::Quantity;
+use setpoint_object::time::Timestamp;
 
+/// Why a value does not stand for what it should.
+pub(super) enum Fault {
+    /** Its JSON type is wrong. */
+    Type,
+    /** Go's sentence. */
+    Text(String),
+}
+
+/// `metav1.Time`'s layout, as Go's errors show it.
+const RFC3339: &str = "2006-01-02T15:04:05Z07:00";
+/// `metav1.MicroTime`'s layout.
+const RFC3339_MICRO: &str = "2006-01-02T15:04:05.000000Z07:00";
+
+/// Makes a value canonical.
+pub(super) fn canonical(scalar: Scalar, value: &mut Value) -> Result<(), Fault> {
+    match scalar {
+        Scalar::Quantity => quantity(value),
+        Scalar::Time => time(value, false),
+        Scalar::MicroTime => time(value, true),
+        Scalar::Bytes => bytes(value),
+        Scalar::Duration => match value {
+            Value::String(_) => Ok(()),
+            _ => Err(not_a_string(value)),
+        },
+        Scalar::Plain | Scalar::Int32 | Scalar::Int64 => Ok(()),
+    }
+}
+
+fn not_a_string(value: &Value) -> Fault {
+    let found = super::go_type::found(value, false);
+    Fault::Text(format!("json: cannot unmarshal {found} into Go value of type string"))
+}
+
+fn quantity(value: &mut Value) -> Result<(), Fault> {
+    let text = match &*value {
+        Value::String(text) => text.trim().to_owned(),
+        other => other.to_string(),
+    };
+    let quantity = Quantity::parse(&text).map_err(|error| Fault::Text(error.to_string()))?;
+    *value = Value::from(quantity.as_str());
+    Ok(())
+}
+
+fn time(value: &mut Value, micro: bool) -> Result<(), Fault> {
+    let Value::String(text) = &*value else { return Err(not_a_string(value)) };
+    let fraction =
+        text.find('.').map(|dot| text[dot + 1..].bytes().take_while(u8::is_ascii_digit).count());
+    let parsed = Timestamp::parse(text).filter(|_| !micro || fraction == Some(6));
+    let Some(time) = parsed else {
+        return Err(Fault::Text(time_error(text, if micro { RFC3339_MICRO } else { RFC3339 })));
+    };
+    *value = Value::from(if micro { time.rfc3339_micro() } else { time.rfc3339() });
+    Ok(())
+}
+
+/// What Go says when a text does not follow a layout.
+fn time_error(text: &str, layout: &str) -> String {
+    // Each element of the layout and the digits it takes; separators have none.
+    const ELEMENTS: [(&str, usize); 11] = [
+        ("2006", 4),
+        ("-", 0),
+        ("01", 2),
+        ("-", 0),
+        ("02", 2),
+        ("T", 0),
+        ("15", 2),
+        (":", 0),
+        ("04", 2),
+        (":", 0),
+        ("05", 2),
+    ];
+    let mut rest = text;
+    let mut missing = "Z07:00";
+    for (element, digits) in ELEMENTS {
+        let taken = if digits == 0 { element.len() } else { digits };
+        let fits = if digits == 0 {
+            rest.starts_with(element)
+        } else {
+            rest.len() >= digits && rest.bytes().take(digits).all(|b| b.is_ascii_digit())
+        };
+        if !fits {
+            missing = element;
+            break;
+        }
+        rest = &rest[taken..];
+    }
+    if missing == "Z07:00" && layout == RFC3339_MICRO && !rest.starts_with('.') {
+        missing = ".000000";
+    }
+    format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {missing:?}")
+}
+
+fn bytes(value: &mut Value) -> Result<(), Fault> {
+    let Value::String(text) = &*value else { return Err(Fault::Type) };
+    if !text.contains(['\r', '\n']) && STANDARD.decode(text).is_ok() {
+        return Ok(());
+    }
+    let joined: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    match STANDARD.decode(&joined) {
+        Ok(_) => {
+            *value = Value::String(joined);
+            Ok(())
+        }
+        Err(error) => {
+            let at = match error {
+                base64::DecodeError::InvalidByte(at, _) => at,
+                // Go names the start of the last group of four.
+                _ => joined.len().saturating_sub(1) / 4 * 4,
+            };
+            Err(Fault::Text(format!("illegal base64 data at input byte {at}")))
+        }
+    }
+}

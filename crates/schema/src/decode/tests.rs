@@ -98,14 +98,18 @@ fn yaml_aliases_and_merge_keys_expand_within_limits() {
         Format::Yaml,
         &bomb,
         expect![
-            "error converting YAML to JSON: yaml: line 5: document contains excessive aliasing"
+            "error converting YAML to JSON: yaml: line 4: document contains excessive aliasing"
         ],
     );
 }
 
 #[test]
 fn yaml_faults_name_the_line() {
-    check(Format::Yaml, "a: 1\nb: [\n", expect!["error converting YAML to JSON: yaml: line 2: unclosed bracket '['"]);
+    check(
+        Format::Yaml,
+        "a: 1\nb: [\n",
+        expect!["error converting YAML to JSON: yaml: line 2: unclosed bracket '['"],
+    );
     let error = parse("[".repeat(1000).as_bytes(), Format::Yaml).unwrap_err();
     assert!(error.0.starts_with("error converting YAML to JSON: yaml: line 1: "), "{error}");
 }

@@ -1,0 +1,199 @@
+use super::{conform, conform_metadata};
+use crate::node::{Document, Node, NodeId, Scalar, Shape, TypeSchema};
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A Widget: `spec` has one field of each sort, `status` is always encoded.
+fn widget() -> TypeSchema {
+    let mut document = Document::default();
+    let d = &mut document;
+    let scalar =
+        |d: &mut Document, shape, scalar| d.push(Node { shape, scalar, ..Node::default() });
+    let string = scalar(d, Shape::String, Scalar::Plain);
+    let int32 = scalar(d, Shape::Integer, Scalar::Int32);
+    let boolean = scalar(d, Shape::Boolean, Scalar::Plain);
+    let quantity = scalar(d, Shape::String, Scalar::Quantity);
+    let bytes = scalar(d, Shape::String, Scalar::Bytes);
+    let time = scalar(d, Shape::String, Scalar::Time);
+    let port = scalar(d, Shape::IntOrString, Scalar::Plain);
+    let strings = d.push(Node { additional: Some(string), ..Node::default() });
+    let datas = d.push(Node { additional: Some(bytes), ..Node::default() });
+    let limits = d.push(Node { additional: Some(quantity), ..Node::default() });
+    let item =
+        structure(d, "io.k8s.api.ex.v1.Item", &[("hostPort", int32), ("name", string)], &["name"]);
+    let items = d.push(Node { shape: Shape::Array, items: Some(item), ..Node::default() });
+    let empty = structure(d, "io.k8s.api.ex.v1.Empty", &[("medium", string)], &[]);
+    let spec = structure(
+        d,
+        "io.k8s.api.ex.v1.WidgetSpec",
+        &[
+            ("data", datas),
+            ("emptyDir", empty),
+            ("hostNetwork", boolean),
+            ("items", items),
+            ("labels", strings),
+            ("limits", limits),
+            ("note", string),
+            ("optional", boolean),
+            ("port", port),
+            ("replicas", int32),
+            ("when", time),
+        ],
+        &[],
+    );
+    let count = d.push(Node {
+        shape: Shape::Integer,
+        scalar: Scalar::Int32,
+        always_present: true,
+        ..Node::default()
+    });
+    let status = structure(d, "io.k8s.api.ex.v1.WidgetStatus", &[("count", count)], &[]);
+    d.nodes[status.0 as usize].always_present = true;
+    let root = structure(d, "io.k8s.api.ex.v1.Widget", &[("spec", spec), ("status", status)], &[]);
+    TypeSchema { document: Arc::new(document), root }
+}
+
+fn structure(
+    document: &mut Document,
+    name: &'static str,
+    fields: &[(&'static str, NodeId)],
+    required: &[&'static str],
+) -> NodeId {
+    document.push(Node {
+        properties: fields.iter().map(|(name, id)| ((*name).into(), *id)).collect(),
+        required: required.iter().map(|name| (*name).into()).collect(),
+        type_name: Some(name.into()),
+        ..Node::default()
+    })
+}
+
+fn check(spec: Value, expect: Expect) {
+    let mut value = json!({"spec": spec});
+    let mut problems = Vec::new();
+    let shown = match conform(&widget(), "Widget", &mut value, &mut problems) {
+        Ok(()) if problems.is_empty() => value.to_string(),
+        Ok(()) => format!("{value} {}", problems.join(", ")),
+        Err(error) => error.to_string(),
+    };
+    expect.assert_eq(&shown);
+}
+
+#[test]
+fn unknown_fields_go_and_are_named() {
+    check(
+        json!({"foo": 1, "items": [{"name": "a", "x": {}}]}),
+        expect![[
+            r#"{"spec":{"items":[{"name":"a"}]},"status":{"count":0}} unknown field "spec.foo", unknown field "spec.items[0].x""#
+        ]],
+    );
+}
+
+#[test]
+fn empty_optional_fields_take_one_form() {
+    check(
+        json!({"items": [], "labels": {}, "note": "", "hostNetwork": false, "optional": false, "replicas": 0,
+            "emptyDir": {}, "limits": null, "when": null}),
+        expect![[r#"{"spec":{"emptyDir":{},"optional":false,"replicas":0},"status":{"count":0}}"#]],
+    );
+    check(
+        json!({"items": [{"name": "", "hostPort": 0}], "labels": {"a": null, "b": ""}}),
+        expect![[
+            r#"{"spec":{"items":[{"name":""}],"labels":{"a":"","b":""}},"status":{"count":0}}"#
+        ]],
+    );
+}
+
+#[test]
+fn wrong_types_are_refused_as_in_go() {
+    for (spec, expect) in [
+        (
+            json!({"replicas": "3"}),
+            expect![
+                "json: cannot unmarshal string into Go struct field WidgetSpec.spec.replicas of type int32"
+            ],
+        ),
+        (
+            json!({"replicas": 1.5}),
+            expect![
+                "json: cannot unmarshal number 1.5 into Go struct field WidgetSpec.spec.replicas of type int32"
+            ],
+        ),
+        (
+            json!({"replicas": 5_000_000_000_i64}),
+            expect![
+                "json: cannot unmarshal number 5000000000 into Go struct field WidgetSpec.spec.replicas of type int32"
+            ],
+        ),
+        (
+            json!({"labels": {"a": 1}}),
+            expect![
+                "json: cannot unmarshal number into Go struct field WidgetSpec.spec.labels of type string"
+            ],
+        ),
+        (
+            json!({"items": {}}),
+            expect![
+                "json: cannot unmarshal object into Go struct field WidgetSpec.spec.items of type []v1.Item"
+            ],
+        ),
+        (
+            json!({"items": [{"name": true}]}),
+            expect![
+                "json: cannot unmarshal bool into Go struct field Item.spec.items.name of type string"
+            ],
+        ),
+        (
+            json!("x"),
+            expect![
+                "json: cannot unmarshal string into Go struct field Widget.spec of type v1.WidgetSpec"
+            ],
+        ),
+        (json!({"port": true}), expect!["json: cannot unmarshal bool into Go value of type int32"]),
+        (json!({"data": {"a": "%"}}), expect!["illegal base64 data at input byte 0"]),
+        (json!({"data": {"a": "YWJjZA"}}), expect!["illegal base64 data at input byte 4"]),
+        (
+            json!({"limits": {"cpu": "x"}}),
+            expect![
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            ],
+        ),
+        (
+            json!({"when": "x"}),
+            expect![[
+                r#"parsing time "x" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006""#
+            ]],
+        ),
+        (
+            json!({"when": "2020-01-02"}),
+            expect![[
+                r#"parsing time "2020-01-02" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#
+            ]],
+        ),
+    ] {
+        check(spec, expect);
+    }
+}
+
+#[test]
+fn scalars_become_canonical() {
+    check(
+        json!({"limits": {"cpu": "1000m", "memory": 1024}, "when": "2020-01-02T03:04:05.7+01:00", "data": {"a": "YQ=\n="}, "port": "http"}),
+        expect![[
+            r#"{"spec":{"data":{"a":"YQ=="},"limits":{"cpu":"1","memory":"1024"},"port":"http","when":"2020-01-02T02:04:05Z"},"status":{"count":0}}"#
+        ]],
+    );
+}
+
+#[test]
+fn metadata_of_custom_resources_is_held_to_object_meta() {
+    let mut object =
+        json!({"metadata": {"name": "a", "foo": 1, "labels": {}, "creationTimestamp": null}});
+    let mut problems = Vec::new();
+    conform_metadata(&mut object, &mut problems).unwrap();
+    assert_eq!(object, json!({"metadata": {"name": "a"}}));
+    assert_eq!(problems, [r#"unknown field "metadata.foo""#]);
+    let mut object = json!({"metadata": {"labels": {"a": 1}}});
+    expect!["json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"]
+        .assert_eq(&conform_metadata(&mut object, &mut problems).unwrap_err().0);
+}

@@ -1,0 +1,46 @@
+use crate::crd::type_schema;
+use serde_json::{Value, json};
+
+fn check(schema: Value, mut value: Value, filled: Value) {
+    super::apply(&type_schema(&schema), &mut value);
+    assert_eq!(value, filled);
+}
+
+#[test]
+fn absent_and_null_properties_get_their_default() {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "a": {"type": "string", "default": "x"},
+        "b": {"type": "string", "nullable": true, "default": "y"},
+        "c": {"type": "string"},
+        "d": {"type": "string", "nullable": true}}}}});
+    check(
+        schema.clone(),
+        json!({"spec": {"a": null, "b": null, "c": null, "d": null}}),
+        json!({"spec": {"a": "x", "b": null, "d": null}}),
+    );
+    check(schema.clone(), json!({"spec": {}}), json!({"spec": {"a": "x", "b": "y"}}));
+    check(schema, json!({}), json!({}));
+}
+
+#[test]
+fn a_default_object_is_filled_in_turn() {
+    check(
+        json!({"type": "object", "properties": {"spec": {"type": "object", "default": {}, "properties": {
+            "n": {"type": "integer", "default": 3}}}}}),
+        json!({}),
+        json!({"spec": {"n": 3}}),
+    );
+}
+
+#[test]
+fn nulls_in_lists_and_maps_stay_unless_a_default_replaces_them() {
+    check(
+        json!({"type": "object", "properties": {
+            "l": {"type": "array", "items": {"type": "string"}},
+            "m": {"type": "object", "additionalProperties": {"type": "string", "default": "d"}},
+            "o": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer", "default": 1}}}},
+            "p": {"x-kubernetes-preserve-unknown-fields": true}}}),
+        json!({"l": [null], "m": {"k": null}, "o": [{}], "p": null}),
+        json!({"l": [null], "m": {"k": "d"}, "o": [{"a": 1}]}),
+    );
+}
