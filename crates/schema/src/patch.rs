@@ -1,29 +1,52 @@
 //! JSON patch, merge patch, strategic merge patch (spec: patch §2–4).
-use crate::node::TypeSchema;
-use serde_json::Value;
-use setpoint_object::ApiError;
-/// RFC 6902 with the reference's liberties. Errors carry the API's code and text. `strict` collects `json patch unknown field …` problems.
-pub fn json_patch(
-    _target: &mut Value,
-    _patch: &[u8],
-    _problems: &mut Vec<String>,
-) -> Result<(), ApiError> {
-    todo!()
+//!
+//! # Theory
+//!
+//! | patch | knows the schema | lists | `null` |
+//! |---|---|---|---|
+//! | [`json_patch`] | no | by index | assigned |
+//! | [`merge_patch`] | no | replaced | deletes the member |
+//! | [`strategic_merge_patch`] | yes | merged by key where the schema says so | deletes the member |
+//!
+//! Each takes the object as seen in the request's version and changes it in place; after an error the object is of no use (the
+//! caller drops it). The result is not decoded yet: the caller conforms, defaults and validates it as it does an update.
+//! What a patch document says twice or says in vain goes to `problems`, in the words that `fieldValidation` reports.
+
+mod check;
+mod directive;
+mod json;
+mod merge;
+mod notation;
+mod order;
+mod strategic;
+#[cfg(test)]
+mod tests;
+
+pub use json::{COPIED_BYTES_MAX, OPERATIONS_MAX, json_patch};
+pub use merge::merge_patch;
+pub use notation::go_value;
+pub use strategic::strategic_merge_patch;
+
+use setpoint_object::field;
+use setpoint_object::status::Details;
+use setpoint_object::{ApiError, GroupKind, Reason};
+
+/// 422 ` "" is invalid: patch: Invalid value: "<shown>": <why>`: the result of a patch is no object of its type.
+///
+/// `shown` is the resulting object as JSON, for strategic merge patches the patch as [`go_value`] prints it. `details` hold causes
+/// only, as kind and name are empty.
+pub fn undecodable(shown: &str, why: &str) -> ApiError {
+    let shown = serde_json::Value::from(shown);
+    let error = field::Error::invalid(field::Path::new("patch"), &shown, why);
+    ApiError::invalid(&GroupKind { group: "".into(), kind: "".into() }, "", &[error])
 }
-/// RFC 7386; refuses a body that is no object.
-pub fn merge_patch(
-    _target: &mut Value,
-    _patch: &[u8],
-    _problems: &mut Vec<String>,
-) -> Result<(), ApiError> {
-    todo!()
-}
-/// Strategic merge with schema knowledge.
-pub fn strategic_merge_patch(
-    _schema: &TypeSchema,
-    _target: &mut Value,
-    _patch: &[u8],
-    _problems: &mut Vec<String>,
-) -> Result<(), ApiError> {
-    todo!()
+
+/// 422 with the text that hides what went wrong, as every failing JSON patch operation is answered.
+fn rejected() -> ApiError {
+    ApiError::new(
+        422,
+        Reason::Invalid,
+        "the server rejected our request due to an error in our request",
+    )
+    .with_details(Details::default())
 }

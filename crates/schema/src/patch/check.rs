@@ -1,0 +1,53 @@
+//! Whether a merged map can be turned into an object of its type, in the words of the reference's converter.
+
+use super::notation::go_kind;
+use crate::node::{Scalar, Shape, View};
+use serde_json::Value;
+
+/// The first value of a wrong type. Strings with a meaning of their own (quantities, times, bytes) are left to decoding.
+pub(super) fn types(schema: View<'_>, value: &Value) -> Result<(), String> {
+    match (schema.shape, value) {
+        (_, Value::Null) | (Shape::Any | Shape::IntOrString, _) => Ok(()),
+        (Shape::Object, Value::Object(members)) => members.iter().try_for_each(|(name, value)| {
+            schema.member(name).map_or(Ok(()), |member| types(member, value))
+        }),
+        (Shape::Object, _) => {
+            let kind = go_kind(value);
+            Err(if schema.properties.is_empty() && schema.additional.is_some() {
+                format!("cannot restore map from {kind}")
+            } else {
+                format!("cannot restore struct from: {kind}")
+            })
+        }
+        (Shape::Array, Value::Array(items)) => match schema.items() {
+            Some(schema) => items.iter().try_for_each(|item| types(schema, item)),
+            None => Ok(()),
+        },
+        (Shape::Array, _) => Err(format!("cannot restore slice from {}", go_kind(value))),
+        (shape, _) => scalar(shape, schema.scalar, value),
+    }
+}
+
+fn scalar(shape: Shape, scalar: Scalar, value: &Value) -> Result<(), String> {
+    let (fits, name) = match (shape, scalar) {
+        (Shape::String, Scalar::Plain) => (value.is_string(), "string"),
+        (Shape::Boolean, _) => (value.is_boolean(), "bool"),
+        (Shape::Number, _) => (value.is_number(), "float64"),
+        (Shape::Integer, scalar) => {
+            let whole = value.as_f64().is_some_and(|float| float.fract() == 0.0);
+            (value.is_i64() || whole, if scalar == Scalar::Int32 { "int32" } else { "int64" })
+        }
+        _ => (true, ""),
+    };
+    if fits {
+        return Ok(());
+    }
+    // Go can convert a fraction to an integer, but refuses to where that would lose something.
+    Err(if shape == Shape::Integer && value.is_f64() {
+        format!("cannot convert float64 to {name}")
+    } else if shape == Shape::String && value.is_i64() {
+        "cannot convert int64 to string".to_owned()
+    } else {
+        format!("unrecognized type: {name}")
+    })
+}

@@ -1,0 +1,244 @@
+//! JSON patch (RFC 6902) with the reference's liberties.
+
+use super::rejected;
+use crate::decode::{Format, parse};
+use serde_json::Value;
+use setpoint_object::{ApiError, Reason};
+
+/// The most operations in one JSON patch: 10,000, as the reference.
+pub const OPERATIONS_MAX: usize = 10_000;
+/// The most bytes of JSON that the `copy` operations of one patch may add: 3 MiB, as the reference.
+pub const COPIED_BYTES_MAX: usize = 3 << 20;
+
+/// Members of an operation.
+const MEMBERS: [&str; 4] = ["from", "op", "path", "value"];
+
+/// RFC 6902: operations in order, all or nothing (the caller drops the target after an error).
+///
+/// Liberties of the reference: `replace` of a missing object member adds it, `test` of a missing object member against `null`
+/// passes, negative indices count from the end, `replace` of the whole document with a scalar does nothing.
+///
+/// `problems` collects `json patch unknown field "[0].foo"` and `json patch duplicate field "[0].op"`.
+///
+/// # Errors
+/// 400 for a document that is no list of operations, 413 above [`OPERATIONS_MAX`], 422 without an explanation for every operation
+/// that cannot be carried out.
+pub fn json_patch(
+    target: &mut Value,
+    patch: &[u8],
+    problems: &mut Vec<String>,
+) -> Result<(), ApiError> {
+    let undecodable = |why: &str| ApiError::bad_request(format!("error decoding patch: {why}"));
+    let decoded = parse(patch, Format::Json).map_err(|error| undecodable(&error.0))?;
+    let operations = match decoded.value {
+        Value::Array(operations) => operations,
+        Value::Null => return Ok(()),
+        other => {
+            let found = json_type(&other);
+            return Err(undecodable(&format!(
+                "json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
+            )));
+        }
+    };
+    problems.extend(decoded.problems.into_iter().map(|problem| format!("json patch {problem}")));
+    for (at, operation) in operations.iter().enumerate() {
+        check_shape(at, operation, problems).map_err(|why| undecodable(&why))?;
+    }
+    if operations.len() > OPERATIONS_MAX {
+        return Err(ApiError::new(
+            413,
+            Reason::RequestEntityTooLarge,
+            format!(
+                "Request entity too large: The allowed maximum operations in a JSON patch is \
+                 {OPERATIONS_MAX}, got {}",
+                operations.len()
+            ),
+        ));
+    }
+    let mut copied_bytes = 0;
+    for operation in operations {
+        carry_out(target, operation, &mut copied_bytes).ok_or_else(rejected)?;
+    }
+    Ok(())
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Holds one operation to its type and notes members it does not have.
+fn check_shape(at: usize, operation: &Value, problems: &mut Vec<String>) -> Result<(), String> {
+    let Value::Object(members) = operation else {
+        if operation.is_null() {
+            return Ok(());
+        }
+        let found = json_type(operation);
+        return Err(format!(
+            "json: cannot unmarshal {found} into Go value of type handlers.jsonPatchOp"
+        ));
+    };
+    for (name, value) in members {
+        if !MEMBERS.contains(&name.as_str()) {
+            problems.push(format!("json patch unknown field \"[{at}].{name}\""));
+        } else if name != "value" && !value.is_string() && !value.is_null() {
+            let found = json_type(value);
+            return Err(format!(
+                "json: cannot unmarshal {found} into Go struct field jsonPatchOp.{name} of type string"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Carries out one operation; `None` when it cannot be.
+fn carry_out(target: &mut Value, operation: Value, copied_bytes: &mut usize) -> Option<()> {
+    let Value::Object(mut members) = operation else { return None };
+    let value = members.remove("value").unwrap_or(Value::Null);
+    let text = |name: &str| members.get(name).and_then(Value::as_str);
+    let path = || text("path").and_then(Pointer::parse);
+    match text("op")? {
+        "add" => path()?.locate(target)?.add(value),
+        "remove" => path()?.locate(target)?.remove().map(drop),
+        "replace" => match path()? {
+            Pointer::Whole => {
+                if value.is_object() || value.is_array() {
+                    *target = value;
+                }
+                Some(())
+            }
+            path => path.locate(target)?.set(value),
+        },
+        "test" => match path()? {
+            Pointer::Whole => (*target == value).then_some(()),
+            path => (path.locate(target)?.test(&value)).then_some(()),
+        },
+        "move" => {
+            let from = text("from").and_then(Pointer::parse)?;
+            let moved = from.locate(target)?.remove()?;
+            path()?.locate(target)?.add(moved)
+        }
+        "copy" => {
+            let from = text("from").and_then(Pointer::parse)?;
+            let copy = from.locate(target)?.get()?.clone();
+            *copied_bytes += serde_json::to_vec(&copy).ok()?.len();
+            if *copied_bytes > COPIED_BYTES_MAX {
+                return None;
+            }
+            path()?.locate(target)?.add(copy)
+        }
+        _ => None,
+    }
+}
+
+/// A JSON pointer (RFC 6901), escapes undone.
+enum Pointer {
+    Whole,
+    /// The way to the container, and the last token.
+    Member(Vec<String>, String),
+}
+
+impl Pointer {
+    fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::Whole);
+        }
+        let unescape = |token: &str| token.replace("~1", "/").replace("~0", "~");
+        let mut tokens: Vec<String> = text.strip_prefix('/')?.split('/').map(unescape).collect();
+        let last = tokens.pop()?;
+        Some(Self::Member(tokens, last))
+    }
+
+    /// The place this points to, whether or not something is there; `None` without its container.
+    fn locate(self, target: &mut Value) -> Option<Place<'_>> {
+        let Self::Member(way, last) = self else { return None };
+        let mut container = target;
+        for token in way {
+            container = match container {
+                Value::Object(members) => members.get_mut(&token)?,
+                Value::Array(items) => {
+                    let at = index(&token, items.len())?;
+                    items.get_mut(at)?
+                }
+                _ => return None,
+            };
+        }
+        (container.is_object() || container.is_array()).then_some(Place { container, token: last })
+    }
+}
+
+/// A list index; negative ones count from `len`.
+fn index(token: &str, len: usize) -> Option<usize> {
+    let at: i64 = token.parse().ok()?;
+    let at = if at < 0 { at + i64::try_from(len).ok()? } else { at };
+    usize::try_from(at).ok()
+}
+
+/// A member of an object or a position in a list.
+struct Place<'a> {
+    container: &'a mut Value,
+    token: String,
+}
+
+impl Place<'_> {
+    fn get(&self) -> Option<&Value> {
+        match &*self.container {
+            Value::Object(members) => members.get(&self.token),
+            Value::Array(items) => items.get(index(&self.token, items.len())?),
+            _ => None,
+        }
+    }
+
+    fn add(self, value: Value) -> Option<()> {
+        match self.container {
+            Value::Object(members) => {
+                members.insert(self.token, value);
+            }
+            Value::Array(items) if self.token == "-" => items.push(value),
+            Value::Array(items) => {
+                let at = index(&self.token, items.len() + 1).filter(|at| *at <= items.len())?;
+                items.insert(at, value);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn set(self, value: Value) -> Option<()> {
+        match self.container {
+            Value::Object(members) => {
+                members.insert(self.token, value);
+            }
+            Value::Array(items) => {
+                let at = index(&self.token, items.len())?;
+                *items.get_mut(at)? = value;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn remove(self) -> Option<Value> {
+        match self.container {
+            Value::Object(members) => members.remove(&self.token),
+            Value::Array(items) => {
+                let at = index(&self.token, items.len()).filter(|at| *at < items.len())?;
+                Some(items.remove(at))
+            }
+            _ => None,
+        }
+    }
+
+    fn test(&self, expected: &Value) -> bool {
+        match self.get() {
+            Some(value) => value == expected,
+            None => self.container.is_object() && expected.is_null(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Merge patch (RFC 7386).
+
+use crate::decode::{Format, parse};
+use serde_json::{Map, Value};
+use setpoint_object::ApiError;
+
+/// RFC 7386: objects merge, `null` deletes, everything else replaces. `null`s inside content that is new vanish.
+///
+/// # Errors
+/// 400 for a body that is no JSON object; nothing else can fail.
+pub fn merge_patch(
+    target: &mut Value,
+    patch: &[u8],
+    problems: &mut Vec<String>,
+) -> Result<(), ApiError> {
+    let decoded = parse(patch, Format::Json)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+    let patch = match decoded.value {
+        Value::Object(patch) => patch,
+        Value::Null => return Err(ApiError::bad_request("Invalid JSON Patch")),
+        other => {
+            return Err(ApiError::bad_request(format!(
+                "error decoding patch: {}",
+                super::directive::not_an_object(&other)
+            )));
+        }
+    };
+    problems.extend(decoded.problems);
+    match target {
+        Value::Object(target) => merge(target, patch),
+        other => {
+            let mut patch = Value::Object(patch);
+            drop_nulls(&mut patch);
+            *other = patch;
+        }
+    }
+    Ok(())
+}
+
+fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {
+    for (name, mut new) in patch {
+        match (target.get_mut(&name), &mut new) {
+            (_, Value::Null) => {
+                target.remove(&name);
+            }
+            (Some(Value::Object(old)), Value::Object(new)) => merge(old, std::mem::take(new)),
+            (Some(old @ Value::Object(_)), _) => *old = new,
+            (Some(old), _) => {
+                drop_nulls(&mut new);
+                *old = new;
+            }
+            (None, _) => {
+                drop_nulls(&mut new);
+                target.insert(name, new);
+            }
+        }
+    }
+}
+
+/// Removes `null` members at every depth; `null` elements of lists stay.
+pub(super) fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}

@@ -1,0 +1,87 @@
+//! Go's `%v` of decoded JSON, which some messages show.
+
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// A value as Go prints it with `%v`: `map[image:q ports:[80 443]]`, members sorted, strings bare, `null` as `<nil>`.
+pub fn go_value(value: &Value) -> String {
+    let mut text = String::new();
+    write(value, &mut text);
+    text
+}
+
+/// The name of a value's Go type after decoding from JSON.
+pub(crate) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// The name of a value's Go kind.
+pub(super) fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+        other => go_type(other),
+    }
+}
+
+/// A number as Go prints it with `%v`: floats in the shortest form, with an exponent below 1e-4 and from 1e21 on.
+pub(crate) fn go_number(number: &serde_json::Number) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        None => number.to_string(),
+        Some(float) => go_float(float),
+    }
+}
+
+fn go_float(float: f64) -> String {
+    let magnitude = float.abs();
+    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
+        let text = format!("{float:e}");
+        let Some((digits, exponent)) = text.split_once('e') else { return text };
+        let (sign, exponent) = match exponent.strip_prefix('-') {
+            Some(rest) => ('-', rest),
+            None => ('+', exponent),
+        };
+        return format!("{digits}e{sign}{exponent:0>2}");
+    }
+    format!("{float}")
+}
+
+fn write(value: &Value, text: &mut String) {
+    match value {
+        Value::Null => text.push_str("<nil>"),
+        Value::Bool(b) => text.push_str(if *b { "true" } else { "false" }),
+        Value::Number(n) => text.push_str(&go_number(n)),
+        Value::String(s) => text.push_str(s),
+        Value::Array(items) => {
+            text.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    text.push(' ');
+                }
+                write(item, text);
+            }
+            text.push(']');
+        }
+        Value::Object(members) => {
+            let mut names: Vec<&String> = members.keys().collect();
+            names.sort();
+            text.push_str("map[");
+            for (at, name) in names.into_iter().enumerate() {
+                if at > 0 {
+                    text.push(' ');
+                }
+                let _ = write!(text, "{name}:");
+                write(&members[name], text);
+            }
+            text.push(']');
+        }
+    }
+}

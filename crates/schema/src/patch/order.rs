@@ -1,0 +1,134 @@
+//! In which order a merged list comes out.
+//!
+//! Two sequences are merged from the front: P, the elements that the patch (or its order directive) names, in that order, and S, the
+//! other elements in the order they had. The head of S goes first only if the head of P was there before and stood behind it; so
+//! elements that are new come before those that follow nothing.
+
+use super::directive::{no_list, no_map, no_merge_key};
+use super::notation::go_value;
+use serde_json::{Map, Value};
+use setpoint_object::ApiError;
+
+/// How elements of a list are told apart.
+#[derive(Clone, Copy)]
+pub(super) enum Identity<'a> {
+    /// Scalars, by value.
+    Scalar,
+    /// Maps, by this member.
+    Key(&'a str),
+}
+
+impl<'a> Identity<'a> {
+    /// Of a field with this merge key.
+    pub(super) fn of(merge_key: Option<&'a str>) -> Self {
+        merge_key.map_or(Self::Scalar, Self::Key)
+    }
+
+    /// What tells this element apart; absent keys are one identity.
+    pub(super) fn get(self, element: &Value) -> Option<&Value> {
+        match self {
+            Self::Scalar => Some(element),
+            Self::Key(key) => element.as_object()?.get(key),
+        }
+    }
+
+    /// As [`Self::get`], for an element that must have one.
+    pub(super) fn require(self, element: &Value) -> Result<&Value, ApiError> {
+        match self {
+            Self::Scalar => Ok(element),
+            Self::Key(key) => {
+                let map = as_map(element)?;
+                map.get(key).ok_or_else(|| no_merge_key(map, key))
+            }
+        }
+    }
+
+    fn find(self, list: &[Value], element: &Value) -> Option<usize> {
+        let wanted = self.get(element);
+        list.iter().position(|e| self.get(e) == wanted)
+    }
+}
+
+/// An element as a map.
+pub(super) fn as_map(element: &Value) -> Result<&Map<String, Value>, ApiError> {
+    element.as_object().ok_or_else(|| no_map(element))
+}
+
+/// Orders `merged`: `order` is what the patch names, `live` the list as it was before.
+pub(super) fn arrange(
+    merged: Vec<Value>,
+    order: &[Value],
+    live: &[Value],
+    identity: Identity<'_>,
+) -> Result<Vec<Value>, ApiError> {
+    for element in merged.iter().chain(order).chain(live) {
+        identity.require(element)?;
+    }
+    let rank = |list: &[Value], element: &Value| identity.find(list, element);
+    let mut named = Vec::new();
+    let mut others = Vec::new();
+    for element in merged {
+        match rank(order, &element) {
+            Some(place) => named.push((place, rank(live, &element), element)),
+            None => others.push((rank(live, &element), element)),
+        }
+    }
+    named.sort_by_key(|(place, ..)| *place);
+    // What was not there before (it can only come from an inconsistent directive) goes last.
+    others.sort_by_key(|(before, _)| before.unwrap_or(usize::MAX));
+    let mut named = named.into_iter().map(|(_, before, element)| (before, element)).peekable();
+    let mut others = others.into_iter().peekable();
+    let mut out = Vec::with_capacity(named.len() + others.len());
+    loop {
+        let other_first = match (others.peek(), named.peek()) {
+            (None, None) => return Ok(out),
+            (Some((Some(other), _)), Some((Some(named), _))) => other < named,
+            (other, named) => other.is_some() && named.is_none(),
+        };
+        let next = if other_first { others.next() } else { named.next() };
+        out.extend(next.map(|(_, element)| element));
+    }
+}
+
+/// Holds an order directive to the patch's own list: what the patch adds or changes is named there, in the same order.
+pub(super) fn check_directive(
+    patch: &[Value],
+    order: &[Value],
+    identity: Identity<'_>,
+) -> Result<(), ApiError> {
+    if order.is_empty() || patch.is_empty() {
+        return Ok(());
+    }
+    let mut kept = Vec::with_capacity(patch.len());
+    for element in patch {
+        match identity {
+            Identity::Scalar => kept.push(element),
+            Identity::Key(_) if as_map(element)?.contains_key(super::directive::PATCH) => {}
+            Identity::Key(_) => kept.push(element),
+        }
+    }
+    let mut kept = kept.into_iter().peekable();
+    for named in order {
+        let Some(element) = kept.peek() else { return Ok(()) };
+        if identity.require(element)? == identity.require(named)? {
+            kept.next();
+        }
+    }
+    if kept.peek().is_none() {
+        return Ok(());
+    }
+    let (patch, order) = (Value::from(patch), Value::from(order));
+    Err(ApiError::unclassified(format!(
+        "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+        go_value(&patch),
+        go_value(&order)
+    )))
+}
+
+/// An order directive's list.
+pub(super) fn directive_list(value: Value) -> Result<Vec<Value>, ApiError> {
+    match value {
+        Value::Array(list) => Ok(list),
+        other => Err(no_list(&other)),
+    }
+}

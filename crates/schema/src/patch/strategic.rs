@@ -1,0 +1,310 @@
+//! Strategic merge patch: a JSON document merged with schema knowledge (spec: patch §4).
+
+use super::directive::{
+    DELETE_FROM_LIST, ELEMENT_ORDER, PATCH, RETAIN_KEYS, bad_retain_keys, field_of, no_list,
+    no_merge_key, not_an_object, strip, unknown_patch_type,
+};
+use super::merge::drop_nulls;
+use super::notation::{go_kind, go_value};
+use super::order::{Identity, arrange, as_map, check_directive, directive_list};
+use crate::decode::{Format, parse};
+use crate::node::{TypeSchema, View};
+use serde_json::{Map, Value};
+use setpoint_object::ApiError;
+
+/// Strategic merge with schema knowledge; see the table of spec: patch §4 for every directive.
+///
+/// The result is held to the schema's types, as the reference does while it turns the merged map into an object.
+///
+/// # Errors
+/// 400 for a body that is no JSON object or for malformed directives, 500 for structural errors, 422 for a result of a wrong type.
+pub fn strategic_merge_patch(
+    schema: &TypeSchema,
+    target: &mut Value,
+    patch: &[u8],
+    problems: &mut Vec<String>,
+) -> Result<(), ApiError> {
+    let decoded =
+        parse(patch, Format::Json).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    problems.extend(decoded.problems);
+    let patch = match decoded.value {
+        Value::Object(patch) => patch,
+        Value::Null => return Ok(()),
+        other => return Err(ApiError::bad_request(not_an_object(&other))),
+    };
+    let shown = Value::Object(patch.clone());
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    if let Value::Object(members) = target {
+        merge_map(members, patch, schema.view())?;
+    }
+    super::check::types(schema.view(), target)
+        .map_err(|why| super::undecodable(&go_value(&shown), &why))
+}
+
+fn merge_map(
+    target: &mut Map<String, Value>,
+    mut patch: Map<String, Value>,
+    schema: View<'_>,
+) -> Result<(), ApiError> {
+    if let Some(directive) = patch.get(PATCH) {
+        match directive.as_str() {
+            Some("replace") => {
+                patch.remove(PATCH);
+                *target = patch;
+            }
+            Some("delete") => target.clear(),
+            _ => return Err(unknown_patch_type(directive, &patch)),
+        }
+        return Ok(());
+    }
+    retain_keys(target, &mut patch)?;
+    merge_ordered(target, &mut patch, schema)?;
+    for (member, value) in patch {
+        if member.starts_with(DELETE_FROM_LIST) {
+            let field = field_of(&member, DELETE_FROM_LIST)?;
+            delete_from_list(target, field, value)?;
+        } else {
+            merge_member(target, member, value, schema)?;
+        }
+    }
+    Ok(())
+}
+
+/// `$retainKeys`: drops the members it does not name; the patch may not have others either.
+fn retain_keys(
+    target: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
+    let Some(kept) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let Value::Array(kept) = kept else { return Err(bad_retain_keys()) };
+    let keeps = |name: &str| kept.iter().any(|k| k.as_str() == Some(name));
+    let directive =
+        |name: &str| name.starts_with(DELETE_FROM_LIST) || name.starts_with(ELEMENT_ORDER);
+    if patch.iter().any(|(name, value)| !value.is_null() && !directive(name) && !keeps(name)) {
+        return Err(bad_retain_keys());
+    }
+    target.retain(|name, _| keeps(name));
+    Ok(())
+}
+
+/// Lists with an order directive, together with the patch's list of the same name.
+fn merge_ordered(
+    target: &mut Map<String, Value>,
+    patch: &mut Map<String, Value>,
+    schema: View<'_>,
+) -> Result<(), ApiError> {
+    let directives: Vec<String> =
+        patch.keys().filter(|name| name.starts_with(ELEMENT_ORDER)).cloned().collect();
+    for directive in directives {
+        let Some(order) = patch.remove(&directive) else { continue };
+        let order = directive_list(order)?;
+        let name = field_of(&directive, ELEMENT_ORDER)?;
+        let live = match target.get(name) {
+            None => None,
+            Some(Value::Array(list)) => Some(list.clone()),
+            Some(other) => return Err(no_list(other)),
+        };
+        let given = match patch.remove(name) {
+            None => None,
+            Some(Value::Array(list)) => Some(list),
+            Some(other) => return Err(no_list(&other)),
+        };
+        let field = list_field(schema, name)?;
+        let identity = Identity::of(field.patch.merge_key.as_deref());
+        check_directive(given.as_deref().unwrap_or_default(), &order, identity)?;
+        let merged = match (&live, given) {
+            (None, None) => continue,
+            (Some(live), None) => live.clone(),
+            (None, Some(mut given)) => {
+                given.retain_mut(strip);
+                given
+            }
+            (Some(live), Some(given)) => merge_list(live.clone(), given, field)?,
+        };
+        let live = live.unwrap_or_default();
+        element_kind(&live, &merged)?;
+        target.insert(name.to_owned(), Value::Array(arrange(merged, &order, &live, identity)?));
+    }
+    Ok(())
+}
+
+fn merge_member(
+    target: &mut Map<String, Value>,
+    name: String,
+    mut value: Value,
+    schema: View<'_>,
+) -> Result<(), ApiError> {
+    if value.is_null() {
+        target.remove(&name);
+        return Ok(());
+    }
+    match (target.get_mut(&name), &mut value) {
+        (Some(Value::Object(old)), Value::Object(new)) => {
+            let field = map_field(schema, &name)?;
+            let new = std::mem::take(new);
+            if field.patch.replace {
+                *old = new;
+                return Ok(());
+            }
+            merge_map(old, new, field)
+        }
+        (Some(Value::Array(old)), Value::Array(new)) => {
+            let field = list_field(schema, &name)?;
+            *old = merge_list(std::mem::take(old), std::mem::take(new), field)?;
+            Ok(())
+        }
+        (old, _) => {
+            if old.is_none_or(|old| go_kind(old) != go_kind(&value)) {
+                drop_nulls(&mut value);
+            }
+            if strip(&mut value) {
+                target.insert(name, value);
+            } else {
+                target.remove(&name);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// `$deleteFromPrimitiveList`: removes scalars; an absent list, and a value that is no list, are ignored.
+fn delete_from_list(
+    target: &mut Map<String, Value>,
+    field: &str,
+    value: Value,
+) -> Result<(), ApiError> {
+    match (target.get_mut(field), value) {
+        (_, Value::Null) => {
+            target.remove(field);
+        }
+        (Some(Value::Array(live)), Value::Array(gone)) => {
+            if element_kind(live, &gone)? != Some("map") {
+                live.retain(|element| !gone.contains(element));
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A list of a field onto the live one, ordered by the patch's list.
+fn merge_list(
+    live: Vec<Value>,
+    patch: Vec<Value>,
+    field: View<'_>,
+) -> Result<Vec<Value>, ApiError> {
+    if !field.patch.merge {
+        return Ok(patch);
+    }
+    let Some(kind) = element_kind(&live, &patch)? else { return Ok(live) };
+    if kind != "map" {
+        let mut merged = live.clone();
+        merged.extend(patch.iter().cloned());
+        deduplicate(&mut merged);
+        return arrange(merged, &patch, &live, Identity::Scalar);
+    }
+    let Some(key) = field.patch.merge_key.as_deref() else {
+        return Err(ApiError::unclassified("cannot merge lists without merge key for struct"));
+    };
+    let Some(items) = field.items() else { return Ok(patch) };
+    let (live, patch) = special_elements(live, patch, key)?;
+    let identity = Identity::Key(key);
+    let mut merged = live.clone();
+    for element in &patch {
+        let map = as_map(element)?;
+        let wanted = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
+        match merged.iter_mut().find(|e| identity.get(e) == Some(wanted)) {
+            Some(Value::Object(old)) => merge_map(old, map.clone(), items)?,
+            _ => merged.push(element.clone()),
+        }
+    }
+    arrange(merged, &patch, &live, identity)
+}
+
+/// Carries out `$patch` elements: what is left of the live list, and the patch's ordinary elements. After `replace` the latter are
+/// the whole list.
+fn special_elements(
+    mut live: Vec<Value>,
+    patch: Vec<Value>,
+    key: &str,
+) -> Result<(Vec<Value>, Vec<Value>), ApiError> {
+    let mut ordinary = Vec::with_capacity(patch.len());
+    let mut replace = false;
+    for element in patch {
+        let map = as_map(&element)?;
+        let Some(directive) = map.get(PATCH) else {
+            ordinary.push(element);
+            continue;
+        };
+        match directive.as_str() {
+            Some("delete") => {
+                let gone = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
+                live.retain(|e| Identity::Key(key).get(e) != Some(gone));
+            }
+            Some("replace") => replace = true,
+            Some("merge") => {
+                return Err(ApiError::unclassified(
+                    "merging lists cannot yet be specified in the patch",
+                ));
+            }
+            _ => return Err(unknown_patch_type(directive, map)),
+        }
+    }
+    Ok(if replace { (ordinary, Vec::new()) } else { (live, ordinary) })
+}
+
+/// The kind that all elements of both lists have; `None` without elements.
+fn element_kind(live: &[Value], patch: &[Value]) -> Result<Option<&'static str>, ApiError> {
+    let mut kinds = live.iter().chain(patch).map(go_kind);
+    let Some(kind) = kinds.next() else { return Ok(None) };
+    if kind == "slice" {
+        return Err(super::rejected());
+    }
+    if kinds.any(|other| other != kind) {
+        let lists = Value::from(vec![Value::from(live), Value::from(patch)]);
+        return Err(ApiError::unclassified(format!(
+            "list element types are not identical: {}",
+            go_value(&lists)
+        )));
+    }
+    Ok(Some(kind))
+}
+
+/// Removes repeated scalars as the reference does: the last element takes the place of a repeated one.
+fn deduplicate(list: &mut Vec<Value>) {
+    let mut at = 0;
+    while at < list.len() {
+        let mut other = at + 1;
+        while other < list.len() {
+            if list[at] == list[other] {
+                list.swap_remove(other);
+            } else {
+                other += 1;
+            }
+        }
+        at += 1;
+    }
+}
+
+fn map_field<'a>(schema: View<'a>, name: &str) -> Result<View<'a>, ApiError> {
+    if let Some(field) = schema.property(name) {
+        return Ok(field);
+    }
+    Err(ApiError::unclassified(if schema.additional.is_some() && schema.properties.is_empty() {
+        "merging an object in json but data type is not struct, instead is: map".to_owned()
+    } else {
+        let owner = schema.node().type_name.as_deref().unwrap_or_default();
+        let owner = owner.rsplit('.').next().unwrap_or_default();
+        format!("unable to find api field in struct {owner} for the json field \"{name}\"")
+    }))
+}
+
+fn list_field<'a>(schema: View<'a>, name: &str) -> Result<View<'a>, ApiError> {
+    let field = map_field(schema, name)?;
+    if field.items.is_none() {
+        return Err(ApiError::unclassified("expected slice or array type, but got: struct"));
+    }
+    Ok(field)
+}
