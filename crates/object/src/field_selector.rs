@@ -1,4 +1,10 @@
 //! Field selectors (spec: api-server §8).
+//!
+//! Which labels a kind supports is the registry's to check; here is the grammar and the comparison.
+use crate::label::ParseError;
+use std::borrow::Cow;
+use std::fmt;
+
 /// A parsed field selector; the empty one matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FieldSelector {
@@ -9,13 +15,38 @@ pub struct FieldSelector {
 #[allow(missing_docs)]
 pub struct Term {
     pub path: String,
+    /** Without its escapes. */
     pub value: String,
     pub negated: bool,
 }
 impl FieldSelector {
-    /// Parses the query form.
-    pub fn parse(_text: &str) -> Result<Self, crate::label::ParseError> {
-        todo!()
+    /// Matches everything.
+    pub fn everything() -> Self {
+        Self::default()
+    }
+    /// A selector that wants `metadata.name` to be this one.
+    pub fn name(name: impl Into<String>) -> Self {
+        let path = "metadata.name".to_owned();
+        Self { terms: vec![Term { path, value: name.into(), negated: false }] }
+    }
+    /// Parses the query form: `a=b,c!=d`, with `\`, `,` and `=` in values escaped by a backslash.
+    ///
+    /// # Errors
+    ///
+    /// Displays as the message of the API's 400.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let parts = split_unescaped(text).into_iter().filter(|part| !part.is_empty());
+        let terms = parts.map(|part| {
+            let Some(at) = part.find('=') else {
+                let message = format!("invalid selector: '{text}'; can't understand '{part}'");
+                return Err(ParseError(message));
+            };
+            let (path, value) = (&part[..at], &part[at + 1..]);
+            let (path, negated) = path.strip_suffix('!').map_or((path, false), |path| (path, true));
+            let value = if negated { value } else { value.strip_prefix('=').unwrap_or(value) };
+            Ok(Term { path: path.to_owned(), value: unescape(value)?, negated })
+        });
+        Ok(Self { terms: terms.collect::<Result<_, _>>()? })
     }
     /// Its terms.
     pub fn terms(&self) -> &[Term] {
@@ -33,7 +64,120 @@ impl FieldSelector {
             .map(|t| t.value.as_str())
     }
     /// Matches fields given as a look-up (absent reads as empty).
-    pub fn matches<'a>(&self, _field: impl Fn(&str) -> std::borrow::Cow<'a, str>) -> bool {
-        todo!()
+    pub fn matches<'a>(&self, field: impl Fn(&str) -> Cow<'a, str>) -> bool {
+        self.terms.iter().all(|term| (field(&term.path) == term.value) != term.negated)
+    }
+}
+/// The query form: parses back to the same selector.
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (idx, Term { path, value, negated }) in self.terms.iter().enumerate() {
+            let comma = if idx > 0 { "," } else { "" };
+            write!(f, "{comma}{path}{}", if *negated { "!=" } else { "=" })?;
+            for c in value.chars() {
+                if matches!(c, '\\' | ',' | '=') {
+                    f.write_str("\\")?;
+                }
+                write!(f, "{c}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Splits at commas that no backslash stands before.
+fn split_unescaped(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut is_escaped) = (Vec::new(), 0, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            ',' => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+fn unescape(value: &str) -> Result<String, ParseError> {
+    let fault = |what: String| Err(ParseError(format!("invalid field selector: {what}")));
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                Some(c) => return fault(format!("invalid escape sequence: \\{c}")),
+                None => return fault("invalid escape sequence: \\".to_owned()),
+            },
+            ',' | '=' => return fault(format!("unescaped character in value: {c}")),
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn terms_match_as_the_api_does() {
+        let field = |path: &str| match path {
+            "metadata.name" => Cow::Borrowed("a"),
+            "x" => Cow::Borrowed("1,="),
+            _ => Cow::Borrowed(""),
+        };
+        for (text, expected) in [
+            ("", true),
+            (",", true),
+            ("metadata.name=a", true),
+            ("metadata.name==a", true),
+            ("metadata.name!=a", false),
+            ("metadata.name!=b,x=1\\,\\=", true),
+            ("absent=", true),
+            ("absent!=", false),
+        ] {
+            assert_eq!(FieldSelector::parse(text).unwrap().matches(field), expected, "{text}");
+        }
+        let selector = FieldSelector::parse("x!=y,metadata.name=a").unwrap();
+        assert_eq!(selector.requires_name(), Some("a"));
+        assert_eq!(FieldSelector::parse("metadata.name!=a").unwrap().requires_name(), None);
+    }
+
+    #[test]
+    fn messages_are_the_apis() {
+        for (text, message) in [
+            ("a", "invalid selector: 'a'; can't understand 'a'"),
+            ("b=1,a", "invalid selector: 'b=1,a'; can't understand 'a'"),
+            ("a=\\z", "invalid field selector: invalid escape sequence: \\z"),
+            ("a=\\", "invalid field selector: invalid escape sequence: \\"),
+            ("a=b=c", "invalid field selector: unescaped character in value: ="),
+        ] {
+            assert_eq!(FieldSelector::parse(text).unwrap_err().to_string(), message);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_displays_parses_back(
+            terms in proptest::collection::vec(("[a-z.]{1,5}", "[a,=!é\\\\]{0,5}", any::<bool>()), 0..4),
+        ) {
+            let terms: Vec<_> = terms
+                .into_iter()
+                .map(|(path, value, negated)| Term { path, value, negated })
+                .collect();
+            let selector = FieldSelector { terms };
+            prop_assert_eq!(FieldSelector::parse(&selector.to_string()), Ok(selector));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[a,=!é\\\\]{0,8}") {
+            _ = FieldSelector::parse(&text);
+        }
     }
 }

@@ -1,10 +1,19 @@
 //! Label selectors (spec: api-server §8).
+use crate::field::{self, Path};
+use crate::name;
+use serde_json::Value;
+use std::fmt;
+
+mod parse;
+
 /// A parsed label selector; the empty one matches everything.
+///
+/// Its requirements all must hold. A parsed one has them sorted by key, as the API shows them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selector {
     requirements: Vec<Requirement>,
 }
-/// One requirement of a selector.
+/// One requirement of a selector. Its values are sorted, each once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Requirement {
@@ -29,18 +38,71 @@ pub enum Operator {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseError(pub String);
+
 impl Selector {
     /// Matches everything.
     pub fn everything() -> Self {
         Self::default()
     }
+    /// A selector that wants exactly these labels.
+    ///
+    /// # Errors
+    ///
+    /// A key or value that no label can have.
+    pub fn from_labels<'a>(
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, ParseError> {
+        let requirements = labels
+            .into_iter()
+            .map(|(key, value)| Requirement::new(key, Operator::Equals, vec![value.to_owned()]));
+        Ok(Self::of(requirements.collect::<Result<_, _>>()?))
+    }
     /// Parses the query form: `a=b,c in (d,e),!f`.
-    pub fn parse(_text: &str) -> Result<Self, ParseError> {
-        todo!()
+    ///
+    /// # Errors
+    ///
+    /// Displays as the message of the API's 400.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        parse::Parser::new(text).selector().map(Self::of).map_err(ParseError)
     }
     /// From a `LabelSelector` object (`matchLabels`, `matchExpressions`); `Null` matches nothing (`None`).
-    pub fn from_object(_selector: &serde_json::Value) -> Result<Option<Self>, ParseError> {
-        todo!()
+    ///
+    /// # Errors
+    ///
+    /// An operator, key or value the API refuses, displayed with its words.
+    pub fn from_object(selector: &Value) -> Result<Option<Self>, ParseError> {
+        if selector.is_null() {
+            return Ok(None);
+        }
+        let mut requirements = Vec::new();
+        let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+        for (key, value) in labels {
+            let values = vec![value.as_str().unwrap_or("").to_owned()];
+            requirements.push(Requirement::new(key, Operator::Equals, values)?);
+        }
+        let expressions = selector.get("matchExpressions").and_then(Value::as_array);
+        for expression in expressions.into_iter().flatten() {
+            let text = |name| expression.get(name).and_then(Value::as_str).unwrap_or("");
+            let operator = match text("operator") {
+                "In" => Operator::In,
+                "NotIn" => Operator::NotIn,
+                "Exists" => Operator::Exists,
+                "DoesNotExist" => Operator::DoesNotExist,
+                other => {
+                    let quoted = field::quote(other);
+                    let text = format!("{quoted} is not a valid label selector operator");
+                    return Err(ParseError(text));
+                }
+            };
+            let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+            let values = values.map(|v| v.as_str().unwrap_or("").to_owned()).collect();
+            requirements.push(Requirement::new(text("key"), operator, values)?);
+        }
+        Ok(Some(Self::of(requirements)))
+    }
+    fn of(mut requirements: Vec<Requirement>) -> Self {
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Self { requirements }
     }
     /// Whether it has no requirement.
     pub fn is_everything(&self) -> bool {
@@ -51,12 +113,104 @@ impl Selector {
         &self.requirements
     }
     /// Matches a set of labels given as a look-up.
-    pub fn matches<'a>(&self, _label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        todo!()
+    pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))
     }
 }
-impl std::fmt::Display for Selector {
-    fn fmt(&self, _f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        todo!()
+
+impl Requirement {
+    /// A requirement that was checked.
+    fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, ParseError> {
+        values.sort_unstable();
+        values.dedup();
+        let mut faults = Vec::new();
+        let show_values = || Value::from(values.clone());
+        faults.extend(check_key(key, Path::new("key")));
+        match operator {
+            Operator::In | Operator::NotIn if values.is_empty() => {
+                let detail = "for 'in', 'notin' operators, values set can't be empty";
+                faults.push(field::Error::invalid(Path::new("values"), &show_values(), detail));
+            }
+            Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
+                let detail = "values set must be empty for exists and does not exist";
+                faults.push(field::Error::invalid(Path::new("values"), &show_values(), detail));
+            }
+            Operator::GreaterThan | Operator::LessThan => {
+                let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
+                for (idx, value) in values.iter().enumerate() {
+                    if value.parse::<i64>().is_err() {
+                        let path = Path::new("values").index(idx);
+                        faults.push(field::Error::invalid(path, &value.as_str().into(), detail));
+                    }
+                }
+            }
+            _ => {}
+        }
+        for (idx, value) in values.iter().enumerate() {
+            let messages = name::label_value(value);
+            if !messages.is_empty() {
+                let path = Path::new("values").index(idx).key(key);
+                let shown = value.as_str().into();
+                faults.push(field::Error::invalid(path, &shown, messages.join("; ")));
+            }
+        }
+        if faults.is_empty() {
+            Ok(Self { key: key.to_owned(), operator, values })
+        } else {
+            Err(ParseError(field::aggregate(&faults)))
+        }
+    }
+    /// Whether a label's value (`None`: the object has no such label) fulfils it.
+    pub fn matches(&self, value: Option<&str>) -> bool {
+        let is_among = |value: &str| self.values.iter().any(|v| v == value);
+        // Compares as integers; a label that is none fails.
+        let compares = |holds: fn(&i64, &i64) -> bool| {
+            let wanted = self.values.first().and_then(|v| v.parse().ok());
+            let found = value.and_then(|v| v.parse().ok());
+            found.zip(wanted).is_some_and(|(found, wanted)| holds(&found, &wanted))
+        };
+        match self.operator {
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::In | Operator::Equals => value.is_some_and(is_among),
+            Operator::NotIn | Operator::NotEquals => !value.is_some_and(is_among),
+            Operator::GreaterThan => compares(i64::gt),
+            Operator::LessThan => compares(i64::lt),
+        }
     }
 }
+/// The fault of a label key, if it has one.
+fn check_key(key: &str, path: Path) -> Option<field::Error> {
+    let messages = name::qualified_name(key);
+    let fault = || field::Error::invalid(path, &key.into(), messages.join("; "));
+    (!messages.is_empty()).then(fault)
+}
+
+/// The query form: parses back to the same selector.
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (idx, requirement) in self.requirements.iter().enumerate() {
+            write!(f, "{}{requirement}", if idx > 0 { "," } else { "" })?;
+        }
+        Ok(())
+    }
+}
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, operator, values } = self;
+        let values = values.join(",");
+        match operator {
+            Operator::Exists => write!(f, "{key}"),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+            Operator::In => write!(f, "{key} in ({values})"),
+            Operator::NotIn => write!(f, "{key} notin ({values})"),
+            Operator::Equals => write!(f, "{key}={values}"),
+            Operator::NotEquals => write!(f, "{key}!={values}"),
+            Operator::GreaterThan => write!(f, "{key}>{values}"),
+            Operator::LessThan => write!(f, "{key}<{values}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

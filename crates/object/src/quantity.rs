@@ -1,20 +1,269 @@
 //! Quantities in canonical form (spec: api-server §13).
+//!
+//! A quantity is a whole number of billionths, kept exactly; what is smaller is rounded away from zero, and what is
+//! larger than 2^63 - 1 units is cut to that. Its text keeps the family of suffixes it was written with.
+//!
+//! | family           | suffixes                      | canonical text                                              |
+//! |------------------|-------------------------------|-------------------------------------------------------------|
+//! | decimal          | `n u m` (none) `k M G T P E`  | the largest suffix that leaves a whole number               |
+//! | binary           | `Ki Mi Gi Ti Pi Ei`           | the same; decimal for fractions and below 1024              |
+//! | decimal exponent | `e3`, `E-6`                   | the same with exponents that are multiples of three         |
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::{Add, Sub};
+
 /// A quantity that was parsed. Displays canonically.
+///
+/// Two are equal when their canonical texts are; [`Quantity::compare`] compares values whatever the family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Quantity(String);
+pub struct Quantity {
+    text: String,
+    nanos: i128,
+    family: Family,
+}
 /// Why a text is no quantity; displays the API's sentence.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)]
-pub struct ParseQuantityError;
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseQuantityError {
+    /// It has another form.
+    #[error(
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )]
+    Format,
+    /// Its number has no digits.
+    #[error("unable to parse numeric part of quantity")]
+    Number,
+    /// Its suffix is unknown.
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Decimal,
+    Binary,
+    Exponent,
+}
+/// The suffixes of the decimal family by their power of ten.
+const DECIMAL: [(i32, &str); 10] = [
+    (-9, "n"),
+    (-6, "u"),
+    (-3, "m"),
+    (0, ""),
+    (3, "k"),
+    (6, "M"),
+    (9, "G"),
+    (12, "T"),
+    (15, "P"),
+    (18, "E"),
+];
+/// The suffixes of the binary family, each 1024 times the one before.
+const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+const NANO: i128 = 1_000_000_000;
+/// The largest quantity, in billionths: 2^63 - 1 units.
+const NANOS_MAX: i128 = i64::MAX as i128 * NANO;
+
 impl Quantity {
     /// Parses and canonicalises.
-    pub fn parse(_text: &str) -> Result<Self, ParseQuantityError> {
-        todo!()
+    ///
+    /// # Errors
+    ///
+    /// The text is no quantity; displays the API's sentence.
+    pub fn parse(text: &str) -> Result<Self, ParseQuantityError> {
+        let (negative, rest) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            Some(_) => (false, text),
+            None => return Err(ParseQuantityError::Format),
+        };
+        let number_len = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (whole, rest) = rest.split_at(number_len);
+        let (fraction, suffix) = match rest.strip_prefix('.') {
+            Some(rest) => {
+                rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()))
+            }
+            None => ("", rest),
+        };
+        if !has_suffix_form(suffix) {
+            return Err(ParseQuantityError::Format);
+        }
+        if whole.is_empty() && fraction.is_empty() {
+            return Err(ParseQuantityError::Number);
+        }
+        let (family, scale) = parse_suffix(suffix).ok_or(ParseQuantityError::Suffix)?;
+        let nanos = match scale {
+            Scale::Ten(power) => shift_decimal(whole, fraction, power.saturating_add(9)),
+            // A binary power over a decimal fraction: exact in 128 bits for eighteen digits of it.
+            Scale::Two(power) => binary_nanos(whole, fraction, power),
+        };
+        Ok(Self::of(if negative { -nanos } else { nanos }, family))
+    }
+    fn of(nanos: i128, family: Family) -> Self {
+        let nanos = nanos.clamp(-NANOS_MAX, NANOS_MAX);
+        Self { text: canonical(nanos, family), nanos, family }
+    }
+    /// A whole number of units, decimal.
+    pub fn from_units(units: i64) -> Self {
+        Self::of(i128::from(units) * NANO, Family::Decimal)
     }
     /// The canonical text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+    /// In units; a fraction is rounded away from zero.
+    pub fn value(&self) -> i64 {
+        self.scaled(NANO)
+    }
+    /// In thousandths; smaller fractions are rounded away from zero, and what is too large is cut.
+    pub fn milli_value(&self) -> i64 {
+        self.scaled(NANO / 1000)
+    }
+    fn scaled(&self, unit: i128) -> i64 {
+        let rounded = div_away_from_zero(self.nanos, unit);
+        let cut = rounded.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+        i64::try_from(cut).unwrap_or_default()
+    }
+    /// Compares the values, whatever the suffixes.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+    /// Whether it is zero.
+    pub fn is_zero(&self) -> bool {
+        self.nanos == 0
+    }
+    /// The family of a sum: a zero takes the other's.
+    fn family_with(&self, other: &Self) -> Family {
+        if self.is_zero() { other.family } else { self.family }
     }
 }
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+impl std::str::FromStr for Quantity {
+    type Err = ParseQuantityError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text)
+    }
+}
+impl Default for Quantity {
+    fn default() -> Self {
+        Self::from_units(0)
+    }
+}
+/// Exact but for the cut at the largest quantity; written with the first one's suffixes.
+impl Add<&Quantity> for &Quantity {
+    type Output = Quantity;
+    fn add(self, other: &Quantity) -> Quantity {
+        Quantity::of(self.nanos + other.nanos, self.family_with(other))
+    }
+}
+/// Exact but for the cut at the largest quantity; written with the first one's suffixes.
+impl Sub<&Quantity> for &Quantity {
+    type Output = Quantity;
+    fn sub(self, other: &Quantity) -> Quantity {
+        Quantity::of(self.nanos - other.nanos, self.family_with(other))
+    }
+}
+
+/// The factor a suffix stands for.
+#[derive(Debug, Clone, Copy)]
+enum Scale {
+    Ten(i32),
+    Two(u32),
+}
+/// Letters, then a sign, then digits: what the API calls a suffix at all.
+fn has_suffix_form(suffix: &str) -> bool {
+    let rest = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
+    let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+    rest.bytes().all(|b| b.is_ascii_digit())
+}
+fn parse_suffix(suffix: &str) -> Option<(Family, Scale)> {
+    if let Some((power, _)) = DECIMAL.iter().find(|(_, s)| *s == suffix) {
+        return Some((Family::Decimal, Scale::Ten(*power)));
+    }
+    if let Some(idx) = BINARY.iter().position(|s| *s == suffix) {
+        return Some((Family::Binary, Scale::Two(u32::try_from(idx).ok()? * 10 + 10)));
+    }
+    let digits = suffix.strip_prefix(['e', 'E'])?;
+    let (negative, digits) = match digits.as_bytes().first()? {
+        b'-' => (true, &digits[1..]),
+        b'+' => (false, &digits[1..]),
+        _ => (false, digits),
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    // Exponents beyond any quantity are as good as a thousand.
+    let power = digits.parse::<i32>().unwrap_or(i32::MAX).min(1000);
+    Some((Family::Exponent, Scale::Ten(if negative { -power } else { power })))
+}
+
+/// `whole.fraction` times ten to the `power`, rounded up to a whole number and cut at the largest quantity.
+fn shift_decimal(whole: &str, fraction: &str, power: i32) -> i128 {
+    let digits = whole.bytes().chain(fraction.bytes());
+    let n_digits = i64::try_from(whole.len()).unwrap_or(i64::MAX).saturating_add(i64::from(power));
+    let (mut out, mut n_taken, mut round_up) = (0_i128, 0_i64, false);
+    for byte in digits {
+        let digit = i128::from(byte - b'0');
+        if n_taken < n_digits {
+            out = (out * 10 + digit).min(NANOS_MAX);
+        } else if digit != 0 {
+            round_up = true;
+            break;
+        }
+        n_taken += 1;
+    }
+    while n_taken < n_digits && out != 0 && out < NANOS_MAX {
+        out = (out * 10).min(NANOS_MAX);
+        n_taken += 1;
+    }
+    (out + i128::from(round_up)).min(NANOS_MAX)
+}
+/// `whole.fraction` times two to the `power`, in billionths, rounded up and cut at the largest quantity.
+fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
+    let factor = 1_i128 << power;
+    let units = shift_decimal(whole, "", 0);
+    let whole_nanos = units.saturating_mul(factor).min(NANOS_MAX).saturating_mul(NANO);
+    // Eighteen digits of the fraction; more of them round up the last one.
+    let fraction_atto = shift_decimal("", fraction, 18);
+    let fraction_nanos = match fraction_atto.checked_mul(factor) {
+        Some(product) => div_away_from_zero(product, NANO),
+        // 2^60 times 10^18 is over 2^119 and fits: larger factors do not exist.
+        None => NANOS_MAX,
+    };
+    whole_nanos.saturating_add(fraction_nanos).min(NANOS_MAX)
+}
+fn div_away_from_zero(value: i128, unit: i128) -> i128 {
+    value / unit + (value % unit).signum()
+}
+
+fn canonical(nanos: i128, family: Family) -> String {
+    if nanos == 0 {
+        return "0".to_owned();
+    }
+    let units = nanos / NANO;
+    if family == Family::Binary && nanos % NANO == 0 && units.abs() >= 1024 {
+        let (mut mantissa, mut suffix) = (units, "");
+        for next in BINARY {
+            if mantissa % 1024 != 0 {
+                break;
+            }
+            (mantissa, suffix) = (mantissa / 1024, next);
+        }
+        return format!("{mantissa}{suffix}");
+    }
+    let (mut mantissa, mut power) = (nanos, -9);
+    while mantissa % 1000 == 0 {
+        (mantissa, power) = (mantissa / 1000, power + 3);
+    }
+    if family == Family::Exponent {
+        return if power == 0 { mantissa.to_string() } else { format!("{mantissa}e{power}") };
+    }
+    let suffix = DECIMAL.iter().find(|(p, _)| *p == power).map_or("", |(_, suffix)| suffix);
+    format!("{mantissa}{suffix}")
+}
+
+#[cfg(test)]
+mod tests;

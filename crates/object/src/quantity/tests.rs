@@ -1,0 +1,114 @@
+use super::*;
+use proptest::prelude::*;
+
+fn canonical_of(text: &str) -> String {
+    Quantity::parse(text).unwrap().to_string()
+}
+
+#[test]
+fn texts_become_canonical() {
+    for (text, canonical) in [
+        ("0", "0"),
+        ("-0", "0"),
+        ("0.000Ki", "0"),
+        ("1000m", "1"),
+        ("1.5", "1500m"),
+        ("+1.50", "1500m"),
+        (".5", "500m"),
+        ("5.", "5"),
+        ("1024Ki", "1Mi"),
+        ("1.5Gi", "1536Mi"),
+        ("1023Ki", "1023Ki"),
+        ("0.5Ki", "512"),
+        ("1Ki", "1Ki"),
+        ("1.0001Ki", "1024102400u"),
+        ("0.1Gi", "107374182400m"),
+        ("-1.5Gi", "-1536Mi"),
+        ("1000000", "1M"),
+        ("1200k", "1200k"),
+        ("100", "100"),
+        ("1E", "1E"),
+        ("1e3", "1e3"),
+        ("1E3", "1e3"),
+        ("12e5", "1200e3"),
+        ("1e2", "100"),
+        ("1e-1", "100e-3"),
+        ("1e-9", "1e-9"),
+        ("0.1n", "1n"),
+        ("-0.1n", "-1n"),
+        ("1.0000000001", "1000000001n"),
+        ("1e-1000", "1e-9"),
+        ("9223372036854775807", "9223372036854775807"),
+        ("9223372036854775808", "9223372036854775807"),
+        ("16Ei", "9223372036854775807"),
+        ("-1e400", "-9223372036854775807"),
+        ("1e99999999999999999999", "9223372036854775807"),
+        ("0e400", "0"),
+    ] {
+        assert_eq!(canonical_of(text), canonical, "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_quantity_is_refused_with_the_apis_sentence() {
+    for (text, error) in [
+        ("", ParseQuantityError::Format),
+        ("a", ParseQuantityError::Format),
+        ("1.2.3", ParseQuantityError::Format),
+        ("1 Mi", ParseQuantityError::Format),
+        ("--1", ParseQuantityError::Number),
+        ("é", ParseQuantityError::Format),
+        ("+", ParseQuantityError::Number),
+        (".", ParseQuantityError::Number),
+        ("1KI", ParseQuantityError::Format),
+        ("1mi", ParseQuantityError::Suffix),
+        ("1K", ParseQuantityError::Suffix),
+        ("1e", ParseQuantityError::Suffix),
+        ("1e+", ParseQuantityError::Suffix),
+        ("1i3", ParseQuantityError::Suffix),
+    ] {
+        assert_eq!(Quantity::parse(text), Err(error), "{text}");
+    }
+}
+
+#[test]
+fn values_round_away_from_zero_and_compare_across_families() {
+    let parse = |text| Quantity::parse(text).unwrap();
+    assert_eq!((parse("1500m").value(), parse("-1500m").value()), (2, -2));
+    assert_eq!((parse("0.5").milli_value(), parse("1u").milli_value()), (500, 1));
+    assert_eq!(parse("8Ei").milli_value(), i64::MAX);
+    assert_eq!(parse("1Ki").compare(&parse("1024")), Ordering::Equal);
+    assert_eq!(parse("1Ki").compare(&parse("1k")), Ordering::Greater);
+    assert_eq!(parse("-1").compare(&parse("1n")), Ordering::Less);
+}
+
+#[test]
+fn sums_keep_the_firsts_suffixes() {
+    let parse = |text| Quantity::parse(text).unwrap();
+    assert_eq!((&parse("1Gi") + &parse("1024Mi")).as_str(), "2Gi");
+    assert_eq!((&Quantity::default() + &parse("1Gi")).as_str(), "1Gi");
+    assert_eq!((&parse("1") - &parse("1500m")).as_str(), "-500m");
+}
+
+proptest! {
+    #[test]
+    fn canonical_texts_are_fixed_points(
+        text in "[+-]?[0-9]{1,12}(\\.[0-9]{0,12})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e-?[0-9]{1,2})?",
+    ) {
+        let quantity = Quantity::parse(&text).unwrap();
+        let again = Quantity::parse(quantity.as_str()).unwrap();
+        prop_assert_eq!(again.as_str(), quantity.as_str());
+        prop_assert_eq!(again.compare(&quantity), Ordering::Equal);
+    }
+
+    #[test]
+    fn a_binary_suffix_is_its_power_of_two(units in 0_i64..1 << 40, power in 0_u32..3) {
+        let quantity = Quantity::parse(&format!("{units}{}", BINARY[power as usize])).unwrap();
+        prop_assert_eq!(i128::from(quantity.value()), (i128::from(units) << (power * 10 + 10)).min(i128::from(i64::MAX)));
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "[-+0-9.eEinumkKMGTPé ]{0,12}") {
+        _ = Quantity::parse(&text);
+    }
+}
