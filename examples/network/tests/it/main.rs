@@ -1,0 +1,4 @@
+//! The network product, by what its user sees.
+
+#[cfg(feature = "netns-tests")]
+mod bridge;
