@@ -1,0 +1,160 @@
+//! Bodies: what is sent back, and reading what was sent within a limit.
+
+use crate::BoxError;
+use bytes::{Bytes, BytesMut};
+use futures::Stream;
+use http_body::{Frame, SizeHint};
+use setpoint_object::ApiError;
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The longest request body in bytes.
+///
+/// 3 MiB, as the reference server's; one byte more is answered with 413.
+pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// A response body: nothing, one piece, or a stream of pieces that ends when its watch does.
+#[must_use]
+pub struct Body(Kind);
+
+enum Kind {
+    /// One piece, until it is taken.
+    Once(Option<Bytes>),
+    /// Pieces as they come.
+    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+}
+
+impl Body {
+    /// No bytes.
+    pub fn empty() -> Self {
+        Self(Kind::Once(None))
+    }
+
+    /// One piece.
+    pub fn once(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        Self(Kind::Once((!bytes.is_empty()).then_some(bytes)))
+    }
+
+    /// A piece per item of the stream, each flushed as it comes.
+    pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self(Kind::Stream(Box::pin(stream)))
+    }
+
+    /// The bytes when the body is one piece; `None` for a stream.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Kind::Once(bytes) => Some(bytes.as_deref().unwrap_or_default()),
+            Kind::Stream(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Once(bytes) => f.debug_tuple("Once").field(bytes).finish(),
+            Kind::Stream(_) => f.write_str("Stream"),
+        }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut self.0 {
+            Kind::Once(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Stream(stream) => {
+                stream.as_mut().poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.0, Kind::Once(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Once(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Kind::Stream(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// A request body whose concrete type is forgotten, so that one pipeline serves every transport.
+pub(crate) type RequestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
+
+/// Reads a whole request body.
+///
+/// # Errors
+///
+/// 413 beyond [`BODY_BYTES_MAX`]; 400 when the client goes away or breaks the framing.
+pub(crate) async fn read(mut body: RequestBody) -> Result<Bytes, ApiError> {
+    use http_body::Body as _;
+    use http_body_util::BodyExt as _;
+    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+        return Err(ApiError::too_large(BODY_BYTES_MAX));
+    }
+    let mut first: Option<Bytes> = None;
+    let mut rest = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|error| ApiError::bad_request(format!("read the body: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        let so_far = first.as_ref().map_or(0, Bytes::len).max(rest.len());
+        if so_far + data.len() > BODY_BYTES_MAX {
+            return Err(ApiError::too_large(BODY_BYTES_MAX));
+        }
+        // One piece, which is the usual case in process, is handed on without a copy.
+        match (&first, rest.is_empty()) {
+            (None, true) => first = Some(data),
+            (Some(head), true) => {
+                rest.extend_from_slice(head);
+                rest.extend_from_slice(&data);
+            }
+            _ => rest.extend_from_slice(&data),
+        }
+    }
+    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt, StreamBody};
+
+    fn pieces(pieces: Vec<usize>) -> RequestBody {
+        let frames = pieces
+            .into_iter()
+            .map(|n| Ok::<_, BoxError>(Frame::data(Bytes::from(vec![b'x'; n]))))
+            .collect::<Vec<_>>();
+        StreamBody::new(futures::stream::iter(frames)).boxed_unsync()
+    }
+
+    #[tokio::test]
+    async fn body_of_exactly_the_limit_is_read_and_one_byte_more_is_413() {
+        let whole = read(pieces(vec![BODY_BYTES_MAX])).await.unwrap();
+        assert_eq!(whole.len(), BODY_BYTES_MAX);
+        let error = read(pieces(vec![BODY_BYTES_MAX, 1])).await.unwrap_err();
+        assert_eq!(error.code(), 413);
+        assert_eq!(error.0.message, "Request entity too large: limit is 3145728");
+    }
+
+    #[tokio::test]
+    async fn pieces_are_joined_in_order() {
+        let frames = ["a", "", "bc", "d"]
+            .map(|s| Ok::<_, BoxError>(Frame::data(Bytes::from_static(s.as_bytes()))));
+        let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
+        assert_eq!(read(body).await.unwrap(), "abcd");
+    }
+}

@@ -1,0 +1,189 @@
+//! Aggregated discovery: `apidiscovery.k8s.io/v2`, the whole catalog in one document with an ETag.
+
+use super::legacy::words;
+use crate::body::Body;
+use crate::negotiate::{Accepted, Encoding, clauses};
+use crate::respond::{self, Style};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use setpoint_object::{GroupVersion, GroupVersionKind};
+use setpoint_registry::Catalog;
+use setpoint_registry::catalog::{Group, Resource};
+use sha2::{Digest, Sha512};
+use std::sync::Arc;
+
+/// The media type parameters of the form, which clients read back from the answer.
+const PARAMS: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// The encoding in which the aggregated form is accepted; any clause that names it wins over plain ones. `None`: the legacy
+/// form is wanted.
+pub(crate) fn wants_aggregated(accept: &str) -> Option<Encoding> {
+    clauses(accept).iter().find_map(|clause| {
+        let named = clause.param("g") == Some("apidiscovery.k8s.io")
+            && clause.param("v") == Some("v2")
+            && clause.param("as") == Some("APIGroupDiscoveryList");
+        if named { clause.encoding(true) } else { None }
+    })
+}
+
+/// The two documents of the newest catalog, made when first asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Aggregated {
+    documents: Mutex<Option<(u64, Arc<Documents>)>>,
+}
+
+#[derive(Debug)]
+struct Documents {
+    core: Document,
+    groups: Document,
+}
+
+#[derive(Debug)]
+struct Document {
+    json: Bytes,
+    etag: HeaderValue,
+}
+
+impl Aggregated {
+    /// Answers `/api` (`core`) or `/apis`: the document, or 304 when the client has it.
+    pub(crate) fn respond(
+        &self,
+        catalog: &Catalog,
+        core: bool,
+        encoding: Encoding,
+        headers: &HeaderMap,
+        style: Style,
+    ) -> Response<Body> {
+        let documents = self.documents(catalog);
+        let document = if core { &documents.core } else { &documents.groups };
+        let known = headers.get(header::IF_NONE_MATCH) == Some(&document.etag);
+        let mut response = if known {
+            respond::empty(StatusCode::NOT_MODIFIED)
+        } else {
+            let accepted = Accepted { encoding, ..Accepted::default() };
+            respond::document(StatusCode::OK, accepted, style, document.json.clone())
+        };
+        let headers = response.headers_mut();
+        headers.insert(header::ETAG, document.etag.clone());
+        headers.append(header::VARY, HeaderValue::from_static("Accept"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+        let media_type = format!("{};{PARAMS}", encoding.media_type());
+        if let (false, Ok(media_type)) = (known, HeaderValue::try_from(media_type)) {
+            headers.insert(header::CONTENT_TYPE, media_type);
+        }
+        response
+    }
+
+    fn documents(&self, catalog: &Catalog) -> Arc<Documents> {
+        if let Some((generation, documents)) = &*self.documents.lock()
+            && *generation == catalog.generation
+        {
+            return documents.clone();
+        }
+        let documents = Arc::new(Documents {
+            core: Document::new(catalog, |group| group.name.is_empty()),
+            groups: Document::new(catalog, |group| !group.name.is_empty()),
+        });
+        *self.documents.lock() = Some((catalog.generation, documents.clone()));
+        documents
+    }
+}
+
+impl Document {
+    fn new(catalog: &Catalog, holds: impl Fn(&Group) -> bool) -> Self {
+        let items: Vec<Value> =
+            catalog.groups.iter().filter(|group| holds(group)).map(|g| item(catalog, g)).collect();
+        let document = json!({
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": "apidiscovery.k8s.io/v2",
+            "metadata": {},
+            "items": items,
+        });
+        let json = Bytes::from(document.to_string());
+        let hash: String = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect();
+        let etag = HeaderValue::try_from(format!("\"{hash}\""))
+            .unwrap_or_else(|_| HeaderValue::from_static("\"\""));
+        Self { json, etag }
+    }
+}
+
+fn item(catalog: &Catalog, group: &Group) -> Value {
+    let metadata = if group.name.is_empty() { json!({}) } else { json!({"name": &*group.name}) };
+    let versions: Vec<Value> = group
+        .versions
+        .iter()
+        .map(|version| {
+            let group_version = GroupVersion::new(group.name.clone(), version.clone());
+            let resources: Vec<Value> = catalog
+                .group_version(&group.name, version)
+                .map(|row| resource(row, &group_version))
+                .collect();
+            json!({"version": &**version, "resources": resources, "freshness": "Current"})
+        })
+        .collect();
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn resource(row: &Resource, group_version: &GroupVersion) -> Value {
+    let mut entry = Map::new();
+    entry.insert("resource".into(), (&*row.resource).into());
+    entry.insert("responseKind".into(), kind(&row.gvk, group_version));
+    entry.insert("scope".into(), if row.namespaced { "Namespaced" } else { "Cluster" }.into());
+    entry.insert("singularResource".into(), (&*row.singular).into());
+    entry.insert("verbs".into(), words(&row.verbs));
+    if !row.short_names.is_empty() {
+        entry.insert("shortNames".into(), words(&row.short_names));
+    }
+    if !row.categories.is_empty() {
+        entry.insert("categories".into(), words(&row.categories));
+    }
+    if !row.subresources.is_empty() {
+        let subresources = row.subresources.iter().map(|sub| {
+            json!({
+                "subresource": &*sub.name,
+                "responseKind": kind(&sub.gvk, group_version),
+                "verbs": words(&sub.verbs),
+            })
+        });
+        entry.insert("subresources".into(), subresources.collect());
+    }
+    Value::Object(entry)
+}
+
+/// A kind; its group and version are empty when the enclosing ones say them.
+fn kind(gvk: &GroupVersionKind, enclosing: &GroupVersion) -> Value {
+    let (group, version) =
+        if gvk.group_version() == *enclosing { ("", "") } else { (&*gvk.group, &*gvk.version) };
+    json!({"group": group, "version": version, "kind": &*gvk.kind})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aggregated_form_wins_in_whatever_order_it_stands() {
+        let json = Some(Encoding::Json);
+        for (accept, expected) in [
+            ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", json),
+            (
+                "application/json,application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io",
+                json,
+            ),
+            (
+                "application/yaml;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io",
+                Some(Encoding::Yaml),
+            ),
+            (
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json",
+                None,
+            ),
+            ("application/json", None),
+            ("", None),
+        ] {
+            assert_eq!(wants_aggregated(accept), expected, "{accept}");
+        }
+    }
+}

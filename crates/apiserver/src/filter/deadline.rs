@@ -1,0 +1,93 @@
+//! Every request but the long-running ones has a deadline: `?timeout=`, at most a minute.
+
+use crate::body::Body;
+use crate::go;
+use crate::query::Query;
+use crate::respond;
+use http::{Response, StatusCode};
+use setpoint_object::{ApiError, Reason};
+use std::time::Duration;
+
+/// The longest an ordinary request may take, as on the reference server.
+const DEADLINE_MAX: Duration = Duration::from_secs(60);
+
+/// A request's time; `None` for long-running ones.
+///
+/// # Errors
+///
+/// 400 for a `timeout` that is no duration.
+pub(crate) fn of(query: &Query, long_running: bool) -> Result<Option<Duration>, ApiError> {
+    if long_running {
+        return Ok(None);
+    }
+    let text = query.text("timeout");
+    if text.is_empty() {
+        return Ok(Some(DEADLINE_MAX));
+    }
+    let asked = go::parse_duration(text).map_err(|error| {
+        ApiError::bad_request(format!("invalid timeout specified in the request URL - {error}"))
+    })?;
+    Ok(Some(match asked.size {
+        _ if asked.negative => Duration::ZERO,
+        Duration::ZERO => DEADLINE_MAX,
+        size => size.min(DEADLINE_MAX),
+    }))
+}
+
+/// Runs a handler within its time. When that is over the handler is dropped: a write it had begun may still have happened.
+pub(crate) async fn within(
+    deadline: Option<Duration>,
+    handler: impl Future<Output = Response<Body>>,
+) -> Response<Body> {
+    let Some(deadline) = deadline else { return handler.await };
+    match tokio::time::timeout(deadline, handler).await {
+        Ok(response) => response,
+        Err(_) => expired(),
+    }
+}
+
+/// The one `Status` that is sent as text and names neither its kind nor its version.
+fn expired() -> Response<Body> {
+    let message = "Timeout: request did not complete within the allotted timeout";
+    let error = ApiError::new(504, Reason::Timeout, message);
+    let body = serde_json::json!({
+        "metadata": {},
+        "status": "Failure",
+        "message": error.0.message,
+        "reason": "Timeout",
+        "details": {},
+        "code": 504,
+    });
+    respond::text(StatusCode::GATEWAY_TIMEOUT, body.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_what_was_asked_up_to_a_minute() {
+        let of = |text: &str| super::of(&Query::parse(text), false).unwrap();
+        assert_eq!(of(""), Some(DEADLINE_MAX));
+        assert_eq!(of("timeout=0s"), Some(DEADLINE_MAX));
+        assert_eq!(of("timeout=5s"), Some(Duration::from_secs(5)));
+        assert_eq!(of("timeout=2h"), Some(DEADLINE_MAX));
+        assert_eq!(super::of(&Query::parse("timeout=foo"), true).unwrap(), None);
+    }
+
+    #[test]
+    fn malformed_time_is_refused() {
+        let error = of(&Query::parse("timeout=foo"), false).unwrap_err();
+        assert_eq!(
+            error.0.message,
+            r#"invalid timeout specified in the request URL - time: invalid duration "foo""#
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handler_beyond_its_time_is_answered_with_504() {
+        let response = within(Some(Duration::from_secs(1)), std::future::pending()).await;
+        assert_eq!(response.status(), 504);
+        assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+    }
+}

@@ -1,0 +1,125 @@
+//! `/healthz`, `/livez` and `/readyz`.
+
+use crate::body::Body;
+use crate::query::Query;
+use crate::respond;
+use http::{Response, StatusCode};
+use std::fmt::Write as _;
+
+/// What the checks look at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Health {
+    /// Start-up is done: the registry serves from filled caches.
+    pub(crate) started: bool,
+    /// Shutdown has begun.
+    pub(crate) draining: bool,
+}
+
+/// One check: its name and whether it passes.
+type Check = (&'static str, bool);
+
+impl Health {
+    /// The checks of an endpoint, in the order they are printed.
+    fn checks(self, endpoint: &str) -> Vec<Check> {
+        let mut checks = vec![("ping", true), ("log", true)];
+        match endpoint {
+            // The store is in reach whenever the process is: what could fail is start-up.
+            "readyz" => checks.extend([
+                ("informer-sync", self.started),
+                ("poststarthook/start-registry", self.started),
+                ("shutdown", !self.draining),
+            ]),
+            _ => checks.extend([("etcd", true), ("poststarthook/start-registry", self.started)]),
+        }
+        checks
+    }
+
+    /// Answers a request for all checks, or for one of them.
+    pub(crate) fn respond(
+        self,
+        endpoint: &str,
+        check: Option<&str>,
+        query: &Query,
+    ) -> Response<Body> {
+        let checks = self.checks(endpoint);
+        if let Some(name) = check {
+            return match checks.iter().find(|(n, _)| *n == name) {
+                None => respond::page_not_found(),
+                Some((_, true)) => respond::text(StatusCode::OK, "ok"),
+                Some((name, false)) => respond::plain(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    format!("internal server error: {name} is not finished\n"),
+                ),
+            };
+        }
+        let mut excluded: Vec<&str> = query.all("exclude").collect();
+        let (mut lines, mut failed) = (String::new(), false);
+        for (name, passes) in checks {
+            let before = excluded.len();
+            excluded.retain(|excluded| *excluded != name);
+            // Writing to a String does not fail.
+            let _ = if excluded.len() < before {
+                writeln!(lines, "[+]{name} excluded: ok")
+            } else if passes {
+                writeln!(lines, "[+]{name} ok")
+            } else {
+                failed = true;
+                writeln!(lines, "[-]{name} failed: reason withheld")
+            };
+        }
+        if !excluded.is_empty() {
+            let names: Vec<String> = excluded.iter().map(|name| crate::go::quote(name)).collect();
+            let _ = writeln!(
+                lines,
+                "warn: some health checks cannot be excluded: no matches for {}",
+                names.join(",")
+            );
+        }
+        if failed {
+            let _ = writeln!(lines, "{endpoint} check failed");
+            return respond::plain(StatusCode::INTERNAL_SERVER_ERROR, lines);
+        }
+        if query.get("verbose").is_none() {
+            return respond::plain(StatusCode::OK, "ok");
+        }
+        let _ = writeln!(lines, "{endpoint} check passed");
+        respond::plain(StatusCode::OK, lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(health: Health, endpoint: &str, query: &str) -> (u16, String) {
+        let response = health.respond(endpoint, None, &Query::parse(query));
+        let body = String::from_utf8(response.body().as_bytes().unwrap().to_vec()).unwrap();
+        (response.status().as_u16(), body)
+    }
+
+    const UP: Health = Health { started: true, draining: false };
+
+    #[test]
+    fn passing_checks_are_ok_without_a_newline() {
+        assert_eq!(get(UP, "healthz", ""), (200, "ok".into()));
+        let (code, body) = get(UP, "livez", "verbose=false&exclude=etcd");
+        assert_eq!(code, 200);
+        assert_eq!(
+            body,
+            "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]poststarthook/start-registry ok\nlivez check passed\n"
+        );
+    }
+
+    #[test]
+    fn draining_server_is_alive_but_not_ready() {
+        let draining = Health { draining: true, ..UP };
+        assert_eq!(get(draining, "livez", "").0, 200);
+        let (code, body) = get(draining, "readyz", "exclude=x&exclude=y");
+        assert_eq!(code, 500);
+        assert!(body.contains("[-]shutdown failed: reason withheld\n"), "{body}");
+        assert!(
+            body.ends_with("warn: some health checks cannot be excluded: no matches for \"x\",\"y\"\nreadyz check failed\n"),
+            "{body}"
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! Content negotiation: which form of an answer a client accepts, and which form a body is in.
+//!
+//! JSON and YAML are served. Protobuf is named in the texts of refusals, as clients expect them, but is not served: a client
+//! that accepts it alone is refused with 406, one that sends it with 415.
+
+use http::{HeaderMap, header};
+use setpoint_object::status::Details;
+use setpoint_object::{ApiError, Reason};
+use setpoint_registry::{Format, PatchType};
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Encoding {
+    /// `application/json`.
+    #[default]
+    Json,
+    /// `application/yaml`.
+    Yaml,
+}
+
+impl Encoding {
+    /// The response's `Content-Type`.
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+}
+
+/// The version of `meta.k8s.io` a transform is asked in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MetaVersion {
+    /// `v1`.
+    V1,
+    /// `v1beta1`.
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// As an `apiVersion`.
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// What the answer is turned into (`as=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Transform {
+    /// The object or list as it is.
+    #[default]
+    None,
+    /// `Table`.
+    Table(MetaVersion),
+    /// `PartialObjectMetadata`.
+    Partial(MetaVersion),
+    /// `PartialObjectMetadataList`.
+    PartialList(MetaVersion),
+}
+
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Accepted {
+    /// JSON or YAML.
+    pub(crate) encoding: Encoding,
+    /// `pretty=1` stood in the clause.
+    pub(crate) pretty: bool,
+    /// What to turn the object into.
+    pub(crate) transform: Transform,
+}
+
+/// What is negotiated for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// A resource of a built-in kind.
+    Builtin {
+        /// A collection: its refusal lists the stream types too.
+        collection: bool,
+    },
+    /// A custom resource: takes partial wildcards.
+    Custom,
+    /// A watch of either.
+    Watch,
+    /// Discovery documents and `Status` objects: no transforms.
+    Plain,
+}
+
+/// One clause of an `Accept` header.
+#[derive(Debug)]
+pub(crate) struct Clause<'a> {
+    main: &'a str,
+    sub: &'a str,
+    params: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl Clause<'_> {
+    /// The value of a parameter.
+    pub(crate) fn param(&self, name: &str) -> Option<&str> {
+        self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
+    }
+
+    /// The encoding a clause names; wildcards name JSON.
+    pub(crate) fn encoding(&self, partial_wildcards: bool) -> Option<Encoding> {
+        match (self.main, self.sub) {
+            ("*", "*") => Some(Encoding::Json),
+            ("application", "*") if partial_wildcards => Some(Encoding::Json),
+            ("application", "json") => Some(Encoding::Json),
+            ("application", "yaml") => Some(Encoding::Yaml),
+            _ => None,
+        }
+    }
+}
+
+/// Parses an `Accept` header into clauses, best first.
+pub(crate) fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(clause).collect();
+    clauses.sort_by(|a, b| {
+        let wildcards = |c: &Clause<'_>| (c.main == "*", c.sub == "*");
+        b.quality.total_cmp(&a.quality).then_with(|| wildcards(a).cmp(&wildcards(b)))
+    });
+    clauses
+}
+
+fn clause(text: &str) -> Option<Clause<'_>> {
+    let mut parts = text.split(';').map(str::trim);
+    let (main, sub) = parts.next()?.split_once('/')?;
+    let (mut params, mut quality) = (Vec::new(), 1.0);
+    for part in parts {
+        let Some((name, value)) = part.split_once('=') else { continue };
+        let (name, value) = (name.trim(), value.trim());
+        if name == "q" {
+            quality = value.parse().unwrap_or(1.0);
+        } else {
+            params.push((name, value));
+        }
+    }
+    Some(Clause { main: main.trim(), sub: sub.trim(), params, quality })
+}
+
+/// The `Accept` header, several lines joined; empty when absent.
+pub(crate) fn accept_header(headers: &HeaderMap) -> std::borrow::Cow<'_, str> {
+    let mut lines = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok());
+    let first = lines.next().unwrap_or_default();
+    lines.fold(first.into(), |joined, line| format!("{joined},{line}").into())
+}
+
+/// Chooses the form of an answer.
+///
+/// # Errors
+///
+/// 406 in one of its texts when no clause can be met.
+pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, ApiError> {
+    if accept.trim().is_empty() {
+        return Ok(Accepted::default());
+    }
+    let clauses = clauses(accept);
+    let partial_wildcards = !matches!(endpoint, Endpoint::Builtin { .. });
+    let met = clauses.iter().find_map(|clause| {
+        let encoding = clause.encoding(partial_wildcards)?;
+        if endpoint == Endpoint::Watch && encoding == Encoding::Yaml {
+            return None;
+        }
+        let transform = transform(clause)?;
+        if transform != Transform::None && endpoint == Endpoint::Plain {
+            return None;
+        }
+        let pretty = matches!(clause.param("pretty"), Some("1" | "true"));
+        Some(Accepted { encoding, pretty, transform })
+    });
+    if let Some(accepted) = met {
+        return Ok(accepted);
+    }
+    let named = |clause: &Clause<'_>| {
+        clause.encoding(partial_wildcards).is_some()
+            || (clause.main, clause.sub) == ("application", "vnd.kubernetes.protobuf")
+    };
+    Err(match endpoint {
+        Endpoint::Builtin { collection } if !clauses.iter().any(named) => {
+            let streams =
+                ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+            let mut error = ApiError::new(
+                406,
+                Reason::NotAcceptable,
+                format!(
+                    "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf{}",
+                    if collection { streams } else { "" }
+                ),
+            );
+            error.0.details = Some(Details::default());
+            error
+        }
+        Endpoint::Watch => not_acceptable(
+            "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+        ),
+        _ => not_acceptable(
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        ),
+    })
+}
+
+fn not_acceptable(types: &str) -> ApiError {
+    ApiError::new(
+        406,
+        Reason::NotAcceptable,
+        format!("only the following media types are accepted: {types}"),
+    )
+}
+
+/// The transform a clause asks for; `None` when it asks for one that is not known.
+fn transform(clause: &Clause<'_>) -> Option<Transform> {
+    let (kind, group, version) = (clause.param("as"), clause.param("g"), clause.param("v"));
+    if matches!(clause.param("stream"), Some(stream) if stream != "watch") {
+        return None;
+    }
+    if kind.is_none() && group.is_none() && version.is_none() {
+        return Some(Transform::None);
+    }
+    let version = match (group, version) {
+        (Some("meta.k8s.io"), Some("v1")) => MetaVersion::V1,
+        (Some("meta.k8s.io"), Some("v1beta1")) => MetaVersion::V1Beta1,
+        _ => return None,
+    };
+    match kind {
+        Some("Table") => Some(Transform::Table(version)),
+        Some("PartialObjectMetadata") => Some(Transform::Partial(version)),
+        Some("PartialObjectMetadataList") => Some(Transform::PartialList(version)),
+        _ => None,
+    }
+}
+
+/// The media type of a body, in lower case and without parameters; empty when absent.
+fn content_type(headers: &HeaderMap) -> String {
+    let text = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// The form of a request body; a missing `Content-Type` means JSON.
+///
+/// # Errors
+///
+/// 415 for anything but JSON and YAML.
+pub(crate) fn body_format(headers: &HeaderMap, custom: bool) -> Result<Format, ApiError> {
+    match content_type(headers).as_str() {
+        "" | "application/json" => Ok(Format::Json),
+        "application/yaml" => Ok(Format::Yaml),
+        _ => Err(unknown_format(if custom {
+            "application/json, application/yaml"
+        } else {
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+        })),
+    }
+}
+
+/// The patch type of a request and the form of its document.
+///
+/// # Errors
+///
+/// 415 for an unknown or missing `Content-Type`, and for strategic merges of custom resources.
+pub(crate) fn patch_format(
+    headers: &HeaderMap,
+    custom: bool,
+) -> Result<(PatchType, Format), ApiError> {
+    match content_type(headers).as_str() {
+        "application/json-patch+json" => Ok((PatchType::Json, Format::Json)),
+        "application/merge-patch+json" => Ok((PatchType::Merge, Format::Json)),
+        "application/apply-patch+yaml" => Ok((PatchType::Apply, Format::Yaml)),
+        "application/strategic-merge-patch+json" if !custom => {
+            Ok((PatchType::StrategicMerge, Format::Json))
+        }
+        _ if custom => Err(unknown_format(
+            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        )),
+        _ => {
+            let mut error =
+                ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type");
+            error.0.details = Some(Details::default());
+            Err(error)
+        }
+    }
+}
+
+fn unknown_format(types: &str) -> ApiError {
+    ApiError::new(
+        415,
+        Reason::UnsupportedMediaType,
+        format!(
+            "the body of the request was in an unknown format - accepted media types include: {types}"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+use super::*;
+
+const ITEM: Endpoint = Endpoint::Builtin { collection: false };
+
+#[track_caller]
+fn check(accept: &str, endpoint: Endpoint, encoding: Encoding, transform: Transform) {
+    let accepted = negotiate(accept, endpoint).unwrap();
+    assert_eq!((accepted.encoding, accepted.transform), (encoding, transform), "{accept}");
+}
+
+#[track_caller]
+fn refused(accept: &str, endpoint: Endpoint, message: &str) {
+    let error = negotiate(accept, endpoint).unwrap_err();
+    assert_eq!((error.code(), error.0.message.as_str()), (406, message), "{accept}");
+}
+
+#[test]
+fn clauses_are_tried_in_order_of_quality() {
+    let none = Transform::None;
+    check("", ITEM, Encoding::Json, none);
+    check("*/*", ITEM, Encoding::Json, none);
+    check("application/yaml", ITEM, Encoding::Yaml, none);
+    check("application/json;q=0.5, application/yaml", ITEM, Encoding::Yaml, none);
+    check("*/*, application/yaml", ITEM, Encoding::Yaml, none);
+    check("application/vnd.kubernetes.protobuf,application/json", ITEM, Encoding::Json, none);
+    check("application/json;unknown=1", ITEM, Encoding::Json, none);
+    check("application/*", Endpoint::Custom, Encoding::Json, none);
+}
+
+#[test]
+fn transforms_need_all_three_parameters() {
+    let table = Transform::Table(MetaVersion::V1);
+    check(
+        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        ITEM,
+        Encoding::Json,
+        table,
+    );
+    check(
+        "application/json;as=Table;g=meta.k8s.io;v=v1beta1",
+        ITEM,
+        Encoding::Json,
+        Transform::Table(MetaVersion::V1Beta1),
+    );
+    check(
+        "application/json;as=Foo;v=v1;g=meta.k8s.io,application/json",
+        ITEM,
+        Encoding::Json,
+        Transform::None,
+    );
+    let text = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    refused("application/json;v=v1", ITEM, text);
+    refused("application/json;as=Table;v=v2;g=meta.k8s.io", ITEM, text);
+    refused("application/vnd.kubernetes.protobuf", Endpoint::Custom, text);
+    refused("application/json;as=Table;v=v1;g=meta.k8s.io", Endpoint::Plain, text);
+}
+
+#[test]
+fn nothing_served_names_the_representations() {
+    refused(
+        "text/html",
+        ITEM,
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+    );
+    refused(
+        "application/*",
+        Endpoint::Builtin { collection: true },
+        "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+    );
+    refused(
+        "application/yaml",
+        Endpoint::Watch,
+        "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+    );
+}
+
+fn headers(content_type: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if !content_type.is_empty() {
+        headers.insert(header::CONTENT_TYPE, content_type.parse().unwrap());
+    }
+    headers
+}
+
+#[test]
+fn body_form_is_the_media_type_before_the_semicolon() {
+    assert_eq!(body_format(&headers(""), false).unwrap(), Format::Json);
+    assert_eq!(body_format(&headers("Application/JSON; charset=x"), false).unwrap(), Format::Json);
+    assert_eq!(body_format(&headers("application/yaml"), true).unwrap(), Format::Yaml);
+    let error = body_format(&headers("text/plain"), false).unwrap_err();
+    assert_eq!(error.code(), 415);
+    assert_eq!(
+        error.0.message,
+        "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    );
+}
+
+#[test]
+fn strategic_merge_is_refused_for_custom_resources_only() {
+    let strategic = headers("application/strategic-merge-patch+json");
+    assert_eq!(patch_format(&strategic, false).unwrap().0, PatchType::StrategicMerge);
+    let error = patch_format(&strategic, true).unwrap_err();
+    assert_eq!(error.reason(), Reason::UnsupportedMediaType);
+    let error = patch_format(&headers(""), false).unwrap_err();
+    assert_eq!(error.0.message, "415: Unsupported Media Type");
+    assert_eq!(error.0.details, Some(Details::default()));
+}

@@ -1,0 +1,140 @@
+use super::*;
+
+fn message<T: std::fmt::Debug>(result: Result<T, ApiError>) -> (u16, String) {
+    let error = result.unwrap_err();
+    (error.code(), error.0.message)
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T, ApiError>, code: u16, text: &str) {
+    assert_eq!(message(result), (code, text.to_owned()));
+}
+
+#[test]
+fn dry_run_is_all_or_nothing() {
+    assert!(write(&Query::parse("dryRun=All"), "CreateOptions").unwrap().dry_run);
+    assert!(!write(&Query::parse(""), "CreateOptions").unwrap().dry_run);
+    refused(
+        write(&Query::parse("dryRun=foo"), "CreateOptions"),
+        422,
+        r#"CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["foo"]: supported values: "All""#,
+    );
+    refused(
+        write(&Query::parse("dryRun="), "UpdateOptions"),
+        422,
+        r#"UpdateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: [""]: supported values: "All""#,
+    );
+}
+
+#[test]
+fn field_manager_is_short_and_printable() {
+    let long = format!("fieldManager={}", "a".repeat(129));
+    refused(
+        write(&Query::parse(&long), "CreateOptions"),
+        422,
+        r#"CreateOptions.meta.k8s.io "" is invalid: fieldManager: Too long: may not be more than 128 bytes"#,
+    );
+    refused(
+        write(&Query::parse("fieldManager=%00"), "CreateOptions"),
+        422,
+        r#"CreateOptions.meta.k8s.io "" is invalid: fieldManager: Invalid value: "\x00": invalid character U+0000 (at position 0)"#,
+    );
+}
+
+#[test]
+fn field_validation_defaults_to_warn() {
+    let of = |text: &str| write(&Query::parse(text), "CreateOptions").map(|o| o.field_validation);
+    assert_eq!(of("").unwrap(), FieldValidation::Warn);
+    assert_eq!(of("fieldValidation=").unwrap(), FieldValidation::Warn);
+    assert_eq!(of("fieldValidation=Strict").unwrap(), FieldValidation::Strict);
+    refused(
+        of("fieldValidation=x"),
+        422,
+        r#"CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "x": supported values: "", "Ignore", "Strict", "Warn""#,
+    );
+}
+
+#[test]
+fn apply_needs_a_field_manager_and_only_apply_may_be_forced() {
+    refused(
+        patch(&Query::parse(""), PatchType::Apply),
+        422,
+        r#"PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch"#,
+    );
+    refused(
+        patch(&Query::parse("force=false"), PatchType::Merge),
+        422,
+        r#"PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch"#,
+    );
+    let options = patch(&Query::parse("fieldManager=me&force="), PatchType::Apply).unwrap();
+    assert_eq!((options.force, options.field_manager.as_str()), (Some(true), "me"));
+}
+
+#[test]
+fn list_options_are_read_and_refused() {
+    let options =
+        list(&Query::parse("limit=-5&timeoutSeconds=-1&allowWatchBookmarks=&resourceVersion=3"))
+            .unwrap();
+    assert_eq!(options.limit, 0);
+    assert_eq!(options.timeout, Some(Duration::ZERO));
+    assert!(options.allow_bookmarks);
+    assert_eq!(list(&Query::parse("timeoutSeconds=0")).unwrap().timeout, None);
+    refused(
+        list(&Query::parse("timeoutSeconds=foo")),
+        400,
+        r#"strconv.ParseInt: parsing "foo": invalid syntax"#,
+    );
+    refused(
+        list(&Query::parse("resourceVersionMatch=Foo")),
+        422,
+        r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Unsupported value: "Foo": supported values: "Exact", "NotOlderThan", """#,
+    );
+}
+
+fn delete_with(query: &str, body: &str) -> Result<DeleteOptions, ApiError> {
+    delete(&Query::parse(query), body.as_bytes(), Format::Json, |gv| gv == "v1" || gv == "apps/v1")
+}
+
+#[test]
+fn delete_body_replaces_the_query() {
+    let options = delete_with(
+        "gracePeriodSeconds=5&propagationPolicy=foo",
+        r#"{"kind":"DeleteOptions","apiVersion":"apps/v1","propagationPolicy":"Orphan","preconditions":{"uid":"u"},"extra":1}"#,
+    )
+    .unwrap();
+    assert_eq!(options.grace_period_seconds, None);
+    assert_eq!(options.propagation, Some(Propagation::Orphan));
+    assert_eq!(options.uid.as_deref(), Some("u"));
+    let options = delete_with("gracePeriodSeconds=5&orphanDependents=false", "").unwrap();
+    assert_eq!(options.grace_period_seconds, Some(5));
+    assert_eq!(options.orphan_dependents, Some(false));
+}
+
+#[test]
+fn bad_delete_options_are_refused() {
+    refused(
+        delete_with("propagationPolicy=foo", ""),
+        422,
+        r#"DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "foo": supported values: "Foreground", "Background", "Orphan", "nil""#,
+    );
+    refused(
+        delete_with("propagationPolicy=Orphan&orphanDependents=true", ""),
+        422,
+        r#"DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set"#,
+    );
+    refused(
+        delete_with("gracePeriodSeconds=x", ""),
+        400,
+        r#"strconv.ParseInt: parsing "x": invalid syntax"#,
+    );
+    refused(
+        delete_with("", "{"),
+        400,
+        "couldn't get version/kind; json parse error: unexpected end of JSON input",
+    );
+    refused(
+        delete_with("", r#"{"kind":"Foo","apiVersion":"v1"}"#),
+        400,
+        r#"no kind "Foo" is registered for version "v1" in scheme "k8s.io/apimachinery/pkg/runtime/scheme.go:110""#,
+    );
+}

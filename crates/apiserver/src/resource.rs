@@ -1,0 +1,296 @@
+//! Requests on resources: negotiate, read, parse, one call of the registry, write the answer.
+
+use crate::body::{self, Body, RequestBody};
+use crate::list;
+use crate::negotiate::{self, Accepted, Endpoint, Transform, accept_header, negotiate};
+use crate::options;
+use crate::query::Query;
+use crate::respond::{self, Style};
+use crate::route::ResourceRoute;
+use crate::scan;
+use crate::table::{self, IncludeObject, Printer, printable};
+use crate::verb::Verb;
+use crate::watch;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Response, StatusCode};
+use setpoint_object::status::Details;
+use setpoint_object::{ApiError, GroupVersion, Status};
+use setpoint_registry::{Body as Sent, Caller, Catalog, Deleted, List, Registry, Target};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// One request and what it is answered from.
+#[derive(Debug)]
+pub(crate) struct Exchange<'a> {
+    // Helpers.
+    pub(crate) registry: &'a Registry,
+    pub(crate) catalog: &'a Arc<Catalog>,
+    pub(crate) drain: &'a CancellationToken,
+    // Inputs.
+    pub(crate) parts: &'a Parts,
+    pub(crate) query: &'a Query,
+    pub(crate) style: Style,
+    pub(crate) caller: &'a Caller,
+}
+
+/// A failure to answer with.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) ApiError);
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self(error)
+    }
+}
+
+impl Exchange<'_> {
+    /// Answers.
+    pub(crate) async fn answer(
+        &self,
+        verb: Verb,
+        route: ResourceRoute,
+        body: RequestBody,
+    ) -> Result<Response<Body>, Refusal> {
+        let target = route.target;
+        if let Some(text) = &target.resource.deprecation {
+            self.caller.warn(text.clone());
+        }
+        match verb {
+            Verb::Get => self.get(&target).await,
+            Verb::List => self.list(&target).await,
+            Verb::Watch => self.watch(target).await,
+            Verb::Create => self.create(&target, body).await,
+            Verb::Update => self.update(&target, body).await,
+            Verb::Patch => self.patch(&target, body).await,
+            Verb::Delete => self.delete(&target, body).await,
+            Verb::DeleteCollection => self.delete_collection(&target, body).await,
+        }
+    }
+
+    async fn get(&self, target: &Target) -> Result<Response<Body>, Refusal> {
+        let accepted = self.accept_object(target)?;
+        if self.query.flag("export") == Some(true) {
+            return Err(Refusal(ApiError::bad_request(
+                "the export parameter, deprecated since v1.14, is no longer supported",
+            )));
+        }
+        let version = self.query.text("resourceVersion");
+        let object = self.registry.get(self.caller, target, version).await?;
+        Ok(self.object(StatusCode::OK, accepted, target, object.bytes))
+    }
+
+    async fn list(&self, target: &Target) -> Result<Response<Body>, Refusal> {
+        let accepted = self.accept_list(target)?;
+        let options = options::list(self.query)?;
+        let list = self.registry.list(self.caller, target, &options).await?;
+        Ok(self.whole_list(accepted, target, &list))
+    }
+
+    async fn watch(&self, mut target: Target) -> Result<Response<Body>, Refusal> {
+        let accepted = negotiate(&accept_header(&self.parts.headers), Endpoint::Watch)?;
+        let include = IncludeObject::of(self.query)?;
+        // A name comes with the deprecated prefix only, where it selects.
+        let name = std::mem::take(&mut target.name);
+        let options = options::list_named(self.query, &name)?;
+        let events = self.registry.watch(self.caller, &target, &options).await?;
+        let framing = watch::Framing {
+            resource: target.resource,
+            transform: accepted.transform,
+            include,
+            clock: self.registry.clock().clone(),
+        };
+        Ok(watch::respond(events, framing, self.drain.clone()))
+    }
+
+    async fn create(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
+        let accepted = self.accept_object(target)?;
+        let body = self.sent(target, body).await?;
+        let options = options::write(self.query, "CreateOptions")?;
+        let written = self.registry.create(self.caller, target, body, &options).await?;
+        Ok(self.object(StatusCode::CREATED, accepted, target, written.object.bytes))
+    }
+
+    async fn update(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
+        let accepted = self.accept_object(target)?;
+        let body = self.sent(target, body).await?;
+        let options = options::write(self.query, "UpdateOptions")?;
+        let written = self.registry.update(self.caller, target, body, &options).await?;
+        Ok(self.object(code(written.created), accepted, target, written.object.bytes))
+    }
+
+    async fn patch(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
+        let (patch_type, format) =
+            negotiate::patch_format(&self.parts.headers, target.resource.custom)?;
+        let accepted = self.accept_object(target)?;
+        let bytes = body::read(body).await?;
+        let options = options::patch(self.query, patch_type)?;
+        let body = Sent { bytes, format };
+        let written = self.registry.patch(self.caller, target, patch_type, body, &options).await?;
+        Ok(self.object(code(written.created), accepted, target, written.object.bytes))
+    }
+
+    async fn delete(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
+        let accepted = self.accept_object(target)?;
+        let options = self.delete_options(target, body).await?;
+        match self.registry.delete(self.caller, target, &options).await? {
+            Deleted::Object { object, remains } => {
+                // 202 only where clients asked for background deletion in its oldest form.
+                let accepted_only = remains && options.orphan_dependents == Some(false);
+                let code = if accepted_only { StatusCode::ACCEPTED } else { StatusCode::OK };
+                Ok(self.object(code, accepted, target, object.bytes))
+            }
+            Deleted::Gone { uid } => {
+                let status = gone(target, uid);
+                Ok(self.object(StatusCode::OK, accepted, target, status))
+            }
+        }
+    }
+
+    async fn delete_collection(
+        &self,
+        target: &Target,
+        body: RequestBody,
+    ) -> Result<Response<Body>, Refusal> {
+        let accepted = self.accept_list(target)?;
+        let list_options = options::list(self.query)?;
+        let options = self.delete_options(target, body).await?;
+        let list =
+            self.registry.delete_collection(self.caller, target, &list_options, &options).await?;
+        Ok(self.whole_list(accepted, target, &list))
+    }
+
+    /// The form of a single object.
+    fn accept_object(&self, target: &Target) -> Result<Accepted, ApiError> {
+        let accepted = self.accept(target, target.name.is_empty())?;
+        if matches!(accepted.transform, Transform::PartialList(_)) {
+            let kind = &target.resource.gvk.kind;
+            return Err(table::wrong_shape("PartialObjectMetadataList", false, kind));
+        }
+        Ok(accepted)
+    }
+
+    /// The form of a list.
+    fn accept_list(&self, target: &Target) -> Result<Accepted, ApiError> {
+        let accepted = self.accept(target, true)?;
+        if matches!(accepted.transform, Transform::Partial(_)) {
+            let kind = &target.resource.list_kind;
+            return Err(table::wrong_shape("PartialObjectMetadata", true, kind));
+        }
+        Ok(accepted)
+    }
+
+    fn accept(&self, target: &Target, collection: bool) -> Result<Accepted, ApiError> {
+        let endpoint = if target.resource.custom {
+            Endpoint::Custom
+        } else {
+            Endpoint::Builtin { collection }
+        };
+        let accepted = negotiate(&accept_header(&self.parts.headers), endpoint)?;
+        // Checked before anything is done, so that a bad value costs no write.
+        if matches!(accepted.transform, Transform::Table(_)) {
+            IncludeObject::of(self.query)?;
+        }
+        Ok(accepted)
+    }
+
+    async fn sent(&self, target: &Target, body: RequestBody) -> Result<Sent, ApiError> {
+        let format = negotiate::body_format(&self.parts.headers, target.resource.custom)?;
+        Ok(Sent { bytes: body::read(body).await?, format })
+    }
+
+    async fn delete_options(
+        &self,
+        target: &Target,
+        body: RequestBody,
+    ) -> Result<setpoint_registry::DeleteOptions, ApiError> {
+        let bytes = body::read(body).await?;
+        let format = if bytes.is_empty() {
+            setpoint_registry::Format::Json
+        } else {
+            negotiate::body_format(&self.parts.headers, target.resource.custom)?
+        };
+        let served = |api_version: &str| {
+            GroupVersion::parse(api_version).is_some_and(|gv| {
+                self.catalog.group(&gv.group).is_some_and(|g| g.versions.contains(&gv.version))
+            })
+        };
+        options::delete(self.query, &bytes, format, served)
+    }
+
+    /// Answers with one object, transformed. A `Status` is never transformed.
+    fn object(
+        &self,
+        code: StatusCode,
+        accepted: Accepted,
+        target: &Target,
+        bytes: Bytes,
+    ) -> Response<Body> {
+        let plain = scan::member(&bytes, "kind") == Some(b"\"Status\"");
+        let json = match accepted.transform {
+            Transform::Table(version) if !plain => {
+                let printer = self.printer(target, version);
+                let metadata = table::object_metadata(&bytes);
+                printer.table(std::iter::once(&bytes[..]), &metadata, true).into()
+            }
+            Transform::Partial(version) if !plain => {
+                let mut out = Vec::new();
+                table::partial(&mut out, &bytes, version);
+                out.into()
+            }
+            _ => bytes,
+        };
+        respond::document(code, accepted, self.style, json)
+    }
+
+    /// Answers with a list, transformed.
+    fn whole_list(&self, accepted: Accepted, target: &Target, list: &List) -> Response<Body> {
+        let items = || list.items.iter().map(|item| &item.bytes[..]);
+        let json = match accepted.transform {
+            Transform::Table(version) => self
+                .printer(target, version)
+                .table(items(), &list::metadata(list, false), true)
+                .into(),
+            Transform::PartialList(version) => {
+                table::partial_list(items(), &list::metadata(list, false), version)
+            }
+            Transform::None | Transform::Partial(_) => list::encode(&target.resource, list),
+        };
+        respond::document(StatusCode::OK, accepted, self.style, json)
+    }
+
+    fn printer<'b>(&self, target: &'b Target, version: negotiate::MetaVersion) -> Printer<'b> {
+        // Subresources with bodies of their own (Scale) have no printer.
+        let own_body = target
+            .resource
+            .subresource(&target.subresource)
+            .is_some_and(|sub| sub.gvk != target.resource.gvk);
+        Printer {
+            columns: if own_body { None } else { printable(&target.resource.columns) },
+            version,
+            include: IncludeObject::of(self.query).unwrap_or_default(),
+            now: self.registry.clock().now(),
+        }
+    }
+}
+
+fn code(created: bool) -> StatusCode {
+    if created { StatusCode::CREATED } else { StatusCode::OK }
+}
+
+/// The Success `Status` of a delete after which nothing remains.
+fn gone(target: &Target, uid: String) -> Bytes {
+    let resource = target.resource.group_resource();
+    let status = Status {
+        status: "Success".to_owned(),
+        details: Some(Details {
+            name: target.name.clone(),
+            group: resource.group.to_string(),
+            kind: resource.resource.to_string(),
+            uid,
+            ..Details::default()
+        }),
+        ..Status::default()
+    };
+    ApiError(Box::new(status)).to_json().into()
+}

@@ -1,0 +1,86 @@
+//! Paths that are not resources: the index, the version and discovery.
+
+use crate::body::Body;
+use crate::discovery::{self, Aggregated, wants_aggregated};
+use crate::negotiate::{Accepted, Endpoint, accept_header, negotiate};
+use crate::respond::{self, Style};
+use crate::route::Route;
+use crate::version;
+use http::{HeaderMap, Response, StatusCode};
+use serde_json::{Value, json};
+use setpoint_object::{ApiError, GroupVersion};
+use setpoint_registry::Catalog;
+
+/// What the documents are made from.
+#[derive(Debug)]
+pub(crate) struct Site<'a> {
+    /// What is served.
+    pub(crate) catalog: &'a Catalog,
+    /// The aggregated documents.
+    pub(crate) aggregated: &'a Aggregated,
+    /// The server's own `host:port`.
+    pub(crate) address: &'a str,
+}
+
+impl Site<'_> {
+    /// Answers a GET.
+    ///
+    /// # Errors
+    ///
+    /// 406 when no form of a document is acceptable.
+    pub(crate) fn respond(
+        &self,
+        route: &Route,
+        headers: &HeaderMap,
+        style: Style,
+    ) -> Result<Response<Body>, ApiError> {
+        let accept = accept_header(headers);
+        let core = matches!(route, Route::ApiVersions);
+        if matches!(route, Route::ApiVersions | Route::ApiGroups)
+            && let Some(encoding) = wants_aggregated(&accept)
+        {
+            return Ok(self.aggregated.respond(self.catalog, core, encoding, headers, style));
+        }
+        let document = match route {
+            Route::Root => return Ok(indented(&json!({"paths": self.paths()}), style)),
+            Route::Version => return Ok(indented(&version::document(), style)),
+            Route::ApiVersions => discovery::api_versions(self.catalog, self.address),
+            Route::ApiGroups => discovery::api_groups(self.catalog),
+            Route::ApiGroup(name) => match self.catalog.group(name) {
+                Some(group) => discovery::api_group(group),
+                None => return Ok(respond::page_not_found()),
+            },
+            Route::ApiResources { group, version } => {
+                discovery::api_resources(self.catalog, group, version)
+            }
+            _ => return Ok(respond::page_not_found()),
+        };
+        let accepted = negotiate(&accept, Endpoint::Plain)?;
+        Ok(respond::document(StatusCode::OK, accepted, style, document.to_string().into()))
+    }
+
+    /// Every root that is served, sorted.
+    fn paths(&self) -> Vec<String> {
+        let mut paths: Vec<String> = ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]
+            .map(str::to_owned)
+            .into();
+        for group in &self.catalog.groups {
+            if !group.name.is_empty() {
+                paths.push(format!("/apis/{}", group.name));
+            }
+            for version in &group.versions {
+                let gv = GroupVersion::new(group.name.clone(), version.clone());
+                let root = if group.name.is_empty() { "api" } else { "apis" };
+                paths.push(format!("/{root}/{gv}"));
+            }
+        }
+        paths.sort();
+        paths
+    }
+}
+
+/// JSON for people, whatever they accept.
+fn indented(document: &Value, style: Style) -> Response<Body> {
+    let accepted = Accepted { pretty: true, ..Accepted::default() };
+    respond::document(StatusCode::OK, accepted, style, document.to_string().into())
+}

@@ -1,0 +1,192 @@
+//! From a path to what it names, against the catalog of one moment.
+//!
+//! Routing is a walk over path segments: roots that are not resources first, then `/api/{version}` and
+//! `/apis/{group}/{version}` followed by a resource path. A path that names nothing tells how that is answered, because
+//! clients read it: plain text where no route exists at all, a `Status` below a built-in group.
+
+use crate::query::decode;
+use setpoint_object::ApiError;
+use setpoint_registry::{Catalog, Resource, Target};
+use std::sync::Arc;
+
+/// What a path names.
+#[derive(Debug, Clone)]
+pub(crate) enum Route {
+    /// `/`.
+    Root,
+    /// `/version`.
+    Version,
+    /// `/healthz`, `/livez`, `/readyz` and their single checks.
+    Health {
+        /// `healthz`, `livez` or `readyz`.
+        endpoint: &'static str,
+        /// A single check's name.
+        check: Option<String>,
+    },
+    /// `/api`.
+    ApiVersions,
+    /// `/apis`.
+    ApiGroups,
+    /// `/apis/{group}`.
+    ApiGroup(Arc<str>),
+    /// `/api/v1`, `/apis/{group}/{version}`.
+    ApiResources {
+        /// Group; empty for the core group.
+        group: Arc<str>,
+        /// Version.
+        version: Arc<str>,
+    },
+    /// A resource path.
+    Resource(ResourceRoute),
+}
+
+/// A path of a served resource.
+#[derive(Debug, Clone)]
+pub(crate) struct ResourceRoute {
+    /// What the request is about.
+    pub(crate) target: Target,
+    /// The deprecated `/watch/` prefix stood in the path.
+    pub(crate) watch: bool,
+}
+
+/// How a path that names nothing is answered.
+#[derive(Debug)]
+pub(crate) enum Miss {
+    /// `404 page not found` as plain text.
+    Page,
+    /// A `Status`.
+    Status(Box<ApiError>),
+}
+
+impl Miss {
+    fn no_route() -> Self {
+        Self::Status(Box::new(ApiError::no_route()))
+    }
+}
+
+/// Finds what a path (without its query, still percent-encoded) names.
+///
+/// # Errors
+///
+/// How to answer when it names nothing.
+pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Miss> {
+    let path = decode(path, false).ok_or(Miss::Page)?;
+    let segments: Vec<&str> = path.strip_prefix('/').unwrap_or(&path).split('/').collect();
+    match segments.as_slice() {
+        [""] => Ok(Route::Root),
+        ["version"] | ["version", ""] => Ok(Route::Version),
+        [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health(endpoint, check),
+        ["api"] | ["api", ""] => Ok(Route::ApiVersions),
+        ["api", version, rest @ ..] => group_version(catalog, "", version, rest),
+        ["apis"] | ["apis", ""] => Ok(Route::ApiGroups),
+        ["apis", group] | ["apis", group, ""] => {
+            let group = catalog.group(group).ok_or(Miss::Page)?;
+            Ok(Route::ApiGroup(group.name.clone()))
+        }
+        ["apis", group, version, rest @ ..] if !group.is_empty() => {
+            group_version(catalog, group, version, rest)
+        }
+        _ => Err(Miss::Page),
+    }
+}
+
+fn health(endpoint: &str, check: &[&str]) -> Result<Route, Miss> {
+    let endpoint = match endpoint {
+        "healthz" => "healthz",
+        "livez" => "livez",
+        _ => "readyz",
+    };
+    let check = Some(check.join("/")).filter(|check| !check.is_empty());
+    Ok(Route::Health { endpoint, check })
+}
+
+fn group_version(
+    catalog: &Catalog,
+    group: &str,
+    version: &str,
+    rest: &[&str],
+) -> Result<Route, Miss> {
+    let group = catalog.group(group).ok_or(Miss::Page)?;
+    let miss = || if group.custom { Miss::Page } else { Miss::no_route() };
+    let version = group.versions.iter().find(|v| &***v == version).ok_or_else(miss)?;
+    let rest = match rest {
+        [] | [""] => {
+            return Ok(Route::ApiResources { group: group.name.clone(), version: version.clone() });
+        }
+        // A trailing slash is accepted on collections.
+        [head @ .., ""] => match head {
+            [_] | ["namespaces", _, _] | ["watch", _] => head,
+            _ => return Err(miss()),
+        },
+        rest => rest,
+    };
+    if rest.contains(&"") {
+        return Err(miss());
+    }
+    let (watch, rest) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+        rest => (false, rest),
+    };
+    let core = group.name.is_empty();
+    let (namespace, scoped, rest) = match rest {
+        ["namespaces", _] if core => ("", false, rest),
+        ["namespaces", _, "status" | "finalize"] if core => ("", false, rest),
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, true, rest),
+        rest => ("", false, rest),
+    };
+    let (resource, name, subresource) = match rest {
+        [resource] => (*resource, "", ""),
+        [resource, name] => (*resource, *name, ""),
+        [resource, name, subresource] => (*resource, *name, *subresource),
+        // Only a proxy passes a path on.
+        [resource, name, "proxy", ..] => (*resource, *name, "proxy"),
+        _ => return Err(miss()),
+    };
+
+    let row = catalog.get(&group.name, version, resource).ok_or_else(miss)?;
+    let miss = || if row.custom { Miss::Page } else { Miss::no_route() };
+    // The object's path must have the scope that the resource has; the collection of all namespaces has none.
+    if scoped != row.namespaced && !(row.namespaced && name.is_empty()) {
+        return Err(miss());
+    }
+    if !subresource.is_empty() && row.subresource(subresource).is_none() {
+        return Err(if row.custom {
+            Miss::Status(Box::new(ApiError::not_found(&row.group_resource(), name)))
+        } else {
+            Miss::no_route()
+        });
+    }
+    if !name.is_empty() && subresource.is_empty() && !has_items(row) && !row.custom {
+        return Err(Miss::no_route());
+    }
+    check_name(name)?;
+    // A namespace object counts as inside itself.
+    let namespace = if core && resource == "namespaces" { "" } else { namespace };
+    Ok(Route::Resource(ResourceRoute {
+        target: Target {
+            resource: row.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: subresource.to_owned(),
+        },
+        watch,
+    }))
+}
+
+/// Whether single objects of a resource have a path: reviews and bindings have none.
+fn has_items(row: &Resource) -> bool {
+    ["get", "update", "patch", "delete"].iter().any(|verb| row.serves(verb))
+}
+
+/// A name in a URL must be a path segment on every verb.
+fn check_name(name: &str) -> Result<(), Miss> {
+    let why = match name {
+        "." => "may not be '.'",
+        ".." => "may not be '..'",
+        name if name.contains('%') => "may not contain '%'",
+        _ => return Ok(()),
+    };
+    Err(Miss::Status(Box::new(ApiError::bad_request(format!(
+        "Name parameter invalid: {name:?}: {why}"
+    )))))
+}

@@ -1,0 +1,252 @@
+//! The top level of an encoded object, without a tree: where each member lies, so that lists, tables and metadata-only
+//! answers are cut from stored bytes.
+
+use std::ops::Range;
+
+/// One member of an object, as byte ranges of the encoding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// The name, between its quotes.
+    pub(crate) name: Range<usize>,
+    /// The value.
+    pub(crate) value: Range<usize>,
+}
+
+/// The members of an encoded object in order. Ends early at anything that is not JSON: bytes come from the registry, which
+/// encoded them.
+#[derive(Debug, Clone)]
+pub(crate) struct Members<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// Walks the members of an object.
+pub(crate) fn members(bytes: &[u8]) -> Members<'_> {
+    let at = skip_space(bytes, 0);
+    let at = if bytes.get(at) == Some(&b'{') { at + 1 } else { bytes.len() };
+    Members { bytes, at }
+}
+
+impl Iterator for Members<'_> {
+    type Item = Member;
+
+    fn next(&mut self) -> Option<Member> {
+        let mut at = skip_space(self.bytes, self.at);
+        if self.bytes.get(at) == Some(&b',') {
+            at = skip_space(self.bytes, at + 1);
+        }
+        let name_end = string_end(self.bytes, at)?;
+        let colon = skip_space(self.bytes, name_end);
+        if self.bytes.get(colon) != Some(&b':') {
+            return None;
+        }
+        let value = skip_space(self.bytes, colon + 1);
+        let value_end = value_end(self.bytes, value)?;
+        self.at = value_end;
+        Some(Member { name: at + 1..name_end - 1, value: value..value_end })
+    }
+}
+
+/// The bytes of one member's value.
+pub(crate) fn member<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    members(bytes)
+        .find(|member| &bytes[member.name.clone()] == name.as_bytes())
+        .map(|member| &bytes[member.value])
+}
+
+/// Appends an object without its `apiVersion` and `kind`. Reads only up to the second of them.
+pub(crate) fn push_without_type(out: &mut Vec<u8>, bytes: &[u8]) {
+    let mut walk = members(bytes);
+    let (mut first, mut cut) = (true, 0);
+    out.push(b'{');
+    while let Some(member) = walk.next() {
+        if matches!(&bytes[member.name.clone()], b"apiVersion" | b"kind") {
+            cut += 1;
+        } else {
+            if !first {
+                out.push(b',');
+            }
+            first = false;
+            out.extend_from_slice(&bytes[member.name.start - 1..member.value.end]);
+        }
+        if cut == 2 {
+            let rest = &bytes[walk.at..];
+            out.extend_from_slice(if first {
+                rest.strip_prefix(b",").unwrap_or(rest)
+            } else {
+                rest
+            });
+            return;
+        }
+    }
+    out.push(b'}');
+}
+
+/// Indents compact JSON with two spaces as Go's `json.Indent` does.
+pub(crate) fn indent(bytes: &[u8]) -> Vec<u8> {
+    fn line(out: &mut Vec<u8>, depth: usize) {
+        out.push(b'\n');
+        out.resize(out.len() + depth * 2, b' ');
+    }
+    let mut out = Vec::with_capacity(bytes.len() * 2);
+    let (mut at, mut depth) = (0, 0_usize);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => {
+                let end = string_end(bytes, at).unwrap_or(bytes.len());
+                out.extend_from_slice(&bytes[at..end]);
+                at = end;
+                continue;
+            }
+            open @ (b'{' | b'[') => {
+                out.push(open);
+                let next = skip_space(bytes, at + 1);
+                if matches!(bytes.get(next), Some(b'}' | b']')) {
+                    out.push(bytes[next]);
+                    at = next + 1;
+                    continue;
+                }
+                depth += 1;
+                line(&mut out, depth);
+            }
+            close @ (b'}' | b']') => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(close);
+            }
+            b',' => {
+                out.push(b',');
+                line(&mut out, depth);
+            }
+            b':' => out.extend_from_slice(b": "),
+            b' ' | b'\n' | b'\r' | b'\t' => {}
+            other => out.push(other),
+        }
+        at += 1;
+    }
+    out
+}
+
+fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+    while matches!(bytes.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+        at += 1;
+    }
+    at
+}
+
+/// The byte after the closing quote of the string that starts at `at`.
+fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    if bytes.get(at) != Some(&b'"') {
+        return None;
+    }
+    let mut at = at + 1;
+    loop {
+        match bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// The byte after the value that starts at `at`.
+fn value_end(bytes: &[u8], at: usize) -> Option<usize> {
+    match bytes.get(at)? {
+        b'"' => string_end(bytes, at),
+        b'{' | b'[' => {
+            let (mut at, mut depth) = (at, 0_usize);
+            loop {
+                match bytes.get(at)? {
+                    b'"' => {
+                        at = string_end(bytes, at)?;
+                        continue;
+                    }
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => {
+                        depth -= 1;
+                        if depth == 0 {
+                            return Some(at + 1);
+                        }
+                    }
+                    _ => {}
+                }
+                at += 1;
+            }
+        }
+        _ => {
+            let len = bytes[at..]
+                .iter()
+                .position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t'))?;
+            Some(at + len)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    fn cut(text: &str) -> String {
+        let mut out = Vec::new();
+        push_without_type(&mut out, text.as_bytes());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn type_is_cut_wherever_it_stands() {
+        assert_eq!(cut(r#"{"apiVersion":"v1","kind":"Pod","metadata":{}}"#), r#"{"metadata":{}}"#);
+        assert_eq!(
+            cut(r#"{"apiVersion":"v1","data":{"kind":"x"},"kind":"ConfigMap","metadata":{}}"#),
+            r#"{"data":{"kind":"x"},"metadata":{}}"#
+        );
+        assert_eq!(cut(r#"{"apiVersion":"v1","kind":"Pod"}"#), "{}");
+        assert_eq!(cut(r#"{"a":1}"#), r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn member_is_found_behind_nested_and_escaped_ones() {
+        let object = br#"{"a":{"metadata":1},"b":"\"metadata\":2","metadata":{"name":"x"},"z":3}"#;
+        assert_eq!(member(object, "metadata"), Some(&br#"{"name":"x"}"#[..]));
+        assert_eq!(member(object, "absent"), None);
+    }
+
+    #[test]
+    fn indented_json_looks_as_go_writes_it() {
+        assert_eq!(
+            String::from_utf8(indent(br#"{"a":{},"b":[],"c":[1,{"d":"x:y,{"}]}"#)).unwrap(),
+            "{\n  \"a\": {},\n  \"b\": [],\n  \"c\": [\n    1,\n    {\n      \"d\": \"x:y,{\"\n    }\n  ]\n}"
+        );
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::vec((".{0,6}", inner), 0..5)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn scanning_agrees_with_a_parser(value in json()) {
+            let text = value.to_string();
+            prop_assert_eq!(&serde_json::from_slice::<Value>(&indent(text.as_bytes())).unwrap(), &value);
+            if let Value::Object(object) = &value {
+                let scanned: Vec<Value> = members(text.as_bytes())
+                    .map(|m| serde_json::from_slice(&text.as_bytes()[m.value]).unwrap())
+                    .collect();
+                prop_assert_eq!(scanned, object.values().cloned().collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! `Table` and `PartialObjectMetadata`: what people and garbage collectors read instead of whole objects.
+
+use crate::negotiate::MetaVersion;
+use crate::query::Query;
+use crate::scan;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use setpoint_object::time::Timestamp;
+use setpoint_object::{ApiError, Reason};
+use setpoint_registry::table::{Cells, Columns};
+
+/// What a row's `object` holds (`?includeObject=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum IncludeObject {
+    /// Nothing.
+    None,
+    /// Its metadata.
+    #[default]
+    Metadata,
+    /// All of it.
+    Object,
+}
+
+impl IncludeObject {
+    /// Reads the query.
+    ///
+    /// # Errors
+    ///
+    /// 400 for another value.
+    pub(crate) fn of(query: &Query) -> Result<Self, ApiError> {
+        match query.text("includeObject") {
+            "" | "Metadata" => Ok(Self::Metadata),
+            "None" => Ok(Self::None),
+            "Object" => Ok(Self::Object),
+            other => Err(ApiError::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or empty",
+                crate::go::quote(other)
+            ))),
+        }
+    }
+}
+
+/// How one request's tables are made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Printer<'a> {
+    /// The columns; `None` for bodies without a printer: name and creation time.
+    pub(crate) columns: Option<&'a Columns>,
+    /// The version of the Table.
+    pub(crate) version: MetaVersion,
+    /// What rows hold.
+    pub(crate) include: IncludeObject,
+    /// Now, for ages.
+    pub(crate) now: Timestamp,
+}
+
+impl Printer<'_> {
+    /// A Table of objects. `metadata` is the JSON of its metadata; `headings`: with column definitions (a watch sends them in
+    /// its first event only).
+    pub(crate) fn table<'b>(
+        &self,
+        objects: impl Iterator<Item = &'b [u8]>,
+        metadata: &str,
+        headings: bool,
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024);
+        out.extend_from_slice(b"{\"kind\":\"Table\",\"apiVersion\":\"");
+        out.extend_from_slice(self.version.api_version().as_bytes());
+        out.extend_from_slice(b"\",\"metadata\":");
+        out.extend_from_slice(metadata.as_bytes());
+        out.extend_from_slice(b",\"columnDefinitions\":");
+        out.extend_from_slice(if headings { self.headings() } else { "null".into() }.as_bytes());
+        out.extend_from_slice(b",\"rows\":[");
+        for (at, object) in objects.enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            self.row(&mut out, object);
+        }
+        out.extend_from_slice(b"]}");
+        out
+    }
+
+    fn headings(&self) -> String {
+        let definitions = match self.columns {
+            Some(columns) => serde_json::to_value(&columns.definitions).unwrap_or_default(),
+            None => json!([
+                {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0},
+                {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0},
+            ]),
+        };
+        definitions.to_string()
+    }
+
+    fn row(&self, out: &mut Vec<u8>, object: &[u8]) {
+        let tree: Value = serde_json::from_slice(object).unwrap_or_default();
+        let cells = match self.columns {
+            Some(columns) => columns.row(&tree, self.now),
+            None => ["name", "creationTimestamp"]
+                .map(|name| tree.pointer(&format!("/metadata/{name}")).cloned().unwrap_or_default())
+                .into(),
+        };
+        out.extend_from_slice(b"{\"cells\":");
+        out.extend_from_slice(Value::from(cells).to_string().as_bytes());
+        out.extend_from_slice(b",\"object\":");
+        match self.include {
+            IncludeObject::None => out.extend_from_slice(b"null"),
+            IncludeObject::Metadata => partial(out, object, self.version),
+            IncludeObject::Object => out.extend_from_slice(object),
+        }
+        out.push(b'}');
+    }
+}
+
+/// Whether a kind's columns hold anything: some kinds have no printer.
+pub(crate) fn printable(columns: &Columns) -> Option<&Columns> {
+    match &columns.cells {
+        Cells::Paths(_) | Cells::Builtin(_) if !columns.definitions.is_empty() => Some(columns),
+        _ => None,
+    }
+}
+
+/// Appends the metadata-only form of an object, cut from its bytes.
+pub(crate) fn partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
+    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
+    out.extend_from_slice(version.api_version().as_bytes());
+    out.extend_from_slice(b"\",\"metadata\":");
+    out.extend_from_slice(scan::member(object, "metadata").unwrap_or(b"{}"));
+    out.push(b'}');
+}
+
+/// The metadata-only form of a list.
+pub(crate) fn partial_list<'b>(
+    objects: impl Iterator<Item = &'b [u8]>,
+    metadata: &str,
+    version: MetaVersion,
+) -> Bytes {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(
+        format!(
+            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
+            version.api_version()
+        )
+        .as_bytes(),
+    );
+    for (at, object) in objects.enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        partial(&mut out, object, version);
+    }
+    out.extend_from_slice(b"]}");
+    out.into()
+}
+
+/// The metadata of a single object's Table: its resourceVersion.
+pub(crate) fn object_metadata(object: &[u8]) -> String {
+    let version = scan::member(object, "metadata")
+        .and_then(|metadata| scan::member(metadata, "resourceVersion"))
+        .and_then(|version| std::str::from_utf8(version).ok());
+    version.map_or_else(|| "{}".to_owned(), |version| format!("{{\"resourceVersion\":{version}}}"))
+}
+
+/// 406: the metadata form of one object was asked of a list, or the other way round.
+pub(crate) fn wrong_shape(asked: &str, is_list: bool, kind: &str) -> ApiError {
+    let not = if is_list { "is a list" } else { "is not a list" };
+    ApiError::new(
+        406,
+        Reason::NotAcceptable,
+        format!("you requested {asked}, but the requested object {not} (*core.{kind})"),
+    )
+}

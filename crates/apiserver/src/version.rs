@@ -1,0 +1,38 @@
+//! `/version`.
+
+use serde_json::{Value, json};
+
+/// The version of the reference server whose behaviour is served.
+const MAJOR: &str = "1";
+/// See [`MAJOR`].
+const MINOR: &str = "36";
+/// A semantic version, as clients parse it; what follows the plus says who serves.
+pub const GIT_VERSION: &str = "v1.36.2+setpoint";
+
+/// The document.
+pub(crate) fn document() -> Value {
+    json!({
+        "major": MAJOR,
+        "minor": MINOR,
+        "emulationMajor": MAJOR,
+        "emulationMinor": MINOR,
+        "minCompatibilityMajor": MAJOR,
+        "minCompatibilityMinor": "35",
+        "gitVersion": GIT_VERSION,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, go_arch()),
+    })
+}
+
+/// The architecture in Go's word.
+fn go_arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
