@@ -5,17 +5,18 @@
 //!
 //! # What built-in objects look like at rest
 //!
-//! Kubernetes decodes into Go structs and encodes those again, so empty optional fields vanish. The published schemas do not say
-//! which scalars are pointers in Go, so [`conform`] decides as follows, and equal objects encode to equal bytes:
+//! Kubernetes decodes into Go structs and encodes those again. What becomes of a field that is absent, null or zero is a property of
+//! the field ([`crate::Node::omit_empty`], [`crate::Node::always_present`], [`crate::Node::zero_null`]); following it here makes equal
+//! objects equal bytes:
 //!
-//! | field | `null` | empty list or map | `{}` of a struct | `""` | `false`, `0` |
-//! |---|---|---|---|---|---|
-//! | optional | dropped | dropped | kept | dropped, unless `emptiness` lists it as a pointer | kept, unless `emptiness` lists it as plain |
-//! | required or always present | zero value | kept | kept | kept | kept |
-//! | map value, list item | zero value | kept | kept | kept | kept |
+//! | field | absent or `null` | zero: `""`, `0`, `false`, empty list or map |
+//! |---|---|---|
+//! | omits empty | absent | absent |
+//! | pointer | absent | kept |
+//! | always present | zero value (or `null`) | kept |
+//! | map value, list item | | `null` becomes the zero value |
 
 mod conform;
-mod emptiness;
 mod go_type;
 mod json;
 mod number;
@@ -25,7 +26,7 @@ mod syntax;
 mod tests;
 mod yaml;
 
-pub use conform::{conform, conform_metadata};
+pub use conform::{conform, conform_metadata, zero};
 
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! A tree of a built-in kind held to its schema.
-use super::{DecodeError, emptiness, go_type, scalar};
-use crate::node::{Document, Scalar, Shape, TypeSchema, View};
+use super::{DecodeError, go_type, scalar};
+use crate::node::{Node, Scalar, Shape, TypeSchema, View};
 use serde_json::{Map, Value};
 
 /// Holds a tree of a built-in type to its schema as Go's typed decoding does: unknown fields are dropped (`unknown field "spec.x"`
@@ -24,14 +24,13 @@ pub fn conform(
 /// As [`conform`], with fields named from `ObjectMeta`: `… Go struct field ObjectMeta.labels of type string`.
 pub fn conform_metadata(object: &mut Value, problems: &mut Vec<String>) -> Result<(), DecodeError> {
     let Some(metadata) = object.get_mut("metadata") else { return Ok(()) };
-    let mut document = Document::default();
-    let root = crate::crd::object_meta(&mut document);
+    let schema = crate::builtin::object_meta();
     let mut conformer = Conformer::new("ObjectMeta", problems);
     conformer.path.push_str("metadata");
     if metadata.is_null() {
         *metadata = Value::Object(Map::new());
     }
-    conformer.member(document.view(root), metadata)
+    conformer.member(schema.view(), metadata)
 }
 
 pub(super) struct Conformer<'p> {
@@ -171,15 +170,7 @@ impl<'p> Conformer<'p> {
             self.member(property, member)?;
             self.path.truncate(path);
             self.fields.truncate(fields);
-            let kept = property.always_present
-                || schema.required.iter().any(|required| required == name)
-                || !emptiness::vanishes(
-                    go_type::short_name(schema.node()).unwrap_or(""),
-                    name,
-                    property.node(),
-                    member,
-                );
-            if !kept {
+            if property.omit_empty && is_zero(property.node(), member) {
                 gone.push(name.clone());
             }
         }
@@ -227,9 +218,23 @@ fn add_always_present(schema: View<'_>, members: &mut Map<String, Value>) {
     }
 }
 
-/// What Go encodes for a value nobody set.
-pub(super) fn zero(schema: View<'_>) -> Value {
+/// Whether `omitempty` leaves a value out. A struct that is there is never empty.
+fn is_zero(schema: &Node, value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(n) => n.as_f64() == Some(0.0) && schema.shape != Shape::IntOrString,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty() && schema.additional.is_some(),
+    }
+}
+
+/// What Go encodes for a field or list item nobody set: the zero value of its type, `null` for lists, maps, times and untyped
+/// JSON, a struct with the zero values of its always-present fields.
+pub fn zero(schema: View<'_>) -> Value {
     match (schema.shape, schema.scalar) {
+        _ if schema.zero_null => Value::Null,
         (_, Scalar::Quantity) => Value::from("0"),
         (_, Scalar::Time | Scalar::MicroTime | Scalar::Bytes) | (Shape::Array | Shape::Any, _) => {
             Value::Null

@@ -17,12 +17,29 @@ fn widget() -> TypeSchema {
     let bytes = scalar(d, Shape::String, Scalar::Bytes);
     let time = scalar(d, Shape::String, Scalar::Time);
     let port = scalar(d, Shape::IntOrString, Scalar::Plain);
-    let strings = d.push(Node { additional: Some(string), ..Node::default() });
+    let strings = d.push(Node { additional: Some(string), omit_empty: true, ..Node::default() });
+    let note = d.push(Node { shape: Shape::String, omit_empty: true, ..Node::default() });
+    let plain = d.push(Node { shape: Shape::Boolean, omit_empty: true, ..Node::default() });
+    let host_port = d.push(Node {
+        shape: Shape::Integer,
+        scalar: Scalar::Int32,
+        omit_empty: true,
+        ..Node::default()
+    });
     let datas = d.push(Node { additional: Some(bytes), ..Node::default() });
     let limits = d.push(Node { additional: Some(quantity), ..Node::default() });
-    let item =
-        structure(d, "io.k8s.api.ex.v1.Item", &[("hostPort", int32), ("name", string)], &["name"]);
-    let items = d.push(Node { shape: Shape::Array, items: Some(item), ..Node::default() });
+    let item = structure(
+        d,
+        "io.k8s.api.ex.v1.Item",
+        &[("hostPort", host_port), ("name", string)],
+        &["name"],
+    );
+    let items = d.push(Node {
+        shape: Shape::Array,
+        items: Some(item),
+        omit_empty: true,
+        ..Node::default()
+    });
     let empty = structure(d, "io.k8s.api.ex.v1.Empty", &[("medium", string)], &[]);
     let spec = structure(
         d,
@@ -30,11 +47,11 @@ fn widget() -> TypeSchema {
         &[
             ("data", datas),
             ("emptyDir", empty),
-            ("hostNetwork", boolean),
+            ("hostNetwork", plain),
             ("items", items),
             ("labels", strings),
             ("limits", limits),
-            ("note", string),
+            ("note", note),
             ("optional", boolean),
             ("port", port),
             ("replicas", int32),

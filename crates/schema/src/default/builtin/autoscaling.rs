@@ -1,0 +1,31 @@
+//! Horizontal pod autoscalers, v1 and v2.
+use super::fill::{Fill, Object};
+use serde_json::{Value, json};
+
+/// HorizontalPodAutoscaler.
+pub(super) fn autoscaler(object: &mut Object) {
+    let v1 = object.text("apiVersion") == "autoscaling/v1";
+    let Some(spec) = object.object("spec") else { return };
+    spec.absent("minReplicas", 1);
+    if v1 {
+        return;
+    }
+    spec.absent(
+        "metrics",
+        json!([{"type": "Resource", "resource": {"name": "cpu",
+            "target": {"type": "Utilization", "averageUtilization": 80}}}]),
+    );
+    let Some(behavior) = spec.object("behavior") else { return };
+    let pace = |kind: &str, value: i32| json!({"type": kind, "value": value, "periodSeconds": 15});
+    rules(behavior, "scaleUp", Some(0), json!([pace("Pods", 4), pace("Percent", 100)]));
+    rules(behavior, "scaleDown", None, json!([pace("Percent", 100)]));
+}
+
+fn rules(behavior: &mut Object, name: &str, window_seconds: Option<i32>, policies: Value) {
+    let Some(rules) = behavior.object_or_new(name) else { return };
+    rules.absent("selectPolicy", "Max");
+    if let Some(seconds) = window_seconds {
+        rules.absent("stabilizationWindowSeconds", seconds);
+    }
+    rules.absent("policies", policies);
+}
