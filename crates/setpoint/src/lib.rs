@@ -1,1 +1,34 @@
 //! A declarative control-plane kit.
+//!
+//! # Theory
+//!
+//! A control plane is a loop of data, and the whole loop fits in one process. [`ControlPlane`] assembles it: a store, the
+//! registry over it, the API server over that. It is built without doing any work; its owner runs it and stops it; clients are
+//! handles that wait until it has started.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use setpoint::ControlPlane;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! let plane = ControlPlane::builder().seed(7).build();
+//! let client = plane.client();
+//! let stop = CancellationToken::new();
+//! let running = plane.run(stop.clone());
+//! let asking = async {
+//!     let version = client.apiserver_version().await?;
+//!     stop.cancel();
+//!     Ok::<_, kube_client::Error>(version)
+//! };
+//! let (ended, version) = tokio::join!(running, asking);
+//! ended?;
+//! assert_eq!(version?.major, "1");
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! ```
+//!
+//! Given the same seed and requests, a control plane on a current-thread runtime with paused time does the same thing each
+//! time: its clock starts at a fixed moment unless it is given another, and everything random comes from the seed.
+
+pub mod control_plane;
+
+pub use control_plane::{ControlPlane, ControlPlaneBuilder};

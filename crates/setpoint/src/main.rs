@@ -1,3 +1,41 @@
 //! The `setpoint` program.
 
-fn main() {}
+mod kubeconfig;
+mod log;
+mod up;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A Kubernetes control plane in one process.
+#[derive(Debug, Parser)]
+#[command(name = "setpoint", version = setpoint_apiserver::GIT_VERSION)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a control plane and serve it until interrupted.
+    Up(up::Options),
+    /// Print the version of Kubernetes that is served.
+    Version,
+}
+
+fn main() -> ExitCode {
+    let ended = match Program::parse().command {
+        Command::Up(options) => up::up(options),
+        Command::Version => {
+            println!("{}", setpoint_apiserver::GIT_VERSION);
+            Ok(())
+        }
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("setpoint: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The assembly that the program, the demo and tests share.
+
+use kube_client::Client;
+use setpoint_apiserver::{ApiServer, Credentials};
+use setpoint_object::ApiError;
+use setpoint_object::time::{Clock, Timestamp};
+use setpoint_registry::{Registry, RegistryWorker};
+use setpoint_store::{MemoryStore, Store};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// Where a control plane's clock starts unless it is given one: 2026-01-01T00:00:00Z, a moment at which nothing happened.
+const EPOCH_SECS: u64 = 1_767_225_600;
+
+/// Why a control plane ended by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlPlaneError {
+    /// The registry could not start, or lost its store.
+    #[error("run the registry")]
+    Registry(#[source] ApiError),
+    /// A part panicked.
+    #[error("run a part of the control plane")]
+    Part(#[source] JoinError),
+}
+
+/// Builds a [`ControlPlane`].
+#[derive(Debug)]
+#[must_use]
+pub struct ControlPlaneBuilder {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    seed: u64,
+    credentials: Credentials,
+    address: Option<String>,
+}
+
+impl ControlPlaneBuilder {
+    /// What objects are kept in. Default: an empty [`MemoryStore`].
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// What time it is. Default: 2026-01-01T00:00:00Z when the builder was made, and tokio's time since.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The seed of uids, generated names and everything else that is random. Default: 0.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Credentials that listeners accept. Default: none; clients in process need none.
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.credentials = credentials;
+        self
+    }
+
+    /// The `host:port` that discovery tells clients. Default: `127.0.0.1:6443`.
+    pub fn address(mut self, address: impl Into<String>) -> Self {
+        self.address = Some(address.into());
+        self
+    }
+
+    /// The control plane; nothing runs yet.
+    pub fn build(self) -> ControlPlane {
+        let (registry, worker) = Registry::builder(self.store, self.clock).seed(self.seed).build();
+        // Not the registry's seed: two generators must not tell the same numbers.
+        let seed = self.seed.wrapping_add(1);
+        let mut server = ApiServer::builder(registry).credentials(self.credentials).seed(seed);
+        if let Some(address) = self.address {
+            server = server.address(address);
+        }
+        ControlPlane { server: server.build(), worker }
+    }
+}
+
+/// A control plane: store, registry, API server. Take handles from it, then run it.
+#[derive(Debug)]
+#[must_use = "a control plane does nothing until it is run"]
+pub struct ControlPlane {
+    server: ApiServer,
+    worker: RegistryWorker,
+}
+
+impl ControlPlane {
+    /// A builder.
+    pub fn builder() -> ControlPlaneBuilder {
+        ControlPlaneBuilder {
+            store: Arc::new(MemoryStore::default()),
+            clock: Clock::starting_at(Timestamp::from_secs(EPOCH_SECS)),
+            seed: 0,
+            credentials: Credentials::none(),
+            address: None,
+        }
+    }
+
+    /// The API server: a tower service, and what listeners serve.
+    pub fn server(&self) -> &ApiServer {
+        &self.server
+    }
+
+    /// A client in process, as the server itself. Call it within a tokio runtime.
+    pub fn client(&self) -> Client {
+        self.server.client()
+    }
+
+    /// Becomes true once it serves.
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.server.registry().ready()
+    }
+
+    /// Runs until `stop`, which ends watches politely. Dropping it stops everything at once.
+    ///
+    /// # Errors
+    ///
+    /// When a part fails before `stop`.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), ControlPlaneError> {
+        let mut parts = JoinSet::new();
+        let (server, worker) = (self.server, self.worker);
+        parts.spawn({
+            let stop = stop.clone();
+            async move {
+                stop.cancelled().await;
+                server.drain();
+                Ok(())
+            }
+        });
+        // The registry goes last: it serves while everything above it still finishes.
+        parts.spawn(async move { worker.run(stop).await });
+        while let Some(ended) = parts.join_next().await {
+            ended.map_err(ControlPlaneError::Part)?.map_err(ControlPlaneError::Registry)?;
+        }
+        Ok(())
+    }
+}

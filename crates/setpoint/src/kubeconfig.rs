@@ -1,0 +1,151 @@
+//! Kubeconfig files: how clients find the server and who they are.
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use setpoint_apiserver::listen::Pki;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// Who may read the file: its owner, since it holds a private key.
+const MODE: u32 = 0o600;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Kubeconfig {
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    kind: &'static str,
+    clusters: [Named<Cluster>; 1],
+    users: [Named<User>; 1],
+    contexts: [Named<Context>; 1],
+    current_context: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Named<T> {
+    name: &'static str,
+    #[serde(flatten)]
+    value: T,
+}
+
+#[derive(Debug, Serialize)]
+struct Cluster {
+    cluster: ClusterMembers,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct ClusterMembers {
+    server: String,
+    certificate_authority_data: String,
+}
+
+#[derive(Debug, Serialize)]
+struct User {
+    user: UserMembers,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct UserMembers {
+    client_certificate_data: String,
+    client_key_data: String,
+    token: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Context {
+    context: ContextMembers,
+}
+
+#[derive(Debug, Serialize)]
+struct ContextMembers {
+    cluster: &'static str,
+    user: &'static str,
+}
+
+/// The administrator's kubeconfig as YAML. It holds both a certificate and a token, for clients that take only one of them.
+pub(crate) fn render(server: &str, pki: &Pki) -> anyhow::Result<String> {
+    const NAME: &str = "setpoint";
+    let (certificate, key) = pki.admin_pem();
+    let config = Kubeconfig {
+        api_version: "v1",
+        kind: "Config",
+        clusters: [Named {
+            name: NAME,
+            value: Cluster {
+                cluster: ClusterMembers {
+                    server: server.to_owned(),
+                    certificate_authority_data: STANDARD.encode(pki.ca_pem()),
+                },
+            },
+        }],
+        users: [Named {
+            name: "admin",
+            value: User {
+                user: UserMembers {
+                    client_certificate_data: STANDARD.encode(certificate),
+                    client_key_data: STANDARD.encode(key),
+                    token: pki.admin_token().to_owned(),
+                },
+            },
+        }],
+        contexts: [Named {
+            name: NAME,
+            value: Context { context: ContextMembers { cluster: NAME, user: "admin" } },
+        }],
+        current_context: NAME,
+    };
+    serde_saphyr::to_string(&config).context("write the kubeconfig as YAML")
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let name = path.file_name().context("the kubeconfig's path names no file")?;
+    let beside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let written = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&beside)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        // What was begun is of no use; that it cannot be removed tells nothing new.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written.with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use setpoint_object::time::Timestamp;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn kubeconfig_is_read_back_by_a_client() {
+        let pki = Pki::generate(Timestamp::from_secs(1_767_225_600), &[]).unwrap();
+        let text = render("https://127.0.0.1:6443", &pki).unwrap();
+        let config = kube_client::config::Kubeconfig::from_yaml(&text).unwrap();
+        assert_eq!(config.current_context.as_deref(), Some("setpoint"));
+        let cluster = config.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.server.as_deref(), Some("https://127.0.0.1:6443"));
+        let user = config.auth_infos[0].auth_info.as_ref().unwrap();
+        assert!(user.client_certificate_data.is_some() && user.client_key_data.is_some());
+    }
+
+    #[test]
+    fn file_is_replaced_and_only_its_owner_reads_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config");
+        std::fs::write(&path, "old").unwrap();
+        write(&path, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, MODE);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}
