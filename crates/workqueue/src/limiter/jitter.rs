@@ -1,0 +1,55 @@
+//! A limiter whose delays spread.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use tokio::time::Instant;
+
+use super::{LimiterError, RateLimiter};
+
+/// The delay of another limiter plus a uniform part of it, from a seed: keys that failed together come back apart.
+///
+/// Never less than the other's delay. A cap goes around it: `MaxWait::new(Jitter::new(…)?, max)`.
+#[derive(Debug)]
+pub struct Jitter<L> {
+    inner: L,
+    fraction: f64,
+    rng: Mutex<SmallRng>,
+}
+
+impl<L> Jitter<L> {
+    /// `inner` plus at most `fraction` of its delay: 0.2 is up to a fifth more. The same seed gives the same delays.
+    ///
+    /// # Errors
+    ///
+    /// `fraction` is below zero or not finite.
+    pub fn new(inner: L, fraction: f64, seed: u64) -> Result<Self, LimiterError> {
+        if !(fraction.is_finite() && fraction >= 0.0) {
+            return Err(LimiterError::Jitter { fraction });
+        }
+        Ok(Self { inner, fraction, rng: Mutex::new(SmallRng::seed_from_u64(seed)) })
+    }
+}
+
+impl<K, L: RateLimiter<K>> RateLimiter<K> for Jitter<L> {
+    fn when(&self, key: &K, now: Instant) -> Duration {
+        let delay = self.inner.when(key, now);
+        let part = self.rng.lock().random::<f64>() * self.fraction;
+        let more =
+            Duration::try_from_secs_f64(delay.as_secs_f64() * part).unwrap_or(crate::DELAY_MAX);
+        delay.saturating_add(more)
+    }
+
+    fn forget(&self, key: &K) {
+        self.inner.forget(key);
+    }
+
+    fn num_requeues(&self, key: &K) -> u32 {
+        self.inner.num_requeues(key)
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+}

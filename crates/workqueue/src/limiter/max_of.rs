@@ -1,0 +1,58 @@
+//! The strictest of several limiters.
+
+use std::{fmt, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{LimiterError, RateLimiter};
+
+/// The largest delay of its members; every member counts every attempt.
+pub struct MaxOf<K> {
+    members: Vec<Box<dyn RateLimiter<K>>>,
+}
+
+impl<K: 'static> MaxOf<K> {
+    /// Of these.
+    ///
+    /// # Errors
+    ///
+    /// There are none.
+    pub fn new(members: Vec<Box<dyn RateLimiter<K>>>) -> Result<Self, LimiterError> {
+        if members.is_empty() {
+            return Err(LimiterError::NoMembers);
+        }
+        Ok(Self { members })
+    }
+
+    /// Of these two.
+    pub fn both(one: impl RateLimiter<K>, other: impl RateLimiter<K>) -> Self {
+        Self { members: vec![Box::new(one), Box::new(other)] }
+    }
+}
+
+impl<K: 'static> RateLimiter<K> for MaxOf<K> {
+    fn when(&self, key: &K, now: Instant) -> Duration {
+        // A fold, not a search: every member is asked once.
+        self.members.iter().map(|member| member.when(key, now)).fold(Duration::ZERO, Duration::max)
+    }
+
+    fn forget(&self, key: &K) {
+        for member in &self.members {
+            member.forget(key);
+        }
+    }
+
+    fn num_requeues(&self, key: &K) -> u32 {
+        self.members.iter().map(|member| member.num_requeues(key)).fold(0, u32::max)
+    }
+
+    fn len(&self) -> usize {
+        self.members.iter().map(|member| member.len()).fold(0, usize::max)
+    }
+}
+
+impl<K> fmt::Debug for MaxOf<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MaxOf").field("n_members", &self.members.len()).finish()
+    }
+}

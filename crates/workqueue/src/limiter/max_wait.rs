@@ -1,0 +1,39 @@
+//! A limiter that never waits longer than a given time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::RateLimiter;
+
+/// The delay of another limiter, at most `max`; the other counts every attempt.
+#[derive(Debug)]
+pub struct MaxWait<L> {
+    inner: L,
+    max: Duration,
+}
+
+impl<L> MaxWait<L> {
+    /// `inner`, at most `max`.
+    pub fn new(inner: L, max: Duration) -> Self {
+        Self { inner, max }
+    }
+}
+
+impl<K, L: RateLimiter<K>> RateLimiter<K> for MaxWait<L> {
+    fn when(&self, key: &K, now: Instant) -> Duration {
+        self.inner.when(key, now).min(self.max)
+    }
+
+    fn forget(&self, key: &K) {
+        self.inner.forget(key);
+    }
+
+    fn num_requeues(&self, key: &K) -> u32 {
+        self.inner.num_requeues(key)
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+}

@@ -1,0 +1,156 @@
+//! How long each limiter makes a key wait.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use proptest::prelude::*;
+use setpoint_workqueue::{
+    Bucket, Exponential, FastSlow, Jitter, LimiterError, MaxOf, MaxWait, RateLimiter,
+    controller_default, item_default,
+};
+use tokio::time::Instant;
+
+/// The delays of `n` attempts of one key at one moment.
+#[track_caller]
+fn check(limiter: &dyn RateLimiter<&'static str>, n: usize, expect: Expect) {
+    let now = Instant::now();
+    let delays: Vec<String> = (0..n).map(|_| format!("{:?}", limiter.when(&"a", now))).collect();
+    expect.assert_eq(&delays.join(" "));
+}
+
+#[test]
+fn exponential_doubles_to_its_cap_and_starts_over_when_forgotten() {
+    let limiter = MaxOf::new(vec![Box::new(
+        Exponential::new(Duration::from_millis(5), Duration::from_secs(1000)).unwrap(),
+    ) as Box<dyn RateLimiter<&'static str>>])
+    .unwrap();
+    check(
+        &limiter,
+        20,
+        expect![
+            "5ms 10ms 20ms 40ms 80ms 160ms 320ms 640ms 1.28s 2.56s 5.12s 10.24s 20.48s 40.96s 81.92s 163.84s 327.68s 655.36s 1000s 1000s"
+        ],
+    );
+    for _ in 0..10_000 {
+        assert_eq!(limiter.when(&"a", Instant::now()), Duration::from_secs(1000));
+    }
+    assert_eq!(
+        (limiter.num_requeues(&"a"), limiter.num_requeues(&"b"), limiter.len()),
+        (10_020, 0, 1)
+    );
+    limiter.forget(&"a");
+    assert!(limiter.is_empty());
+    check(&limiter, 1, expect!["5ms"]);
+}
+
+#[test]
+fn defaults_are_those_of_client_go() {
+    check(&item_default(), 3, expect!["1ms 2ms 4ms"]);
+    let limiter = controller_default();
+    let now = Instant::now();
+    let delays: Vec<Duration> = (0..120).map(|key| limiter.when(&key, now)).collect();
+    assert!(
+        delays[..100].iter().all(|delay| *delay == Duration::from_millis(5)),
+        "the burst pays the first back-off only"
+    );
+    assert_eq!(delays[100], Duration::from_millis(100));
+    assert_eq!(delays[119], Duration::from_secs(2));
+}
+
+#[test]
+fn bucket_is_refilled_at_its_rate_up_to_its_burst() {
+    let bucket = Bucket::new(10.0, 2).unwrap();
+    check(&bucket, 4, expect!["0ns 0ns 100ms 200ms"]);
+    let later = Instant::now() + Duration::from_secs(3600);
+    let delays: Vec<Duration> = (0..3).map(|_| bucket.when(&"a", later)).collect();
+    assert_eq!(delays, [Duration::ZERO, Duration::ZERO, Duration::from_millis(100)]);
+    assert_eq!(RateLimiter::<&str>::num_requeues(&bucket, &"a"), 0);
+}
+
+#[test]
+fn fast_slow_turns_slow_after_its_fast_tries() {
+    check(
+        &FastSlow::new(Duration::from_millis(1), Duration::from_secs(1), 2),
+        4,
+        expect!["1ms 1ms 1s 1s"],
+    );
+}
+
+#[test]
+fn max_wait_caps_and_the_inner_one_still_counts() {
+    let limiter = MaxWait::new(
+        Exponential::new(Duration::from_millis(1), Duration::from_secs(1)).unwrap(),
+        Duration::from_millis(3),
+    );
+    check(&limiter, 4, expect!["1ms 2ms 3ms 3ms"]);
+    assert_eq!(RateLimiter::<&str>::num_requeues(&limiter, &"a"), 4);
+}
+
+#[test]
+fn max_of_charges_every_member_once() {
+    let limiter = MaxOf::both(
+        FastSlow::new(Duration::from_millis(50), Duration::ZERO, 1),
+        Exponential::new(Duration::from_millis(1), Duration::from_secs(1)).unwrap(),
+    );
+    check(&limiter, 3, expect!["50ms 2ms 4ms"]);
+    assert_eq!(limiter.num_requeues(&"a"), 3);
+}
+
+#[test]
+fn figures_that_cannot_work_are_refused() {
+    let second = Duration::from_secs(1);
+    let errors = [
+        Exponential::<u8>::new(Duration::ZERO, second).map(drop),
+        Exponential::<u8>::new(second, Duration::from_millis(1)).map(drop),
+        Bucket::new(0.0, 1).map(drop),
+        Bucket::new(f64::NAN, 1).map(drop),
+        Bucket::new(1.0, 0).map(drop),
+        MaxOf::<u8>::new(Vec::new()).map(drop),
+        Jitter::new((), -0.1, 1).map(drop),
+    ];
+    let said: Vec<String> = errors
+        .into_iter()
+        .map(|error: Result<(), LimiterError>| error.unwrap_err().to_string())
+        .collect();
+    expect![[r#"
+        the first delay is zero
+        the longest delay, 1ms, is below the first, 1s
+        the rate is 0 a second: it must be above zero and finite
+        the rate is NaN a second: it must be above zero and finite
+        the burst is zero
+        there is no limiter to take the largest delay of
+        the jitter is -0.1 of the delay: it must be zero or above, and finite"#]]
+    .assert_eq(&said.join("\n"));
+}
+
+proptest! {
+    #[test]
+    fn jitter_adds_up_to_its_part_and_is_a_function_of_its_seed(seed: u64, fraction in 0.0..2.0_f64) {
+        let make = || Jitter::new(FastSlow::new(Duration::from_secs(1), Duration::from_secs(1), 0), fraction, seed).unwrap();
+        let (one, other) = (make(), make());
+        let now = Instant::now();
+        for _ in 0..20 {
+            let delay = one.when(&"a", now);
+            prop_assert!(delay >= Duration::from_secs(1) && delay.as_secs_f64() <= 1.0 + fraction + 1e-6);
+            prop_assert_eq!(delay, other.when(&"a", now));
+        }
+    }
+
+    #[test]
+    fn bucket_never_lets_more_through_than_burst_and_rate(steps in proptest::collection::vec(0..500_u64, 1..60), burst in 1..5_u32) {
+        let bucket = Bucket::new(10.0, burst).unwrap();
+        let start = Instant::now();
+        let mut now = start;
+        let mut let_through: Vec<Duration> = Vec::new();
+        for ms in steps {
+            now += Duration::from_millis(ms);
+            let_through.push(now + bucket.when(&"a", now) - start);
+        }
+        for (idx, from) in let_through.iter().enumerate() {
+            for (n, to) in let_through[idx..].iter().enumerate() {
+                let allowed = f64::from(burst) + 10.0 * (to.as_secs_f64() - from.as_secs_f64()) + 1e-3;
+                prop_assert!((n + 1) as f64 <= allowed + 1.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A queue driven by a line of text: what happens is a line of text too.
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use expect_test::Expect;
+use setpoint_workqueue::{Exponential, Item, WorkQueue};
+
+type Key = &'static str;
+type Getting = Pin<Box<dyn Future<Output = Option<Item<Key>>>>>;
+
+/// Runs `script` on a fresh queue on a paused clock and compares what it says.
+///
+/// Steps are divided by `;`: `add k`, `after k MS`, `retry k`, `forget k`, `requeues k`, `cancel k`, `get`, `try`, `done k`, `panic k`,
+/// `sleep MS`, `len`, `waiting`, `stats`, `shut_down`, `drain`, and for waiters `wait NAME`, `poll NAME`, `leave NAME`.
+#[track_caller]
+pub(crate) fn check(script: &'static str, expect: Expect) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    expect.assert_eq(&runtime.block_on(run(script)));
+}
+
+async fn run(script: &'static str) -> String {
+    let limiter = Exponential::new(Duration::from_millis(5), Duration::from_millis(20)).unwrap();
+    let queue = WorkQueue::builder().rate_limiter(limiter).build();
+    let mut held: BTreeMap<Key, Item<Key>> = BTreeMap::new();
+    let mut waiters: BTreeMap<&str, Getting> = BTreeMap::new();
+    let mut drains: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    let mut said: Vec<String> = Vec::new();
+
+    for step in script.split(';') {
+        let words: Vec<&'static str> = step.split_whitespace().collect();
+        match words[..] {
+            ["add", key] => queue.add(key),
+            ["after", key, ms] => queue.add_after(key, millis(ms)),
+            ["retry", key] => queue.add_rate_limited(key),
+            ["forget", key] => queue.forget(&key),
+            ["requeues", key] => said.push(format!("requeues {}", queue.num_requeues(&key))),
+            ["cancel", key] => said.push(format!("cancelled {}", queue.cancel_delayed(&key))),
+            ["get"] => {
+                let queue = queue.clone();
+                let mut get: Getting = Box::pin(async move { queue.get().await });
+                said.push(see(poll(&mut get), &mut held));
+            }
+            ["try"] => said.push(see(Poll::Ready(queue.try_get()), &mut held)),
+            ["done", key] => held.remove(key).unwrap().done(),
+            ["panic", key] => {
+                let item = held.remove(key).unwrap();
+                let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+                    let _item = item;
+                    std::panic::resume_unwind(Box::new(()));
+                }));
+                assert!(unwound.is_err());
+            }
+            ["wait", name] => {
+                let queue = queue.clone();
+                let mut get: Getting = Box::pin(async move { queue.get().await });
+                match poll(&mut get) {
+                    Poll::Pending => _ = waiters.insert(name, get),
+                    ready => said.push(format!("{name}: {}", see(ready, &mut held))),
+                }
+            }
+            ["poll", name] => {
+                let ready = poll(waiters.get_mut(name).unwrap());
+                if ready.is_ready() {
+                    waiters.remove(name);
+                }
+                said.push(format!("{name}: {}", see(ready, &mut held)));
+            }
+            ["leave", name] => drop(waiters.remove(name).unwrap()),
+            ["sleep", ms] => tokio::time::advance(millis(ms)).await,
+            ["len"] => said.push(format!("len {}", queue.len())),
+            ["waiting"] => said.push(format!("waiting {}", queue.waiting())),
+            ["stats"] => {
+                let stats = queue.stats();
+                said.push(format!(
+                    "queued {} waiting {} in flight {} dirty {} limited {}",
+                    stats.queued, stats.waiting, stats.in_flight, stats.dirty, stats.limited
+                ));
+            }
+            ["shut_down"] => queue.shut_down(),
+            ["drain"] => {
+                let queue = queue.clone();
+                let mut drain: Pin<Box<dyn Future<Output = ()>>> =
+                    Box::pin(async move { queue.shut_down_with_drain().await });
+                said.push(
+                    if poll(&mut drain).is_ready() { "drained" } else { "draining" }.to_owned(),
+                );
+                drains.push(drain);
+            }
+            ["drained"] => {
+                let drain = drains.last_mut().unwrap();
+                said.push(if poll(drain).is_ready() { "drained" } else { "draining" }.to_owned());
+            }
+            _ => panic!("no such step: {step:?}"),
+        }
+    }
+    said.join(" · ")
+}
+
+fn millis(text: &str) -> Duration {
+    Duration::from_millis(text.parse().unwrap())
+}
+
+fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T>>>) -> Poll<T> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn see(got: Poll<Option<Item<Key>>>, held: &mut BTreeMap<Key, Item<Key>>) -> String {
+    match got {
+        Poll::Pending => "nothing".to_owned(),
+        Poll::Ready(None) => "none".to_owned(),
+        Poll::Ready(Some(item)) => {
+            let said = format!("got {}", item.key());
+            assert!(held.insert(item.key(), item).is_none(), "a key is held twice");
+            said
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The crate page's tables, cell by cell.
+
+use expect_test::expect;
+
+use crate::script::check;
+
+#[test]
+fn keys_are_handed_out_in_the_order_of_their_first_add() {
+    check(
+        "add a; add b; add a; add c; get; get; get; get",
+        expect!["got a · got b · got c · nothing"],
+    );
+}
+
+#[test]
+fn key_added_while_in_flight_is_handed_out_again_after_done() {
+    check(
+        "add a; get; add a; add a; len; get; done a; len; get; done a; get",
+        expect!["got a · len 0 · nothing · len 1 · got a · nothing"],
+    );
+}
+
+#[test]
+fn key_added_while_in_flight_goes_behind_those_that_wait() {
+    check("add a; get; add a; add b; done a; get; get", expect!["got a · got b · got a"]);
+}
+
+#[test]
+fn waiting_key_becomes_queued_when_due() {
+    check(
+        "after a 10; len; waiting; get; sleep 9; get; sleep 1; len; waiting; get",
+        expect!["len 0 · waiting 1 · nothing · nothing · len 1 · waiting 0 · got a"],
+    );
+}
+
+#[test]
+fn due_keys_come_earliest_first_even_when_time_jumps() {
+    check(
+        "after c 30; after a 10; after b 20; sleep 100; get; get; get",
+        expect!["got a · got b · got c"],
+    );
+}
+
+#[test]
+fn second_delay_keeps_the_earlier_due_time() {
+    check(
+        "after a 10; after a 50; waiting; sleep 10; get; done a; sleep 100; get",
+        expect!["waiting 1 · got a · nothing"],
+    );
+    check(
+        "after a 50; after a 10; waiting; sleep 10; get; done a; sleep 100; get",
+        expect!["waiting 1 · got a · nothing"],
+    );
+}
+
+#[test]
+fn plain_add_consumes_the_waiting_entry() {
+    check(
+        "after a 10; add a; waiting; get; done a; sleep 10; get",
+        expect!["waiting 0 · got a · nothing"],
+    );
+}
+
+#[test]
+fn delay_for_a_queued_or_dirty_key_is_ignored() {
+    check(
+        "add a; after a 10; waiting; get; add a; after a 10; waiting; done a; get; done a; sleep 10; get",
+        expect!["waiting 0 · got a · waiting 0 · got a · nothing"],
+    );
+}
+
+#[test]
+fn delay_while_in_flight_starts_at_the_call_and_is_kept_over_done() {
+    check(
+        "add a; get; after a 10; waiting; sleep 4; done a; waiting; get; sleep 6; get",
+        expect!["got a · waiting 1 · waiting 1 · nothing · got a"],
+    );
+}
+
+#[test]
+fn key_that_falls_due_while_in_flight_is_dirty() {
+    check(
+        "add a; get; after a 10; sleep 10; len; get; done a; get",
+        expect!["got a · len 0 · nothing · got a"],
+    );
+}
+
+#[test]
+fn add_while_returning_consumes_the_waiting_entry() {
+    check(
+        "add a; get; after a 10; add a; waiting; done a; get; done a; sleep 10; get",
+        expect!["got a · waiting 0 · got a · nothing"],
+    );
+}
+
+#[test]
+fn zero_delay_is_a_plain_add() {
+    check("after a 0; len; waiting", expect!["len 1 · waiting 0"]);
+}
+
+#[test]
+fn cancelled_delay_is_no_hand_out() {
+    check(
+        "after a 10; cancel a; cancel a; waiting; sleep 10; get; add a; get; after a 5; cancel a; done a; sleep 5; get",
+        expect![
+            "cancelled true · cancelled false · waiting 0 · nothing · got a · cancelled true · nothing"
+        ],
+    );
+}
+
+#[test]
+fn delay_that_is_over_cannot_be_cancelled() {
+    check("after a 10; sleep 10; cancel a; get", expect!["cancelled false · got a"]);
+}
+
+#[test]
+fn rate_limited_adds_double_until_forgotten() {
+    check(
+        "retry a; sleep 4; len; sleep 1; get; retry a; done a; requeues a; sleep 9; len; sleep 1; get; forget a; requeues a; retry a; \
+         done a; sleep 5; get",
+        expect!["len 0 · got a · requeues 2 · len 0 · got a · requeues 0 · got a"],
+    );
+}
+
+#[test]
+fn forget_touches_the_limiter_only() {
+    check(
+        "add a; retry b; forget a; forget b; stats",
+        expect!["queued 1 waiting 1 in flight 0 dirty 0 limited 0"],
+    );
+}
+
+#[test]
+fn stats_count_each_state() {
+    check(
+        "add a; add b; add c; after d 5; retry e; get; get; add a; after b 5; stats",
+        expect!["got a · got b · queued 1 waiting 3 in flight 2 dirty 1 limited 1"],
+    );
+}
+
+#[test]
+fn panicking_worker_gives_its_key_back() {
+    check("add a; get; add a; panic a; get", expect!["got a · got a"]);
+}
+
+#[test]
+fn shutdown_hands_out_what_is_queued_and_refuses_the_rest() {
+    check(
+        "add a; add b; after c 10; shut_down; add d; after e 0; waiting; get; get; get; sleep 10; get",
+        expect!["waiting 0 · got a · got b · none · none"],
+    );
+}
+
+#[test]
+fn key_dirty_before_the_shutdown_is_handed_out_and_a_later_add_is_lost() {
+    check(
+        "add a; add b; get; get; add a; shut_down; add b; done a; done b; get; get",
+        expect!["got a · got b · got a · none"],
+    );
+}
+
+#[test]
+fn shutdown_drops_the_delay_of_a_held_key() {
+    check(
+        "add a; get; after a 10; shut_down; shut_down; done a; sleep 10; get",
+        expect!["got a · none"],
+    );
+}
+
+#[test]
+fn drain_waits_for_queued_and_held_keys() {
+    check(
+        "add a; add b; get; drain; done a; drained; get; drained; done b; drained; get",
+        expect!["got a · draining · draining · got b · draining · drained · none"],
+    );
+}
+
+#[test]
+fn drain_of_an_idle_queue_returns_at_once_whatever_waits() {
+    check("after a 1000; drain; waiting; get", expect!["drained · waiting 0 · none"]);
+}
+
+#[test]
+fn shutdown_during_a_drain_ends_it() {
+    check(
+        "add a; get; drain; shut_down; drained; drain",
+        expect!["got a · draining · drained · draining"],
+    );
+}
+
+#[test]
+fn waiter_is_woken_by_an_add_a_due_time_and_a_shutdown() {
+    check(
+        "wait w; poll w; add a; poll w; wait x; after b 10; poll x; sleep 10; poll x; wait y; shut_down; poll y",
+        expect!["w: nothing · w: got a · x: nothing · x: got b · y: none"],
+    );
+}
+
+#[test]
+fn waiter_that_leaves_swallows_nothing() {
+    check("wait w; wait x; add a; leave w; poll x", expect!["x: got a"]);
+    check(
+        "wait w; wait x; after a 10; poll w; poll x; leave w; poll x; sleep 10; poll x",
+        expect!["w: nothing · x: nothing · x: nothing · x: got a"],
+    );
+}
+
+#[test]
+fn earlier_due_time_wakes_the_one_who_sleeps_until_a_later_one() {
+    check(
+        "after a 100; wait w; after b 10; poll w; sleep 10; poll w",
+        expect!["w: nothing · w: got b"],
+    );
+}
+
+#[test]
+fn several_waiters_share_what_falls_due_together() {
+    check(
+        "wait w; wait x; wait y; after a 10; after b 10; after c 10; poll w; poll x; poll y; sleep 10; poll w; poll x; poll y",
+        expect!["w: nothing · x: nothing · y: nothing · w: got a · x: got b · y: got c"],
+    );
+}
+
+#[test]
+fn one_who_slept_until_a_due_time_that_went_hears_of_the_next() {
+    check(
+        "after a 10; wait w; cancel a; sleep 10; poll w; after b 10; sleep 10; poll w",
+        expect!["cancelled true · w: nothing · w: got b"],
+    );
+}
