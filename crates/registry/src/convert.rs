@@ -1,1 +1,109 @@
 //! Stored bytes to the version asked for, and back.
+//!
+//! One object has one identity in every served version of its kind. Custom resources without a conversion webhook change
+//! nothing but `apiVersion`, and lose what the other version's schema does not declare. The built-in kinds that share one
+//! storage have their own functions: Events of the core group and of `events.k8s.io`, and HorizontalPodAutoscalers.
+mod autoscaler;
+mod event;
+
+use crate::catalog::Resource;
+use bytes::Bytes;
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt as _;
+use setpoint_object::{ApiError, encode, skim};
+
+/// A stored tree in the version this row serves.
+///
+/// # Errors
+///
+/// The stored object is not of a version that this row's kind has.
+pub(crate) fn to_served(resource: &Resource, mut stored: Value) -> Result<Value, ApiError> {
+    let target = resource.group_version().to_string();
+    convert(resource, &mut stored, target)?;
+    if resource.custom {
+        setpoint_schema::prune::prune(&resource.schema, &mut stored);
+    }
+    Ok(stored)
+}
+
+/// A tree of the version this row serves, as it is stored.
+///
+/// A custom resource keeps all its fields here: what the storage version does not declare is the writer's to prune, who
+/// has that version's row.
+///
+/// # Errors
+///
+/// The tree is not of a version that this row's kind has.
+pub(crate) fn to_stored(resource: &Resource, mut served: Value) -> Result<Value, ApiError> {
+    let mut target = resource.group_version();
+    if is_event(resource) {
+        target.group = "".into();
+    }
+    target.version = resource.storage_version.clone();
+    convert(resource, &mut served, target.to_string())?;
+    Ok(served)
+}
+
+/// Stored bytes as this row serves them at a revision. Bytes of the row's own version are spliced, others take a tree.
+///
+/// # Errors
+///
+/// The stored bytes are no JSON, or as [`to_served`].
+pub(crate) fn serve(resource: &Resource, stored: &[u8], revision: u64) -> Result<Bytes, ApiError> {
+    if is_version(stored, resource) {
+        return Ok(encode::with_resource_version(stored, revision));
+    }
+    let tree = serde_json::from_slice(stored).map_err(undecodable)?;
+    let mut tree = to_served(resource, tree)?;
+    tree.set_meta("resourceVersion", revision.to_string().into());
+    Ok(encode::to_bytes(&tree))
+}
+fn undecodable(error: serde_json::Error) -> ApiError {
+    ApiError::internal(format_args!("unable to decode the stored object: {error}"))
+}
+
+/// Whether stored bytes are of the version the row serves. Stored objects are canonical: `apiVersion` comes first.
+fn is_version(stored: &[u8], resource: &Resource) -> bool {
+    let (group, version) = (resource.gvk.group.as_bytes(), resource.gvk.version.as_bytes());
+    let Some(rest) = stored.strip_prefix(br#"{"apiVersion":""#) else {
+        let found = skim::scalar(stored, &["apiVersion"]);
+        return found.is_some_and(|found| *found == resource.group_version().to_string());
+    };
+    let rest = match group {
+        b"" => Some(rest),
+        group => rest.strip_prefix(group).and_then(|rest| rest.strip_prefix(b"/")),
+    };
+    rest.and_then(|rest| rest.strip_prefix(version)).is_some_and(|rest| rest.starts_with(b"\""))
+}
+
+fn is_event(resource: &Resource) -> bool {
+    !resource.custom
+        && &*resource.gvk.kind == "Event"
+        && matches!(&*resource.gvk.group, "" | "events.k8s.io")
+}
+/// Changes a tree to another version of its kind.
+fn convert(resource: &Resource, tree: &mut Value, target: String) -> Result<(), ApiError> {
+    let source = tree.get("apiVersion").and_then(Value::as_str).unwrap_or("").to_owned();
+    if source == target {
+        return Ok(());
+    }
+    if !resource.custom {
+        match (source.as_str(), target.as_str()) {
+            ("v1", "events.k8s.io/v1") if is_event(resource) => event::to_events_group(tree),
+            ("events.k8s.io/v1", "v1") if is_event(resource) => event::to_core_group(tree),
+            ("autoscaling/v2", "autoscaling/v1") => autoscaler::to_v1(tree),
+            ("autoscaling/v1", "autoscaling/v2") => autoscaler::to_v2(tree),
+            // A tree that says nothing about its version is of the one it is asked for.
+            ("", _) => {}
+            _ => {
+                let kind = &resource.gvk.kind;
+                let text = format!("unable to convert {kind} from {source} to {target}");
+                return Err(ApiError::internal(text));
+            }
+        }
+    }
+    if let Some(members) = tree.as_object_mut() {
+        members.insert("apiVersion".to_owned(), target.into());
+    }
+    Ok(())
+}
