@@ -1,1 +1,61 @@
 //! The client side of list and watch: reflector, delta queue, indexer, shared informer.
+//!
+//! # Theory
+//!
+//! An informer keeps, in this process, a copy of what a server holds of one type, and tells handlers how it changes. Data moves
+//! one way:
+//!
+//! | stage              | module        | takes                      | gives                                                  |
+//! |--------------------|---------------|----------------------------|--------------------------------------------------------|
+//! | source             | [`source`]    | requests                   | pages and frames of encoded objects                    |
+//! | [`Reflector`]      | [`reflector`] | a source                   | deltas; decides when to list, watch, wait              |
+//! | [`OrderedFifo`]    | [`delta`]     | deltas                     | the same, in order; a relist is one delta              |
+//! | [`Indexer`]        | [`indexer`]   | objects                    | objects by key and by index, to any number of [`Lister`]s |
+//! | [`SharedInformer`] | [`informer`]  | deltas                     | the cache's changes to every [`Handler`]               |
+//! | [`InformerFactory`]| [`factory`]   | requests for informers     | one informer per type                                  |
+//!
+//! What it guarantees:
+//!
+//! - Cache states of one key are a subsequence of the server's, and never go backwards.
+//! - A handler sees for each key `Added (Updated)* Deleted`, repeated; a deletion that was missed is told as a [`Tombstone`].
+//! - Half of a list is never visible, and no deletion is lost across a relist.
+//! - Nothing a slow, stuck or panicking handler does delays the cache or another handler, nor takes memory without bound.
+//! - It never gives up: what keeps it from its server is said in [`SharedInformer::status`], and it recovers by itself.
+//!
+//! What it does not: show every state, order changes between keys for a handler, or show a write before the watch brings it.
+//!
+//! Objects stay the bytes they came as until somebody asks for the typed value ([`CachePolicy`]). Constructors do nothing; what
+//! runs is a worker that the caller owns. All time is tokio's, and all chance comes from a given seed.
+//!
+//! This crate does not know who serves, and it knows nothing of work queues and reconcilers.
+
+pub mod backoff;
+pub mod delta;
+pub mod event;
+pub mod factory;
+pub mod handler;
+pub mod indexer;
+pub mod informer;
+mod key;
+mod object;
+mod policy;
+mod record;
+pub mod reflector;
+mod resource_type;
+pub mod source;
+mod status;
+
+pub use delta::{Delta, OrderedFifo};
+pub use event::{Event, Tombstone};
+pub use factory::InformerFactory;
+pub use handler::{Handler, HandlerOptions, HandlerRegistration};
+pub use indexer::{Indexer, Lister, NamespaceLister, ReadError, Snapshot};
+pub use informer::{Cacheable, InformerWorker, SharedInformer, SharedInformerBuilder};
+pub use key::{Key, KeyError};
+pub use object::{DecodeError, Object};
+pub use policy::CachePolicy;
+pub use record::{Record, RecordError};
+pub use reflector::{Reflector, ReflectorError};
+pub use resource_type::ResourceType;
+pub use source::{ClientSource, ListWatch, SourceError};
+pub use status::{Degraded, InformerStatus, Stopped};

@@ -1,0 +1,184 @@
+//! One handler with its queue, driven by the informer's worker.
+use super::queue::Queue;
+use super::{HANDLER_PANIC_PAUSE, Handler, HandlerOptions};
+use crate::event::Event;
+use futures::FutureExt;
+use parking_lot::Mutex;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// What a registration reaches of its listener without knowing the type of its objects.
+pub(crate) trait Registered: Send + Sync {
+    fn state(&self) -> &State;
+    fn remove(&self);
+    fn pending(&self) -> usize;
+    fn resync_period(&self) -> Option<Duration>;
+}
+
+/// The states of a listener that others may await.
+pub(crate) struct State {
+    pub(crate) synced: watch::Sender<bool>,
+    /// No further call is made.
+    pub(crate) removed: CancellationToken,
+    /// No call is running, and none will be made.
+    pub(crate) ended: CancellationToken,
+    pub(crate) panics: AtomicU64,
+}
+
+/// One handler's queue. Pushing never waits and never fails.
+///
+/// # Theory
+///
+/// The worker pushes under its distribution lock; one task pops and calls the handler. The handler is synced once the
+/// informer is and no initial addition is waiting or being handled; both facts change under the queue's lock.
+pub(crate) struct Listener<K> {
+    inner: Mutex<Inner<K>>,
+    arrived: Notify,
+    state: State,
+    resync: Mutex<Option<Duration>>,
+}
+
+struct Inner<K> {
+    queue: Queue<K>,
+    informer_synced: bool,
+    handling_initial: bool,
+}
+
+impl<K: Send + Sync + 'static> Listener<K> {
+    pub(crate) fn new(options: &HandlerOptions) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Mutex::new(Inner {
+                queue: Queue::new(options.queue_max),
+                informer_synced: false,
+                handling_initial: false,
+            }),
+            arrived: Notify::new(),
+            state: State {
+                synced: watch::Sender::new(false),
+                removed: CancellationToken::new(),
+                ended: CancellationToken::new(),
+                panics: AtomicU64::new(0),
+            },
+            resync: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn push(&self, event: Event<K>) {
+        if self.state.removed.is_cancelled() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        inner.queue.push(event);
+        self.settle(&inner);
+        drop(inner);
+        self.arrived.notify_one();
+    }
+
+    /// The informer's first list is in the cache, and its additions have been pushed.
+    pub(crate) fn informer_synced(&self) {
+        let mut inner = self.inner.lock();
+        inner.informer_synced = true;
+        self.settle(&inner);
+    }
+
+    pub(crate) fn set_resync_period(&self, period: Option<Duration>) {
+        *self.resync.lock() = period;
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.state.removed.is_cancelled()
+    }
+
+    /// The informer has ended before this listener was ever run.
+    pub(crate) fn abandon(&self) {
+        self.remove();
+        self.state.ended.cancel();
+    }
+
+    fn settle(&self, inner: &Inner<K>) {
+        if inner.informer_synced && !inner.handling_initial && inner.queue.initial() == 0 {
+            self.state.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+        }
+    }
+
+    fn pop(&self) -> Option<Event<K>> {
+        let mut inner = self.inner.lock();
+        let event = inner.queue.pop()?;
+        inner.handling_initial = event.in_initial_list();
+        Some(event)
+    }
+
+    fn handled(&self) {
+        let mut inner = self.inner.lock();
+        inner.handling_initial = false;
+        self.settle(&inner);
+    }
+
+    async fn next(&self) -> Event<K> {
+        loop {
+            if let Some(event) = self.pop() {
+                return event;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Calls the handler until it is removed or the informer stops.
+    pub(crate) async fn run<H: Handler<K>>(
+        self: Arc<Self>,
+        mut handler: H,
+        stop: CancellationToken,
+    ) {
+        // Ends the wait of `remove_and_wait` even when the worker is dropped in the middle of a call.
+        let _ended = self.state.ended.clone().drop_guard();
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = self.state.removed.cancelled() => break,
+                event = self.next() => event,
+            };
+            let key = event.key().clone();
+            let call = async { handler.handle(event).await };
+            let outcome = AssertUnwindSafe(call).catch_unwind().await;
+            // A call that panicked counts as made, or the handler would never be synced (SHI-8).
+            self.handled();
+            if outcome.is_err() {
+                self.state.panics.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(%key, "an event handler panicked; its event is skipped");
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => break,
+                    () = self.state.removed.cancelled() => break,
+                    () = sleep(HANDLER_PANIC_PAUSE) => {}
+                }
+            }
+            tokio::task::coop::consume_budget().await;
+        }
+        self.remove();
+    }
+}
+
+impl<K: Send + Sync + 'static> Registered for Listener<K> {
+    fn state(&self) -> &State {
+        &self.state
+    }
+
+    fn remove(&self) {
+        self.state.removed.cancel();
+        self.inner.lock().queue.clear();
+    }
+
+    fn pending(&self) -> usize {
+        self.inner.lock().queue.len()
+    }
+
+    fn resync_period(&self) -> Option<Duration> {
+        *self.resync.lock()
+    }
+}

@@ -1,0 +1,176 @@
+//! Reading a cache.
+use super::State;
+use super::snapshot::{Snapshot, UnknownIndex};
+use crate::key::Key;
+use crate::object::{DecodeError, Object};
+use kube_core::Resource;
+use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
+use setpoint_object::label::Selector;
+use std::sync::Arc;
+
+/// A reading end of a cache: cheap to clone, used from any task, never waits (FAC-6).
+///
+/// It answers from what has arrived so far; before the informer has synced that is nothing. Objects are shared and read-only.
+/// Methods that return typed objects decode under `Compact`; those that return [`Object`] never do.
+pub struct Lister<K>(Arc<RwLock<Arc<State<K>>>>);
+
+/// Why a typed read failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// An object does not fit its type.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// There is no such index.
+    #[error(transparent)]
+    UnknownIndex(#[from] UnknownIndex),
+}
+
+impl<K> Clone for Lister<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> Lister<K> {
+    pub(super) fn new(state: Arc<RwLock<Arc<State<K>>>>) -> Self {
+        Self(state)
+    }
+
+    /// The cache as it is now, for several reads that must agree.
+    pub fn snapshot(&self) -> Snapshot<K> {
+        Snapshot(self.0.read().clone())
+    }
+
+    /// One object by key, not decoded.
+    pub fn object(&self, key: &Key) -> Option<Object<K>> {
+        self.0.read().objects.get(key).cloned()
+    }
+
+    /// The resourceVersion up to which the cache is complete; empty before the first list.
+    pub fn resource_version(&self) -> Arc<str> {
+        self.0.read().resource_version.clone()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.0.read().objects.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The part of one namespace.
+    pub fn namespaced(&self, namespace: impl Into<Arc<str>>) -> NamespaceLister<K> {
+        NamespaceLister { lister: self.clone(), namespace: namespace.into() }
+    }
+
+    /// The objects that an index files under a value, by key, not decoded.
+    ///
+    /// # Errors
+    /// When there is no such index.
+    pub fn objects_by_index(
+        &self,
+        index: &str,
+        value: &str,
+    ) -> Result<Vec<Object<K>>, UnknownIndex> {
+        self.snapshot().by_index(index, value)
+    }
+}
+
+impl<K: Resource> Lister<K> {
+    /// The objects whose labels match, by key, not decoded.
+    pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
+        self.snapshot().iter().filter(|object| matches(selector, object)).cloned().collect()
+    }
+}
+
+impl<K: DeserializeOwned> Lister<K> {
+    /// One object; `None` when the cache has none of that name. The namespace of a cluster-scoped object is empty.
+    ///
+    /// # Errors
+    /// When the object does not fit `K`.
+    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
+        self.get_key(&Key::new(namespace, name))
+    }
+
+    /// One object by key.
+    ///
+    /// # Errors
+    /// When the object does not fit `K`.
+    pub fn get_key(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
+        self.object(key).map(|object| object.get()).transpose()
+    }
+
+    /// The objects that an index files under a value, by key.
+    ///
+    /// # Errors
+    /// When there is no such index, or an object does not fit `K`.
+    pub fn by_index(&self, index: &str, value: &str) -> Result<Vec<Arc<K>>, ReadError> {
+        let objects = self.objects_by_index(index, value)?;
+        Ok(objects.iter().map(Object::get).collect::<Result<_, _>>()?)
+    }
+}
+
+impl<K: Resource + DeserializeOwned> Lister<K> {
+    /// The objects whose labels match, by namespace and name.
+    ///
+    /// # Errors
+    /// When an object does not fit `K`.
+    pub fn list(&self, selector: &Selector) -> Result<Vec<Arc<K>>, DecodeError> {
+        let snapshot = self.snapshot();
+        snapshot.iter().filter(|object| matches(selector, object)).map(Object::get).collect()
+    }
+}
+
+/// A [`Lister`] of one namespace.
+pub struct NamespaceLister<K> {
+    lister: Lister<K>,
+    namespace: Arc<str>,
+}
+
+impl<K> Clone for NamespaceLister<K> {
+    fn clone(&self) -> Self {
+        Self { lister: self.lister.clone(), namespace: self.namespace.clone() }
+    }
+}
+
+impl<K: Resource + DeserializeOwned> NamespaceLister<K> {
+    /// One object; `None` when the cache has none of that name.
+    ///
+    /// # Errors
+    /// When the object does not fit `K`.
+    pub fn get(&self, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
+        self.lister.get_key(&Key::new(self.namespace.clone(), name))
+    }
+
+    /// The objects whose labels match, by name.
+    ///
+    /// # Errors
+    /// When an object does not fit `K`.
+    pub fn list(&self, selector: &Selector) -> Result<Vec<Arc<K>>, DecodeError> {
+        let snapshot = self.lister.snapshot();
+        let objects = snapshot.namespace(&self.namespace);
+        objects.filter(|object| matches(selector, object)).map(Object::get).collect()
+    }
+
+    /// The objects whose labels match, by name, not decoded.
+    pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
+        let snapshot = self.lister.snapshot();
+        let objects = snapshot.namespace(&self.namespace);
+        objects.filter(|object| matches(selector, object)).cloned().collect()
+    }
+}
+
+fn matches<K: Resource>(selector: &Selector, object: &Object<K>) -> bool {
+    if selector.is_everything() {
+        return true;
+    }
+    let skim = object.skim();
+    selector.matches(|key| {
+        skim.labels.iter().find(|(label, _)| label == key).map(|(_, value)| &**value)
+    })
+}

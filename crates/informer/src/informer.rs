@@ -1,0 +1,189 @@
+//! One watched type: one reflector, one cache, any number of handlers.
+//!
+//! # Theory
+//!
+//! ```text
+//!   ListWatch ── Reflector ──▶ OrderedFifo ──▶ consumer ──▶ Indexer ──▶ Lister …
+//!               (one task)      bounded       (one task)  │
+//!                                                         └──▶ a queue per handler ──▶ handler (one task each)
+//! ```
+//!
+//! The consumer holds the distribution lock while it changes the cache and tells the handlers' queues of it, and so does whoever
+//! adds a handler: a late handler is told of the cache as it is and of every change after it, none lost and none twice (SHI-3).
+//! Nothing else is done under that lock, and it is never held across a wait. A handler's task holds no lock while it calls.
+//!
+//! An informer runs once: a worker that has ended, or was dropped, leaves a cache that answers and never changes (SHI-1).
+
+mod board;
+mod builder;
+mod processor;
+mod worker;
+
+pub use board::ErrorHandler;
+pub use builder::SharedInformerBuilder;
+pub use worker::InformerWorker;
+
+use crate::handler::{Handler, HandlerOptions, HandlerRegistration};
+use crate::indexer::{AddIndexError, Lister};
+use crate::object::Object;
+use crate::resource_type::ResourceType;
+use crate::source::ListWatch;
+use crate::status::{InformerStatus, Stopped};
+use board::Board;
+use kube_core::Resource;
+use parking_lot::Mutex;
+use processor::Processor;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use tokio::sync::{Notify, watch};
+
+/// A type that can be cached: any typed or dynamic Kubernetes object. Implemented for all of them.
+pub trait Cacheable: Resource + DeserializeOwned + Send + Sync + 'static {}
+impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Cacheable for K {}
+
+/// A handle to one informer, cheap to clone: for adding handlers, reading the cache and asking how it does.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use setpoint_informer::{ClientSource, Event, HandlerOptions, SharedInformer};
+/// # async fn example(client: kube_client::Client, tasks: &mut tokio::task::JoinSet<()>) -> Result<(), Box<dyn std::error::Error>> {
+/// let stop = tokio_util::sync::CancellationToken::new();
+/// let (informer, worker) =
+///     SharedInformer::<ConfigMap>::builder(ClientSource::all::<ConfigMap>(client)).build();
+/// informer.add_handler(
+///     |event: Event<ConfigMap>| println!("changed: {}", event.key()),
+///     HandlerOptions::default(),
+/// )?;
+/// tasks.spawn(worker.run(stop.clone()));
+/// informer.synced().await?;
+/// let config = informer.lister().get("default", "settings")?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct SharedInformer<K>(Arc<Shared<K>>);
+
+/// What the handles, the consumer and the worker of one informer share.
+pub(crate) struct Shared<K> {
+    resource_type: ResourceType,
+    lister: Lister<K>,
+    processor: Mutex<Processor<K>>,
+    board: Arc<Board>,
+    /// A handler waits to be run.
+    wake: Notify,
+}
+
+impl<K> Clone for SharedInformer<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Cacheable> SharedInformer<K> {
+    /// Begins an informer of a type known at compile time.
+    pub fn builder(source: impl ListWatch) -> SharedInformerBuilder<K>
+    where
+        K::DynamicType: Default,
+    {
+        Self::builder_dynamic(source, &K::DynamicType::default())
+    }
+
+    /// Begins an informer of a type known at run time (FAC-7).
+    pub fn builder_dynamic(
+        source: impl ListWatch,
+        dynamic_type: &K::DynamicType,
+    ) -> SharedInformerBuilder<K> {
+        SharedInformerBuilder::new(Arc::new(source), ResourceType::of::<K>(dynamic_type))
+    }
+
+    /// Adds a handler, before or after the start. It is told of every cached object as an initial addition and then of every
+    /// change (SHI-3).
+    ///
+    /// # Errors
+    /// When the informer has stopped.
+    pub fn add_handler(
+        &self,
+        handler: impl Handler<K>,
+        options: HandlerOptions,
+    ) -> Result<HandlerRegistration, Stopped> {
+        let registration = self.0.processor.lock().add(handler, options)?;
+        self.0.wake.notify_one();
+        Ok(registration)
+    }
+
+    /// Adds an index over typed objects, before or after the start. Under `Compact` each write then decodes the object once;
+    /// an object that does not decode is rejected (IDX-5).
+    ///
+    /// # Errors
+    /// When the name is taken, the informer has stopped, or a cached object does not decode.
+    pub fn add_index(
+        &self,
+        name: impl Into<Arc<str>>,
+        function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Result<(), AddIndexError> {
+        self.0.processor.lock().add_index(name.into(), builder::typed(function))
+    }
+
+    /// Adds an index over objects that are not decoded.
+    ///
+    /// # Errors
+    /// When the name is taken or the informer has stopped.
+    pub fn add_object_index(
+        &self,
+        name: impl Into<Arc<str>>,
+        function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
+    ) -> Result<(), AddIndexError> {
+        let function = Arc::new(move |object: &Object<K>| Ok(function(object)));
+        self.0.processor.lock().add_index(name.into(), function)
+    }
+}
+
+impl<K> SharedInformer<K> {
+    /// A reading end of the cache.
+    pub fn lister(&self) -> Lister<K> {
+        self.0.lister.clone()
+    }
+
+    /// The type that is watched.
+    pub fn resource_type(&self) -> &ResourceType {
+        &self.0.resource_type
+    }
+
+    /// Whether the whole first list is in the cache (SHI-9). Never reverts.
+    pub fn has_synced(&self) -> bool {
+        self.0.board.status.borrow().has_synced
+    }
+
+    /// Waits until the whole first list is in the cache. Any number of tasks may wait. Handlers may still be at work on it: see
+    /// [`HandlerRegistration::synced`].
+    ///
+    /// # Errors
+    /// When the informer stops first.
+    pub async fn synced(&self) -> Result<(), Stopped> {
+        let mut status = self.watch_status();
+        match status.wait_for(|status| status.has_synced || status.has_stopped).await {
+            Ok(status) if status.has_synced => Ok(()),
+            _ => Err(Stopped),
+        }
+    }
+
+    /// Whether the worker has ended (SHI-1).
+    pub fn has_stopped(&self) -> bool {
+        self.0.board.status.borrow().has_stopped
+    }
+
+    /// How the informer is doing now.
+    pub fn status(&self) -> InformerStatus {
+        self.0.board.status.borrow().clone()
+    }
+
+    /// How the informer is doing, to be told of changes.
+    pub fn watch_status(&self) -> watch::Receiver<InformerStatus> {
+        self.0.board.status.subscribe()
+    }
+
+    /// The resourceVersion that the reflector has reached: the cache may be behind it by what waits in the queue (REF-34).
+    /// The cache's own is [`Lister::resource_version`]. Empty before the first list.
+    pub fn last_sync_resource_version(&self) -> Arc<str> {
+        self.0.board.last_resource_version()
+    }
+}

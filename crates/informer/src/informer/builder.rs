@@ -1,0 +1,161 @@
+//! How an informer is to be.
+use super::board::{Board, ErrorHandler};
+use super::processor::Processor;
+use super::worker::InformerWorker;
+use super::{Cacheable, Shared, SharedInformer};
+use crate::backoff;
+use crate::indexer::{IndexExists, IndexFn, Indexer, NAMESPACE_INDEX};
+use crate::object::Object;
+use crate::policy::CachePolicy;
+use crate::reflector::{ReflectorError, ReflectorOptions};
+use crate::resource_type::ResourceType;
+use crate::source::ListWatch;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Builds a [`SharedInformer`] and the worker that runs it.
+#[must_use]
+pub struct SharedInformerBuilder<K> {
+    source: Arc<dyn ListWatch>,
+    resource_type: ResourceType,
+    policy: CachePolicy,
+    resync: Duration,
+    indices: Vec<(Arc<str>, IndexFn<K>)>,
+    reflector: ReflectorOptions,
+    on_error: Option<ErrorHandler>,
+    seed: u64,
+}
+
+impl<K: Cacheable> SharedInformerBuilder<K> {
+    pub(crate) fn new(source: Arc<dyn ListWatch>, resource_type: ResourceType) -> Self {
+        Self {
+            source,
+            resource_type,
+            policy: CachePolicy::default(),
+            resync: Duration::ZERO,
+            indices: Vec::new(),
+            reflector: ReflectorOptions::default(),
+            on_error: None,
+            seed: 0,
+        }
+    }
+
+    /// What the cache keeps of each object. Default: [`CachePolicy::Compact`].
+    pub fn policy(mut self, policy: CachePolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How often handlers are told again of every cached object; local, no server is asked (REF-40). Default: zero, never.
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = period;
+        self
+    }
+
+    /// Adds an index over typed objects. Under `Compact` each write then decodes the object once; an object that does not
+    /// decode is rejected (IDX-5).
+    pub fn index(
+        mut self,
+        name: impl Into<Arc<str>>,
+        function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.indices.push((name.into(), typed(function)));
+        self
+    }
+
+    /// Adds an index over objects that are not decoded: by owner uid, by label, by whatever a skim shows.
+    pub fn object_index(
+        mut self,
+        name: impl Into<Arc<str>>,
+        function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.indices.push((name.into(), Arc::new(move |object| Ok(function(object)))));
+        self
+    }
+
+    /// The first and the longest wait between failures, before jitter. Default:
+    /// [`BACKOFF_MIN`](crate::backoff::BACKOFF_MIN) and [`BACKOFF_MAX`](crate::backoff::BACKOFF_MAX).
+    pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
+        self.reflector.backoff_min = min;
+        self.reflector.backoff_max = max;
+        self
+    }
+
+    /// Objects per page of a list, always (REF-1 d). Default: by REF-1.
+    pub fn page_size(mut self, page_size: u32) -> Self {
+        self.reflector.page_size = Some(page_size);
+        self
+    }
+
+    /// Everything else about the reflector.
+    pub fn reflector(mut self, options: ReflectorOptions) -> Self {
+        self.reflector = options;
+        self
+    }
+
+    /// Is told of every failure, beside the log and [`SharedInformer::status`]. Must return fast. The last one set counts.
+    pub fn on_error(mut self, handler: impl Fn(&ReflectorError) + Send + Sync + 'static) -> Self {
+        self.on_error = Some(Arc::new(handler));
+        self
+    }
+
+    /// The seed of the informer's jitter and watch timeouts. Default: 0. A program should give each process its own, so that
+    /// processes that fail together do not come back together.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// The informer and what runs it. Nothing has been started or asked.
+    ///
+    /// # Panics
+    /// When two indices have one name.
+    pub fn build(self) -> (SharedInformer<K>, InformerWorker<K>) {
+        match self.try_build() {
+            Ok(built) => built,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// [`build`](Self::build), for index names that are not known to be distinct.
+    ///
+    /// # Errors
+    /// When two indices have one name (IDX-6).
+    pub fn try_build(self) -> Result<(SharedInformer<K>, InformerWorker<K>), IndexExists> {
+        for (n, (name, _)) in self.indices.iter().enumerate() {
+            if &**name == NAMESPACE_INDEX
+                || self.indices[..n].iter().any(|(other, _)| other == name)
+            {
+                return Err(IndexExists(name.clone()));
+            }
+        }
+        let mut indexer = Indexer::new();
+        // The names are distinct and there are no objects yet: nothing to fail.
+        let added = indexer.add_indices(self.indices);
+        debug_assert!(added.is_ok());
+        let lister = indexer.lister();
+        let board = Arc::new(Board::new(self.resource_type.to_string(), self.on_error));
+        let shared = Arc::new(Shared {
+            resource_type: self.resource_type,
+            lister,
+            processor: Mutex::new(Processor::new(indexer, self.policy, self.resync)),
+            board,
+            wake: Notify::new(),
+        });
+        let rng = backoff::rng(self.seed, 1);
+        let worker = InformerWorker::new(shared.clone(), self.source, self.reflector, rng);
+        Ok((SharedInformer(shared), worker))
+    }
+}
+
+/// An index function over typed objects as one over cached ones.
+pub(super) fn typed<K: Cacheable>(
+    function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+) -> IndexFn<K> {
+    Arc::new(move |object| match object.get() {
+        Ok(object) => Ok(function(&object)),
+        Err(error) => Err(crate::status::chain(&error)),
+    })
+}

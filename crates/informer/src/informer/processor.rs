@@ -1,0 +1,289 @@
+//! From deltas to the cache and to handlers.
+use super::Cacheable;
+use crate::delta::Delta;
+use crate::event::{Event, Tombstone};
+use crate::handler::{Handler, HandlerOptions, HandlerRegistration, Listener, RESYNC_MIN};
+use crate::indexer::{AddIndexError, IndexError, IndexFn, Indexer};
+use crate::key::Key;
+use crate::object::Object;
+use crate::policy::CachePolicy;
+use crate::record::Record;
+use crate::status::Stopped;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// The writing side of an informer, behind its distribution lock.
+pub(crate) struct Processor<K> {
+    // Inputs.
+    policy: CachePolicy,
+    resync: Duration,
+    // Outputs.
+    indexer: Indexer<K>,
+    places: Vec<Place<K>>,
+    /// The tasks of handlers that the worker has not taken up yet.
+    starting: Vec<BoxFuture<'static, ()>>,
+    // State.
+    check_period: Duration,
+    phase: Phase,
+    has_synced: bool,
+    /// Stops the handlers' tasks.
+    stop: CancellationToken,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    New,
+    Started,
+    Stopped,
+}
+
+/// One handler's place in the distribution.
+struct Place<K> {
+    listener: Arc<Listener<K>>,
+    /// What was asked for; zero is never.
+    asked: Duration,
+    period: Option<Duration>,
+    next: Option<Instant>,
+    /// Whether sync updates go to it until the next tick (SHI-21).
+    is_due: bool,
+}
+
+/// What became of some deltas.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    /// The objects that an index function rejected.
+    pub(crate) rejected: Vec<IndexError>,
+    /// The first list is in the cache now, and was not before.
+    pub(crate) became_synced: bool,
+}
+
+/// A delta whose object has its cached form: made outside of the lock, for it may decode.
+pub(crate) enum Prepared<K> {
+    Upsert(Object<K>),
+    Delete(Object<K>),
+    ReplaceAll(Vec<Object<K>>, String),
+    SyncAll,
+    Bookmark(String),
+}
+
+impl<K: Cacheable> Prepared<K> {
+    pub(crate) fn new(delta: Delta, policy: CachePolicy) -> Self {
+        let object = |record: Record| Object::new(record, policy);
+        match delta {
+            Delta::Added(record) | Delta::Updated(record) => Self::Upsert(object(record)),
+            Delta::Deleted(record) => Self::Delete(object(record)),
+            Delta::ReplacedAll { records, resource_version } => {
+                Self::ReplaceAll(records.into_iter().map(object).collect(), resource_version)
+            }
+            Delta::SyncAll => Self::SyncAll,
+            Delta::Bookmark { resource_version } => Self::Bookmark(resource_version),
+        }
+    }
+}
+
+impl<K: Cacheable> Processor<K> {
+    pub(super) fn new(indexer: Indexer<K>, policy: CachePolicy, resync: Duration) -> Self {
+        Self {
+            policy,
+            resync,
+            indexer,
+            places: Vec::new(),
+            starting: Vec::new(),
+            check_period: resync,
+            phase: Phase::New,
+            has_synced: false,
+            stop: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn policy(&self) -> CachePolicy {
+        self.policy
+    }
+
+    pub(super) fn add(
+        &mut self,
+        handler: impl Handler<K>,
+        options: HandlerOptions,
+    ) -> Result<HandlerRegistration, Stopped> {
+        if self.phase == Phase::Stopped {
+            return Err(Stopped);
+        }
+        let asked = self.resync_period(options.resync.unwrap_or(self.resync));
+        let listener = Listener::new(&options);
+        let mut place =
+            Place { listener: listener.clone(), asked, period: None, next: None, is_due: true };
+        place.settle(self.check_period);
+        self.places.push(place);
+        for object in self.indexer.snapshot().iter() {
+            listener.push(Event::Added { object: object.clone(), in_initial_list: true });
+        }
+        if self.has_synced {
+            listener.informer_synced();
+        }
+        self.starting.push(listener.clone().run(handler, self.stop.clone()).boxed());
+        Ok(HandlerRegistration(listener))
+    }
+
+    /// The period that a handler can have (SHI-20 a to d); lowers the check period when it still may.
+    fn resync_period(&mut self, asked: Duration) -> Duration {
+        if asked.is_zero() {
+            return Duration::ZERO;
+        }
+        if self.check_period.is_zero() {
+            tracing::warn!(
+                ?asked,
+                "a handler asks for resyncs of an informer that has no resync period: there will be none"
+            );
+            return Duration::ZERO;
+        }
+        let asked = asked.max(RESYNC_MIN);
+        if asked >= self.check_period {
+            return asked;
+        }
+        if self.phase == Phase::Started {
+            return self.check_period;
+        }
+        self.check_period = asked;
+        for place in &mut self.places {
+            place.settle(asked);
+        }
+        asked
+    }
+
+    pub(super) fn add_index(
+        &mut self,
+        name: Arc<str>,
+        function: IndexFn<K>,
+    ) -> Result<(), AddIndexError> {
+        if self.phase == Phase::Stopped {
+            return Err(Stopped.into());
+        }
+        self.indexer.add_indices([(name, function)])
+    }
+
+    /// The informer runs: gives the period at which resyncs are to be checked.
+    pub(super) fn start(&mut self) -> Duration {
+        self.phase = Phase::Started;
+        self.check_period
+    }
+
+    /// The informer has ended.
+    pub(super) fn stop(&mut self) {
+        self.phase = Phase::Stopped;
+        self.stop.cancel();
+        self.starting.clear();
+        for place in self.places.drain(..) {
+            place.listener.abandon();
+        }
+    }
+
+    /// Stops the handlers' tasks.
+    pub(super) fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    /// The tasks of handlers to be taken up.
+    pub(super) fn starting(&mut self) -> Vec<BoxFuture<'static, ()>> {
+        std::mem::take(&mut self.starting)
+    }
+
+    /// A tick: marks the handlers that are due until the next one, and says whether there are any (SHI-21).
+    pub(super) fn resync_due(&mut self) -> bool {
+        let now = Instant::now();
+        for place in &mut self.places {
+            place.is_due = place.next.is_some_and(|next| next <= now);
+            if place.is_due {
+                place.next = place.period.map(|period| now + period);
+            }
+        }
+        self.places.iter().any(|place| place.is_due)
+    }
+
+    /// Takes in deltas, in order: each changes the cache first, and is told of then (EVT-7).
+    pub(super) fn apply(&mut self, deltas: Vec<Prepared<K>>) -> Applied {
+        self.places.retain(|place| !place.listener.is_removed());
+        let mut applied = Applied::default();
+        for delta in deltas {
+            match delta {
+                Prepared::Upsert(object) => match self.indexer.upsert(object.clone()) {
+                    Ok(old) => self.tell_present(old, object),
+                    Err(error) => applied.rejected.push(error),
+                },
+                Prepared::Delete(object) => {
+                    self.indexer.remove(object.key(), object.resource_version());
+                    self.tell(Event::Deleted { tombstone: Tombstone::Final(object) });
+                }
+                Prepared::ReplaceAll(objects, resource_version) => {
+                    applied.rejected.extend(self.replace_all(objects, &resource_version));
+                    applied.became_synced |= !std::mem::replace(&mut self.has_synced, true);
+                    for place in &self.places {
+                        place.listener.informer_synced();
+                    }
+                }
+                Prepared::SyncAll => {
+                    for object in self.indexer.snapshot().iter() {
+                        self.tell_present(Some(object.clone()), object.clone());
+                    }
+                }
+                Prepared::Bookmark(resource_version) => self.indexer.bookmark(&resource_version),
+            }
+        }
+        applied
+    }
+
+    /// EVT-4: the cache changes at once; then come the deletions, and then what the list holds, in its order.
+    fn replace_all(&mut self, objects: Vec<Object<K>>, resource_version: &str) -> Vec<IndexError> {
+        let old = self.indexer.snapshot();
+        let keys: Vec<Key> = objects.iter().map(|object| object.key().clone()).collect();
+        let rejected = self.indexer.replace(objects, resource_version);
+        let new = self.indexer.snapshot();
+        for object in old.iter() {
+            let key = object.key();
+            if new.get(key).is_none() {
+                let last_known = Some(object.clone());
+                let tombstone = Tombstone::Missed { key: key.clone(), last_known };
+                self.tell(Event::Deleted { tombstone });
+            }
+        }
+        let mut told: HashSet<&Key> = rejected.iter().map(|error| &error.key).collect();
+        for key in &keys {
+            if told.insert(key)
+                && let Some(object) = new.get(key)
+            {
+                self.tell_present(old.get(key).cloned(), object.clone());
+            }
+        }
+        rejected
+    }
+
+    /// EVT-1 and EVT-2: whether it is an addition depends on the cache, not on the verb.
+    fn tell_present(&self, old: Option<Object<K>>, object: Object<K>) {
+        self.tell(match old {
+            None => Event::Added { object, in_initial_list: !self.has_synced },
+            Some(old) => Event::Updated { old, new: object },
+        });
+    }
+
+    /// SHI-22: an update without news goes only to handlers that are due.
+    fn tell(&self, event: Event<K>) {
+        let only_due = event.is_sync();
+        for place in self.places.iter().filter(|place| place.is_due || !only_due) {
+            place.listener.push(event.clone());
+        }
+    }
+}
+
+impl<K: Cacheable> Place<K> {
+    /// SHI-20: a period shorter than the check period is raised to it; without a check period there is none.
+    fn settle(&mut self, check_period: Duration) {
+        let never = self.asked.is_zero() || check_period.is_zero();
+        self.period = (!never).then(|| self.asked.max(check_period));
+        self.next = self.period.map(|period| Instant::now() + period);
+        self.listener.set_resync_period(self.period);
+    }
+}

@@ -1,0 +1,133 @@
+//! What runs an informer.
+use super::processor::Prepared;
+use super::{Cacheable, Shared};
+use crate::delta::OrderedFifo;
+use crate::reflector::{
+    ObjectError, Reflector, ReflectorError, ReflectorObserver, ReflectorOptions, Resync,
+};
+use crate::source::ListWatch;
+use rand::rngs::SmallRng;
+use std::sync::Arc;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// What runs an informer; the caller decides where. Dropping it ends the informer.
+#[must_use = "an informer does nothing until its worker is run"]
+pub struct InformerWorker<K: Cacheable> {
+    source: Arc<dyn ListWatch>,
+    options: ReflectorOptions,
+    rng: SmallRng,
+    end: End<K>,
+}
+
+/// Ends the informer when the worker is done or dropped, wherever it is.
+struct End<K: Cacheable>(Arc<Shared<K>>);
+
+impl<K: Cacheable> Drop for End<K> {
+    fn drop(&mut self) {
+        self.0.processor.lock().stop();
+        self.0.board.stopped();
+    }
+}
+
+impl<K: Cacheable> InformerWorker<K> {
+    pub(super) fn new(
+        shared: Arc<Shared<K>>,
+        source: Arc<dyn ListWatch>,
+        options: ReflectorOptions,
+        rng: SmallRng,
+    ) -> Self {
+        Self { source, options, rng, end: End(shared) }
+    }
+
+    /// Runs the informer until `stop`. Then what is queued is dropped (CTL-2, SHI-6), calls to handlers that are running are
+    /// waited for, and the future ends.
+    ///
+    /// # Panics
+    /// When the reflector or the consumer panics, which they pass on (REF-8). Handlers' panics stay with them.
+    pub async fn run(self, stop: CancellationToken) {
+        let Self { source, options, rng, end } = self;
+        let shared = &end.0;
+        let queue = Arc::new(OrderedFifo::new());
+        let (period, handlers_stop) = {
+            let mut processor = shared.processor.lock();
+            (processor.start(), processor.stop_token())
+        };
+        let stop = stop.child_token();
+        let due = shared.clone();
+        let reflector = Reflector::new(
+            source,
+            shared.resource_type.clone(),
+            queue.clone(),
+            shared.board.clone(),
+            options,
+            rng,
+        )
+        .resync(Resync { period, is_due: Box::new(move || due.processor.lock().resync_due()) });
+
+        let mut stages = JoinSet::new();
+        stages.spawn(reflector.run(stop.clone()));
+        stages.spawn(consume(shared.clone(), queue.clone(), stop.clone()));
+        let mut handlers = JoinSet::new();
+        loop {
+            for handler in shared.processor.lock().starting() {
+                handlers.spawn(handler);
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = shared.wake.notified() => {}
+                Some(ended) = stages.join_next() => {
+                    pass_on_panic(ended);
+                    break;
+                }
+                Some(ended) = handlers.join_next() => pass_on_panic(ended),
+            }
+        }
+        stop.cancel();
+        queue.close();
+        while let Some(ended) = stages.join_next().await {
+            pass_on_panic(ended);
+        }
+        handlers_stop.cancel();
+        while let Some(ended) = handlers.join_next().await {
+            pass_on_panic(ended);
+        }
+    }
+}
+
+/// Takes deltas out of the queue into the cache.
+async fn consume<K: Cacheable>(
+    shared: Arc<Shared<K>>,
+    queue: Arc<OrderedFifo>,
+    stop: CancellationToken,
+) {
+    let policy = shared.processor.lock().policy();
+    loop {
+        let batch = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            batch = queue.pop_batch() => batch,
+        };
+        let Some(batch) = batch else { return };
+        let prepared = batch.into_iter().map(|delta| Prepared::new(delta, policy)).collect();
+        let applied = shared.processor.lock().apply(prepared);
+        for error in applied.rejected {
+            shared.board.skipped(Arc::new(ReflectorError::Object {
+                resource: shared.resource_type.to_string(),
+                source: ObjectError::Index(error),
+            }));
+        }
+        if applied.became_synced {
+            shared.board.synced();
+        }
+    }
+}
+
+fn pass_on_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}

@@ -1,0 +1,85 @@
+//! The name of an object within its resource.
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The namespace and name of an object: what a cache is keyed by and what a work queue carries.
+///
+/// Reads and parses as `namespace/name`, or `name` alone when the object is cluster-scoped (IDX-1). client-go calls the
+/// string form a storage key. Ordered by namespace, then name. A clone shares its text.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The namespace; empty for a cluster-scoped object.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// The key of an object in a namespace; an empty namespace means a cluster-scoped object.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of a cluster-scoped object.
+    pub fn cluster(name: impl Into<Arc<str>>) -> Self {
+        Self::new("", name)
+    }
+
+    /// The namespace as an API path wants it: `None` for a cluster-scoped object.
+    pub fn namespace_opt(&self) -> Option<&str> {
+        Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace_opt() {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// The same text as `Display`, quoted: keys are read in logs and in failed assertions.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+/// A string that is not a key: it has more than one `/`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unexpected key format: {0:?}")]
+pub struct KeyError(pub String);
+
+impl FromStr for Key {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let mut parts = text.split('/');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(name), None, _) => Ok(Self::cluster(name)),
+            (Some(namespace), Some(name), None) => Ok(Self::new(namespace, name)),
+            _ => Err(KeyError(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idx_1_a_key_is_namespace_and_name_or_the_name_alone() {
+        assert_eq!(Key::new("a", "b").to_string(), "a/b");
+        assert_eq!(Key::cluster("b").to_string(), "b");
+        assert_eq!("a/b".parse(), Ok(Key::new("a", "b")));
+        assert_eq!("b".parse(), Ok(Key::cluster("b")));
+    }
+
+    #[test]
+    fn idx_1_a_key_with_two_slashes_is_refused() {
+        assert_eq!("a/b/c".parse::<Key>(), Err(KeyError("a/b/c".to_owned())));
+    }
+}

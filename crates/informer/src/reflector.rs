@@ -1,0 +1,210 @@
+//! The reflector: keeps a delta queue in step with a server.
+//!
+//! # Theory
+//!
+//! A round is a list and then watches, until something goes wrong; between rounds the reflector waits with back-off. It never
+//! gives up (REF-33). What it must remember between requests is one resourceVersion and two flags:
+//!
+//! | state               | set by                                    | means for the next list             |
+//! |---------------------|-------------------------------------------|-------------------------------------|
+//! | no version          | the start                                 | any state will do (`"0"`)           |
+//! | a version           | a list, an event, a bookmark              | not older than that                 |
+//! | version unavailable | 410 or "too large" at a list or stream    | the most recent state (`""`)        |
+//! | paged               | a first list that came in several pages   | keep asking in pages                |
+//!
+//! A list reaches the queue as one delta and only when it is whole: no reader ever sees half of one. The version moves after the
+//! queue has taken the delta, so that a crash between the two repeats work and loses none.
+
+mod initial;
+mod live;
+mod resync;
+mod round;
+
+pub use initial::{INITIAL_EVENTS_END, LIST_PAGES_MAX};
+pub use live::WATCH_GRACE;
+pub use resync::Resync;
+pub use round::{ReflectorState, WATCH_TIMEOUT_MIN};
+
+use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN, Backoff};
+use crate::delta::OrderedFifo;
+use crate::record::RecordError;
+use crate::resource_type::ResourceType;
+use crate::source::{ListWatch, SourceError};
+use rand::rngs::SmallRng;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many objects a page has: 500, as client-go's pager (REF-1).
+pub const PAGE_SIZE: u32 = 500;
+
+/// How long a streamed list may go without ending before the reflector falls back to pages (REF-13).
+///
+/// 2 min: a server that ignores `sendInitialEvents` would otherwise keep the cache empty until the watch times out.
+pub const INITIAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Why a round ended, or a request had to be repeated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReflectorError {
+    /// A list failed.
+    #[error("failed to list {resource}")]
+    List {
+        /// The resource.
+        resource: String,
+        /// Why.
+        #[source]
+        source: SourceError,
+    },
+    /// A watch could not be opened, or broke.
+    #[error("failed to watch {resource}")]
+    Watch {
+        /// The resource.
+        resource: String,
+        /// Why.
+        #[source]
+        source: SourceError,
+    },
+    /// A watch was closed within a second without having delivered anything (2.1).
+    #[error("very short watch of {resource}: it was closed at once without an event")]
+    VeryShortWatch {
+        /// The resource.
+        resource: String,
+    },
+    /// A streamed list did not end (REF-13).
+    #[error("the initial events of {resource} did not end within {timeout:?}")]
+    InitialEvents {
+        /// The resource.
+        resource: String,
+        /// How long was waited.
+        timeout: Duration,
+    },
+    /// An object was not taken in; everything else goes on (REF-24, IDX-5).
+    #[error("skipped an object of {resource}")]
+    Object {
+        /// The resource.
+        resource: String,
+        /// Why.
+        #[source]
+        source: ObjectError,
+    },
+}
+
+/// Why one object was not taken in.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ObjectError {
+    /// It is malformed, nameless or of another type.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// An index function failed for it.
+    #[error(transparent)]
+    Index(#[from] crate::indexer::IndexError),
+}
+
+impl ReflectorError {
+    /// The failure of the source, when it is one.
+    pub fn source_error(&self) -> Option<&SourceError> {
+        match self {
+            Self::List { source, .. } | Self::Watch { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Somebody who is told how a reflector is doing. Must return fast, and cannot change what it does (REF-32).
+pub trait ReflectorObserver: Send + Sync + 'static {
+    /// A list, or the opening of a watch, failed; there will be another round.
+    fn failed(&self, error: Arc<ReflectorError>);
+    /// Something broke that breaks now and then: a watch, or a server that is down or busy. It is repeated.
+    fn retrying(&self, error: Arc<ReflectorError>);
+    /// One object was skipped.
+    fn skipped(&self, error: Arc<ReflectorError>);
+    /// A watch is open: the cache is being kept up to date.
+    fn watching(&self);
+    /// A list or an event at this resourceVersion was handed on.
+    fn reached(&self, resource_version: &str);
+}
+
+/// How a reflector behaves. The defaults are client-go's.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ReflectorOptions {
+    /// The first wait between failures.
+    pub backoff_min: Duration,
+    /// The longest wait between failures, before jitter.
+    pub backoff_max: Duration,
+    /// Objects per page, always (REF-1 d); `None` pages by [`PAGE_SIZE`] where that does not force the server past its cache.
+    pub page_size: Option<u32>,
+    /// Whether to try lists as streams, if the source can.
+    pub stream_list: bool,
+    /// The shortest watch asked for; longer than [`WATCH_TIMEOUT_MIN`], or it is ignored.
+    pub watch_timeout_min: Duration,
+    /// How long the initial events may take before pages are tried.
+    pub initial_events_timeout: Duration,
+    /// How long internal errors (500) during a watch are answered by watching again at once; zero is never (REF-30 f).
+    pub internal_error_budget: Duration,
+}
+
+impl Default for ReflectorOptions {
+    fn default() -> Self {
+        Self {
+            backoff_min: BACKOFF_MIN,
+            backoff_max: BACKOFF_MAX,
+            page_size: None,
+            stream_list: true,
+            watch_timeout_min: WATCH_TIMEOUT_MIN,
+            initial_events_timeout: INITIAL_EVENTS_TIMEOUT,
+            internal_error_budget: Duration::ZERO,
+        }
+    }
+}
+
+/// Keeps a delta queue in step with a server. See the module's theory.
+pub struct Reflector {
+    // Helpers.
+    source: Arc<dyn ListWatch>,
+    observer: Arc<dyn ReflectorObserver>,
+    resync: Option<Arc<Resync>>,
+    rng: SmallRng,
+    // Inputs.
+    resource_type: ResourceType,
+    options: ReflectorOptions,
+    // Outputs.
+    queue: Arc<OrderedFifo>,
+    // State.
+    backoff: Backoff,
+    state: ReflectorState,
+}
+
+impl Reflector {
+    /// A reflector of `source` into `queue`. It does nothing until it is run. `rng` draws its jitter and watch timeouts.
+    pub fn new(
+        source: Arc<dyn ListWatch>,
+        resource_type: ResourceType,
+        queue: Arc<OrderedFifo>,
+        observer: Arc<dyn ReflectorObserver>,
+        options: ReflectorOptions,
+        mut rng: SmallRng,
+    ) -> Self {
+        use rand::SeedableRng;
+        let backoff =
+            Backoff::new(options.backoff_min, options.backoff_max, SmallRng::from_rng(&mut rng));
+        Self {
+            source,
+            observer,
+            resync: None,
+            rng,
+            resource_type,
+            options,
+            queue,
+            backoff,
+            state: ReflectorState::default(),
+        }
+    }
+
+    /// Asks for resyncs.
+    pub fn resync(mut self, resync: Resync) -> Self {
+        self.resync = (!resync.period.is_zero()).then(|| Arc::new(resync));
+        self
+    }
+}

@@ -1,0 +1,267 @@
+//! Everything that is there: as a streamed list, or in pages.
+use super::live::OpenWatch;
+use super::round::Ended;
+use super::{PAGE_SIZE, Reflector, ReflectorError};
+use crate::delta::Delta;
+use crate::key::Key;
+use crate::record::Record;
+use crate::source::{ListRequest, SourceError, WatchFrame};
+use setpoint_object::Skim;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// The annotation of the bookmark that ends the initial events of a streamed list (KEP-3157).
+pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// How many pages a list may have: fifty million objects. A server that never stops continuing is broken.
+pub const LIST_PAGES_MAX: usize = 100_000;
+
+/// How often to warn of initial events that do not come: 10 s, as client-go.
+const INITIAL_EVENTS_WARNING: Duration = Duration::from_secs(10);
+
+/// What to do after a stream that did not reach its end marker.
+enum Retry {
+    /// The stream ended early: open another at once, but not for ever.
+    Now,
+    /// Open another at once, from the most recent state.
+    AtLatest,
+    /// Open another after a wait.
+    Paused(SourceError),
+    /// List in pages, for this round (REF-11 h).
+    InPages(ReflectorError),
+}
+
+impl Reflector {
+    /// Brings the queue up to date; gives the watch to go on with when there is one already.
+    pub(super) async fn initial(&mut self) -> Result<Option<OpenWatch>, Ended> {
+        let can_stream = self.options.stream_list && self.source.can_stream_list();
+        if can_stream && !self.state.cannot_stream {
+            let mut cut = 0;
+            loop {
+                let retry = match self.stream().await? {
+                    Ok(watch) => return Ok(Some(watch)),
+                    Err(retry) => retry,
+                };
+                match retry {
+                    // REF-11 e. A server that does it again may not know the marker.
+                    Retry::Now if cut == 0 => cut += 1,
+                    Retry::Now => break,
+                    Retry::AtLatest => {}
+                    Retry::Paused(error) => self.pause(error).await,
+                    Retry::InPages(error) => {
+                        tracing::debug!(
+                            resource = %self.resource_type,
+                            "{}; listing in pages",
+                            crate::status::chain(&error)
+                        );
+                        break;
+                    }
+                }
+            }
+        }
+        self.list().await?;
+        Ok(None)
+    }
+
+    /// A streamed list (REF-11). Nothing of it is handed on before it is whole.
+    async fn stream(&mut self) -> Result<Result<OpenWatch, Retry>, Ended> {
+        let from = if self.state.is_unavailable {
+            String::new()
+        } else {
+            self.state.resource_version.clone()
+        };
+        let mut request = self.watch_request(from);
+        request.send_initial_events = true;
+        let opened = Instant::now();
+        let watch_timeout = request.timeout;
+        let source = self.source.clone();
+        let mut quiet_since = opened;
+        let mut events = 0_u64;
+        let mut records: BTreeMap<Key, Record> = BTreeMap::new();
+        let opening = timeout(self.options.initial_events_timeout, source.watch(request)).await;
+        let mut frames = match opening {
+            Ok(Ok(frames)) => frames,
+            Ok(Err(error)) => return Ok(Err(self.stream_failed(error))),
+            Err(_) => return Ok(Err(self.stream_stalled())),
+        };
+        loop {
+            use futures::StreamExt;
+            let next = match timeout(INITIAL_EVENTS_WARNING, frames.next()).await {
+                Ok(next) => next,
+                Err(_) if quiet_since.elapsed() >= self.options.initial_events_timeout => {
+                    return Ok(Err(self.stream_stalled()));
+                }
+                Err(_) => {
+                    tracing::warn!(
+                        resource = %self.resource_type,
+                        quiet = ?quiet_since.elapsed(),
+                        "still waiting for the end of the initial events"
+                    );
+                    continue;
+                }
+            };
+            let frame = match next {
+                Some(Ok(WatchFrame::Error(error))) => {
+                    return Ok(Err(self.stream_failed(error.into())));
+                }
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => return Ok(Err(self.stream_failed(error))),
+                None if events == 0 && opened.elapsed() < super::live::VERY_SHORT_WATCH => {
+                    return Ok(Err(Retry::InPages(self.very_short())));
+                }
+                None => return Ok(Err(Retry::Now)),
+            };
+            quiet_since = Instant::now();
+            events += 1;
+            match frame {
+                WatchFrame::Added(object) | WatchFrame::Modified(object) => {
+                    match Record::from_event(&object, &self.resource_type) {
+                        Ok(record) => {
+                            records.insert(record.key.clone(), record);
+                        }
+                        Err(error) => self.skip(error),
+                    }
+                }
+                WatchFrame::Deleted(object) => {
+                    match Record::from_event(&object, &self.resource_type) {
+                        Ok(record) => {
+                            records.remove(&record.key);
+                        }
+                        Err(error) => self.skip(error),
+                    }
+                }
+                WatchFrame::Bookmark(object) => {
+                    if let Some(resource_version) = end_marker(&object) {
+                        let records = records.into_values().collect();
+                        self.hand_over(records, resource_version).await?;
+                        return Ok(Ok(OpenWatch::after_initial(frames, opened, watch_timeout)));
+                    }
+                }
+                WatchFrame::Unknown { verb, .. } => {
+                    tracing::warn!(resource = %self.resource_type, verb, "unknown watch event");
+                }
+                WatchFrame::Error(_) => {}
+            }
+        }
+    }
+
+    fn stream_failed(&mut self, error: SourceError) -> Retry {
+        if error.is_refused() || error.is_too_many_requests() {
+            return Retry::Paused(error);
+        }
+        let version_unusable = error.is_expired() || error.is_too_large_resource_version();
+        if version_unusable && !self.state.is_unavailable {
+            self.state.is_unavailable = true;
+            return Retry::AtLatest;
+        }
+        Retry::InPages(self.watch_error(error))
+    }
+
+    fn stream_stalled(&mut self) -> Retry {
+        self.state.cannot_stream = true;
+        let error = ReflectorError::InitialEvents {
+            resource: self.resource_type.to_string(),
+            timeout: self.options.initial_events_timeout,
+        };
+        tracing::warn!("{error}; listing in pages from now on");
+        Retry::InPages(error)
+    }
+
+    /// A list in pages. A version that the server cannot give leads to one more at the most recent (REF-5).
+    async fn list(&mut self) -> Result<(), Ended> {
+        let mut listed = self.list_once().await;
+        if let Err(error) = &listed
+            && (error.is_expired() || error.is_too_large_resource_version())
+        {
+            self.state.is_unavailable = true;
+            listed = self.list_once().await;
+        }
+        match listed {
+            Ok((records, resource_version)) => self.hand_over(records, resource_version).await,
+            Err(error) => Err(Ended::Failed(self.list_error(error))),
+        }
+    }
+
+    /// Which list to ask for (REF-1).
+    fn list_request(&self) -> ListRequest {
+        let state = &self.state;
+        let resource_version = match () {
+            () if state.is_unavailable => "",
+            () if state.resource_version.is_empty() => "0",
+            () => &state.resource_version,
+        };
+        let limit = match self.options.page_size {
+            Some(page_size) => Some(page_size),
+            // A limit on "not older than" would force the server past its cache.
+            None if !state.is_paged && !matches!(resource_version, "" | "0") => None,
+            None => Some(PAGE_SIZE),
+        };
+        ListRequest { resource_version: resource_version.to_owned(), limit, continue_token: None }
+    }
+
+    async fn list_once(&mut self) -> Result<(Vec<Record>, String), SourceError> {
+        let first = self.list_request();
+        let any_state = first.resource_version == "0";
+        let mut request = first.clone();
+        let mut records = Vec::new();
+        // REF-3: the version of a list is that of its first page.
+        let mut resource_version = None;
+        for pages in 1..=LIST_PAGES_MAX {
+            let source = self.source.clone();
+            let page = match source.list(request.clone()).await {
+                Err(error) if pages > 1 && error.is_expired() && first.limit.is_some() => {
+                    // REF-4: what is behind the continue token is gone; once more, in one piece.
+                    records = Vec::new();
+                    resource_version = None;
+                    let whole = ListRequest { limit: None, ..first.clone() };
+                    source.list(whole).await?
+                }
+                page => page?,
+            };
+            records.reserve(page.items.len());
+            for item in &page.items {
+                match Record::from_item(item, &self.resource_type) {
+                    Ok(record) => records.push(record),
+                    Err(error) => self.skip(error),
+                }
+            }
+            let resource_version = resource_version.get_or_insert(page.resource_version).clone();
+            let Some(token) = page.continue_token else {
+                self.state.is_paged |= any_state && pages > 1;
+                return Ok((records, resource_version));
+            };
+            // REF-2: the token says it all.
+            request = ListRequest {
+                resource_version: String::new(),
+                limit: first.limit,
+                continue_token: Some(token),
+            };
+        }
+        Err(SourceError::protocol(format!("a list of more than {LIST_PAGES_MAX} pages")))
+    }
+
+    /// Queues a whole list as one delta; only then does the version move (REF-9).
+    async fn hand_over(
+        &mut self,
+        records: Vec<Record>,
+        resource_version: String,
+    ) -> Result<(), Ended> {
+        let delta = Delta::ReplacedAll { records, resource_version: resource_version.clone() };
+        self.queue.push(delta).await?;
+        self.state.is_unavailable = false;
+        self.state.resource_version.clear();
+        self.reached(&resource_version);
+        Ok(())
+    }
+}
+
+/// The version of a bookmark that ends the initial events.
+fn end_marker(object: &[u8]) -> Option<String> {
+    let skim = Skim::of(object).ok()?;
+    let is_end = skim
+        .annotations
+        .iter()
+        .any(|(annotation, value)| annotation == INITIAL_EVENTS_END && value == "true");
+    is_end.then(|| skim.resource_version.into_owned())
+}

@@ -1,0 +1,210 @@
+//! What changes: watches, one after the other.
+use super::Reflector;
+use super::round::Ended;
+use crate::delta::Delta;
+use crate::record::{Record, RecordError};
+use crate::source::{SourceError, WatchFrame, WatchStream};
+use bytes::Bytes;
+use futures::StreamExt;
+use setpoint_object::Skim;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// A watch that was closed sooner than this without having delivered anything is an error: 1 s, as client-go.
+pub(super) const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
+
+/// How long after its timeout a watch that the server has not closed is given up.
+///
+/// 30 s: the server counts from when it accepted the watch. Without this a connection that died in silence would keep the
+/// cache as it is for ever.
+pub const WATCH_GRACE: Duration = Duration::from_secs(30);
+
+/// Internal errors are forgotten after so long without one: 1 min, as client-go.
+const INTERNAL_ERROR_QUIET: Duration = Duration::from_secs(60);
+
+/// A watch that the server has accepted.
+pub(super) struct OpenWatch {
+    frames: WatchStream,
+    opened: Instant,
+    deadline: Instant,
+    events: u64,
+    /// Whether versions arrive in order: not while a watch from no version replays what exists (REF-21).
+    is_ordered: bool,
+}
+
+impl OpenWatch {
+    /// A streamed list that goes on with what changes.
+    pub(super) fn after_initial(frames: WatchStream, opened: Instant, timeout: Duration) -> Self {
+        let deadline = opened + timeout + WATCH_GRACE;
+        Self { frames, opened, deadline, events: 1, is_ordered: true }
+    }
+
+    fn is_very_short(&self) -> bool {
+        self.events == 0 && self.opened.elapsed() < VERY_SHORT_WATCH
+    }
+}
+
+/// How a watch came to its end.
+enum Closed {
+    /// By the server, or at its deadline.
+    Normally,
+    /// By an error.
+    By(SourceError),
+    /// The queue is closed.
+    Queue,
+}
+
+/// The internal errors of late (REF-30 f).
+#[derive(Default)]
+struct InternalErrors(Option<(Instant, Instant)>);
+
+impl InternalErrors {
+    /// Whether one more is within the budget.
+    fn bear(&mut self, budget: Duration) -> bool {
+        let now = Instant::now();
+        let first = match self.0 {
+            Some((first, last)) if now - last < INTERNAL_ERROR_QUIET => first,
+            _ => now,
+        };
+        self.0 = Some((first, now));
+        !budget.is_zero() && now - first < budget
+    }
+}
+
+impl Reflector {
+    /// Watches from the last version until something goes wrong (REF-20, REF-27).
+    pub(super) async fn live(&mut self, mut open: Option<OpenWatch>) -> Ended {
+        let mut internal_errors = InternalErrors::default();
+        loop {
+            let mut watch = match open.take() {
+                Some(watch) => watch,
+                None => match self.open().await {
+                    Ok(watch) => watch,
+                    Err(error) if error.is_refused() || error.is_too_many_requests() => {
+                        self.pause(error).await;
+                        continue;
+                    }
+                    Err(error) => return Ended::Failed(self.watch_error(error)),
+                },
+            };
+            self.observer.watching();
+            let error = match self.follow(&mut watch).await {
+                Closed::Queue => return Ended::Closed,
+                Closed::Normally if watch.is_very_short() => {
+                    return Ended::Broke(self.very_short());
+                }
+                Closed::Normally => continue,
+                Closed::By(error) => error,
+            };
+            drop(watch);
+            if error.is_expired() {
+                return Ended::Expired(self.watch_error(error));
+            }
+            if error.is_too_many_requests() {
+                self.pause(error).await;
+            } else if !(error.is_internal()
+                && internal_errors.bear(self.options.internal_error_budget))
+            {
+                return Ended::Broke(self.watch_error(error));
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Result<OpenWatch, SourceError> {
+        let request = self.watch_request(self.state.resource_version.clone());
+        let is_ordered = !matches!(&*request.resource_version, "" | "0");
+        let opened = Instant::now();
+        let deadline = opened + request.timeout + WATCH_GRACE;
+        let source = self.source.clone();
+        let frames = match timeout_at(deadline, source.watch(request)).await {
+            Ok(frames) => frames?,
+            Err(_) => return Err(SourceError::protocol("no answer to a watch within its timeout")),
+        };
+        Ok(OpenWatch { frames, opened, deadline, events: 0, is_ordered })
+    }
+
+    async fn follow(&mut self, watch: &mut OpenWatch) -> Closed {
+        loop {
+            let frame = match timeout_at(watch.deadline, watch.frames.next()).await {
+                Ok(Some(Ok(WatchFrame::Error(error)))) => return Closed::By(error.into()),
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => return Closed::By(error),
+                Ok(None) | Err(_) => return Closed::Normally,
+            };
+            watch.events += 1;
+            if self.take(frame, &mut watch.is_ordered).await.is_err() {
+                return Closed::Queue;
+            }
+            tokio::task::coop::consume_budget().await;
+        }
+    }
+
+    /// Queues what one frame says, and only then moves the version (REF-22).
+    async fn take(
+        &mut self,
+        frame: WatchFrame,
+        is_ordered: &mut bool,
+    ) -> Result<(), crate::delta::QueueClosed> {
+        let delta: fn(Record) -> Delta = match frame {
+            WatchFrame::Added(_) => Delta::Added,
+            WatchFrame::Modified(_) => Delta::Updated,
+            WatchFrame::Deleted(_) => Delta::Deleted,
+            WatchFrame::Bookmark(_) | WatchFrame::Unknown { .. } | WatchFrame::Error(_) => {
+                return self.take_version(frame, is_ordered).await;
+            }
+        };
+        *is_ordered |= !matches!(frame, WatchFrame::Added(_));
+        let (WatchFrame::Added(object)
+        | WatchFrame::Modified(object)
+        | WatchFrame::Deleted(object)) = frame
+        else {
+            return Ok(());
+        };
+        match Record::from_event(&object, &self.resource_type) {
+            Ok(record) => {
+                let resource_version = record.resource_version.clone();
+                self.queue.push(delta(record)).await?;
+                if *is_ordered {
+                    self.reached(&resource_version);
+                }
+            }
+            Err(error) => self.skip(error),
+        }
+        Ok(())
+    }
+
+    /// A frame that moves the version and touches no object.
+    async fn take_version(
+        &mut self,
+        frame: WatchFrame,
+        is_ordered: &mut bool,
+    ) -> Result<(), crate::delta::QueueClosed> {
+        let resource_version = match &frame {
+            WatchFrame::Bookmark(object) => version_of(object),
+            WatchFrame::Unknown { verb, object } => {
+                tracing::warn!(resource = %self.resource_type, verb, "unknown watch event");
+                version_of(object)
+            }
+            _ => return Ok(()),
+        };
+        match resource_version {
+            Ok(resource_version) if resource_version.is_empty() => {}
+            Ok(resource_version) => {
+                if matches!(frame, WatchFrame::Bookmark(_)) {
+                    *is_ordered = true;
+                    let bookmark = Delta::Bookmark { resource_version: resource_version.clone() };
+                    self.queue.push(bookmark).await?;
+                }
+                if *is_ordered {
+                    self.reached(&resource_version);
+                }
+            }
+            Err(error) => self.skip(error),
+        }
+        Ok(())
+    }
+}
+
+fn version_of(object: &Bytes) -> Result<String, RecordError> {
+    Ok(Skim::of(object)?.resource_version.into_owned())
+}

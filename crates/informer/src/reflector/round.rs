@@ -1,0 +1,125 @@
+//! The outer loop: rounds, and the waits between them.
+use super::{Reflector, ReflectorError};
+use crate::source::{SourceError, WatchRequest};
+use rand::Rng;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// The shortest watch that is asked for: 5 min, as client-go. Each watch draws its timeout from once to twice this, in whole
+/// seconds, so that watches opened together are not closed together.
+pub const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
+
+/// What a reflector remembers between requests.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ReflectorState {
+    /// Up to where the queue has been told; empty before the first list.
+    pub resource_version: String,
+    /// The server no longer keeps that version, or has not reached it (REF-5).
+    pub is_unavailable: bool,
+    /// A first list came in several pages: the server has no watch cache to spare (REF-1 e).
+    pub is_paged: bool,
+    /// A streamed list never ended: this server does not know them (REF-13).
+    pub cannot_stream: bool,
+}
+
+/// Why a round is over. All but the first lead to a wait and another round.
+pub(super) enum Ended {
+    /// The queue was closed.
+    Closed,
+    /// It failed, and the error handler is to know (REF-30 a, c).
+    Failed(ReflectorError),
+    /// It broke in a way that happens (REF-30 g).
+    Broke(ReflectorError),
+    /// The version is gone: list again (REF-30 d).
+    Expired(ReflectorError),
+}
+
+impl From<crate::delta::QueueClosed> for Ended {
+    fn from(_: crate::delta::QueueClosed) -> Self {
+        Self::Closed
+    }
+}
+
+impl Reflector {
+    /// Runs until `stop`, or until the queue is closed. A request or wait that is going on is dropped at once (REF-8).
+    pub async fn run(mut self, stop: CancellationToken) {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            () = self.rounds() => {}
+        }
+    }
+
+    async fn rounds(&mut self) {
+        loop {
+            match self.round().await {
+                Ended::Closed => return,
+                Ended::Failed(error) => self.observer.failed(Arc::new(error)),
+                Ended::Broke(error) => self.observer.retrying(Arc::new(error)),
+                Ended::Expired(error) => {
+                    tracing::debug!(resource = %self.resource_type, %error, "listing again");
+                }
+            }
+            sleep(self.backoff.next_wait()).await;
+        }
+    }
+
+    /// One round: everything that is there, and then what changes.
+    async fn round(&mut self) -> Ended {
+        let watch = match self.initial().await {
+            Ok(watch) => watch,
+            Err(ended) => return ended,
+        };
+        let ticks = super::resync::ticks(self.resync.clone(), self.queue.clone());
+        tokio::select! {
+            biased;
+            ended = self.live(watch) => ended,
+            closed = ticks => closed.into(),
+        }
+    }
+
+    /// Waits one step within a round, for what is expected to pass: nobody listening, or too many requests.
+    pub(super) async fn pause(&mut self, error: SourceError) {
+        let wait = self.backoff.next_wait().max(error.retry_after().unwrap_or_default());
+        self.observer.retrying(Arc::new(self.watch_error(error)));
+        sleep(wait).await;
+    }
+
+    pub(super) fn watch_request(&mut self, resource_version: String) -> WatchRequest {
+        let min = self.options.watch_timeout_min.max(WATCH_TIMEOUT_MIN).as_secs();
+        WatchRequest {
+            resource_version,
+            timeout: Duration::from_secs(self.rng.random_range(min..2 * min)),
+            send_initial_events: false,
+        }
+    }
+
+    pub(super) fn watch_error(&self, source: SourceError) -> ReflectorError {
+        ReflectorError::Watch { resource: self.resource_type.to_string(), source }
+    }
+
+    pub(super) fn list_error(&self, source: SourceError) -> ReflectorError {
+        ReflectorError::List { resource: self.resource_type.to_string(), source }
+    }
+
+    pub(super) fn very_short(&self) -> ReflectorError {
+        ReflectorError::VeryShortWatch { resource: self.resource_type.to_string() }
+    }
+
+    pub(super) fn skip(&self, source: impl Into<super::ObjectError>) {
+        let resource = self.resource_type.to_string();
+        let source = source.into();
+        self.observer.skipped(Arc::new(ReflectorError::Object { resource, source }));
+    }
+
+    /// The queue has been told up to here.
+    pub(super) fn reached(&mut self, resource_version: &str) {
+        if !resource_version.is_empty() {
+            resource_version.clone_into(&mut self.state.resource_version);
+            self.observer.reached(resource_version);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Where objects come from: the list and watch of one resource, as encoded objects.
+//!
+//! [`ListWatch`] is pure I/O: it remembers nothing between calls and retries nothing; that is the reflector's work. It is the
+//! trait a third party implements to run an informer over something else than a cluster.
+
+mod client;
+mod error;
+mod frame;
+mod list;
+mod query;
+pub mod scripted;
+
+pub use client::ClientSource;
+pub use error::SourceError;
+pub use frame::{FRAME_BYTES_MAX, WatchFrame};
+pub use list::{LIST_BODY_BYTES_MAX, ListPage};
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use std::time::Duration;
+
+/// The list and watch of one resource, with namespace and selectors already chosen.
+pub trait ListWatch: Send + Sync + 'static {
+    /// Asks for one page of a list.
+    fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>>;
+
+    /// Opens a watch. The future ends when the server has accepted it; the stream ends when the server closes it, or after
+    /// its first error.
+    fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>>;
+
+    /// Whether the server can send a list as a watch (`sendInitialEvents`, KEP-3157). Sources that cannot say `false`, and
+    /// the reflector lists in pages.
+    fn can_stream_list(&self) -> bool {
+        true
+    }
+}
+
+/// The frames of one watch, in the server's order. Each object is complete and bounded by [`FRAME_BYTES_MAX`].
+pub type WatchStream = BoxStream<'static, Result<WatchFrame, SourceError>>;
+
+/// The parameters of one list request that a reflector chooses (REF-1, REF-2).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ListRequest {
+    /// `resourceVersion`; empty asks for the most recent state, `"0"` for any.
+    pub resource_version: String,
+    /// `limit`, objects in a page; `None` asks for everything at once.
+    pub limit: Option<u32>,
+    /// `continue`: the page after the one that gave this token.
+    pub continue_token: Option<String>,
+}
+
+/// The parameters of one watch request that a reflector chooses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct WatchRequest {
+    /// `resourceVersion` to start after; empty for the most recent state.
+    pub resource_version: String,
+    /// `timeoutSeconds`: when the server is to close the watch; whole seconds.
+    pub timeout: Duration,
+    /// `sendInitialEvents=true` with `resourceVersionMatch=NotOlderThan`: the present state first, then a marked bookmark.
+    pub send_initial_events: bool,
+}

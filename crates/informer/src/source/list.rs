@@ -1,0 +1,106 @@
+//! The answer to a list, cut into its items without building a tree.
+use super::SourceError;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The largest list body that is taken in, bytes.
+///
+/// 1 GiB: 500 objects, a page, at the largest size an API server stores (1.5 MiB) come to 750 MiB.
+pub const LIST_BODY_BYTES_MAX: usize = 1 << 30;
+
+/// One page of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ListPage {
+    /// `metadata.resourceVersion` of the list.
+    pub resource_version: String,
+    /// `metadata.continue` when there are more pages.
+    pub continue_token: Option<String>,
+    /// The items, each the JSON of one object as the server sent it. Slices of one body: copy what is kept for long.
+    pub items: Vec<Bytes>,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    metadata: setpoint_object::status::ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+impl ListPage {
+    /// A page out of its parts, for sources that are not HTTP.
+    pub fn new(resource_version: impl Into<String>, items: Vec<Bytes>) -> Self {
+        Self { resource_version: resource_version.into(), continue_token: None, items }
+    }
+
+    /// Says that there are more pages.
+    pub fn continued(mut self, token: impl Into<String>) -> Self {
+        self.continue_token = Some(token.into());
+        self
+    }
+
+    /// Cuts the body of a list answer. The items share the body.
+    ///
+    /// # Errors
+    /// When it is not JSON, or not a list: a `Table` is refused (REF-7), as its rows would pass for no objects at all.
+    pub fn parse(body: &Bytes) -> Result<Self, SourceError> {
+        let wire: Wire<'_> = serde_json::from_slice(body)
+            .map_err(|error| SourceError::protocol(format!("not a list: {error}")))?;
+        if wire.kind == "Table" {
+            return Err(SourceError::protocol("a Table where a list was asked for"));
+        }
+        if !wire.kind.is_empty() && !wire.kind.ends_with("List") {
+            return Err(SourceError::protocol(format!(
+                "a {} where a list was asked for",
+                wire.kind
+            )));
+        }
+        let items = wire.items.unwrap_or_default();
+        Ok(Self {
+            resource_version: wire.metadata.resource_version,
+            continue_token: Some(wire.metadata.continue_token).filter(|token| !token.is_empty()),
+            items: items.iter().map(|item| body.slice_ref(item.get().as_bytes())).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_cut_into_the_exact_bytes_of_its_items() {
+        let body = Bytes::from_static(
+            br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t"},
+                "items":[ {"metadata":{"name":"a"}} , {"metadata":{"name":"\"]}"},"x":[1, 2]}]}"#,
+        );
+        let page = ListPage::parse(&body).unwrap();
+        assert_eq!(page.resource_version, "7");
+        assert_eq!(page.continue_token.as_deref(), Some("t"));
+        let items: Vec<&[u8]> = page.items.iter().map(|item| &item[..]).collect();
+        assert_eq!(
+            items,
+            [
+                &br#"{"metadata":{"name":"a"}}"#[..],
+                &br#"{"metadata":{"name":"\"]}"},"x":[1, 2]}"#[..]
+            ]
+        );
+    }
+
+    #[test]
+    fn ref_7_a_table_is_an_error() {
+        let body = Bytes::from_static(br#"{"kind":"Table","metadata":{"resourceVersion":"7"}}"#);
+        assert!(matches!(ListPage::parse(&body), Err(SourceError::Protocol { .. })));
+    }
+
+    #[test]
+    fn invariant_16_null_and_absent_items_are_an_empty_list() {
+        for body in [&br#"{"kind":"PodList","items":null}"#[..], br#"{"metadata":{}}"#] {
+            assert_eq!(ListPage::parse(&Bytes::from_static(body)).unwrap(), ListPage::default());
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! How an informer is doing, as a state that any number of tasks may await.
+use crate::reflector::ReflectorError;
+use std::fmt;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The state of one informer at one moment.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct InformerStatus {
+    /// Whether the first list is in the cache, every object of it readable (FIFO-22, SHI-9). Never reverts.
+    pub has_synced: bool,
+    /// Whether the worker has ended. Nothing changes after that.
+    pub has_stopped: bool,
+    /// Set while the cache is not being kept up to date: since the first failure after which no watch was opened.
+    pub degraded: Option<Degraded>,
+}
+
+/// Why a cache is falling behind. The informer never gives up by itself (REF-33): this is how its owner learns of a missing
+/// permission or a missing type.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Degraded {
+    /// The first failure in a row, tokio time.
+    pub since: Instant,
+    /// How many failures in a row.
+    pub failures: u32,
+    /// The latest failure.
+    pub error: Arc<ReflectorError>,
+}
+
+/// The latest failure with its causes, on one line.
+impl fmt::Display for Degraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(&*self.error))
+    }
+}
+
+/// What is asked of an informer whose worker has ended (SHI-1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the informer has stopped")]
+pub struct Stopped;
+
+/// An error and its causes, joined as a sentence.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
