@@ -1,1 +1,220 @@
-//! The rows of the built-in resources and the objects a fresh control plane holds.
+//! The rows of the built-in resources, and the objects a fresh control plane holds.
+//!
+//! Rows are made once per process from the facts table and shared by every registry: they never change. What changes (custom
+//! resources) is a new [`Catalog`] that holds the same rows and some more.
+use crate::catalog::{Catalog, Group, Resource, ScalePaths, Subresource};
+use crate::strategy::Strategy;
+use crate::table::Columns;
+use base64::Engine;
+use setpoint_object::GroupVersionKind;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+pub(crate) mod objects;
+
+/// The catalog of a registry without custom resources.
+pub(crate) fn catalog() -> Arc<Catalog> {
+    static BUILT_IN: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(built_in()));
+    BUILT_IN.clone()
+}
+
+fn built_in() -> Catalog {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut rows = BTreeMap::new();
+    for fact in setpoint_facts::RESOURCES {
+        // A kind whose schema the facts do not carry is not served.
+        let Some(schema) =
+            setpoint_schema::builtin::type_schema(fact.group, fact.version, fact.kind)
+        else {
+            continue;
+        };
+        let version: Arc<str> = fact.version.into();
+        match groups.iter_mut().find(|g| &*g.name == fact.group) {
+            Some(group) if group.versions.contains(&version) => {}
+            Some(group) => group.versions.push(version),
+            None => groups.push(Group {
+                name: fact.group.into(),
+                versions: vec![version],
+                custom: false,
+            }),
+        }
+        let row = row(fact, schema);
+        rows.insert(
+            (row.gvk.group.clone(), row.gvk.version.clone(), row.resource.clone()),
+            Arc::new(row),
+        );
+    }
+    Catalog { generation: 0, groups, rows }
+}
+
+fn row(fact: &setpoint_facts::Resource, schema: setpoint_schema::node::TypeSchema) -> Resource {
+    let gvk = GroupVersionKind::new(fact.group, fact.version, fact.kind);
+    let (storage_group, storage_version) = storage_version(fact);
+    let stored = fact.verbs.contains(&"get") && fact.resource != "componentstatuses";
+    let words = |words: &[&str]| words.iter().map(|w| Arc::from(*w)).collect::<Vec<Arc<str>>>();
+    Resource {
+        resource: fact.resource.into(),
+        singular: fact.singular.into(),
+        list_kind: format!("{}List", fact.kind).into(),
+        namespaced: fact.namespaced,
+        verbs: words(fact.verbs),
+        short_names: words(fact.short_names),
+        categories: words(fact.categories),
+        subresources: fact.subresources.iter().map(subresource).collect(),
+        schema,
+        storage_version: storage_version.into(),
+        storage_prefix: storage_prefix(fact).into(),
+        versions: served_versions(fact),
+        custom: false,
+        open_api: None,
+        columns: Columns::builtin(fact.group, fact.version, fact.kind),
+        selectable: words(selectable(fact)),
+        deprecation: deprecation(fact).map(str::to_owned),
+        tracks_generation: fact.generation,
+        storage_version_hash: if stored {
+            storage_version_hash(storage_group, storage_version, fact.kind)
+        } else {
+            String::new()
+        },
+        terminating: false,
+        strategy: Strategy::built_in(fact.group, fact.kind),
+        gvk,
+    }
+}
+
+fn subresource(fact: &setpoint_facts::Subresource) -> Subresource {
+    let (group, version, kind) = fact.kind;
+    Subresource {
+        name: fact.name.into(),
+        gvk: GroupVersionKind::new(group, version, kind),
+        verbs: fact.verbs.iter().map(|v| Arc::from(*v)).collect(),
+        scale: (fact.name == "scale").then(|| ScalePaths {
+            spec_replicas: ".spec.replicas".into(),
+            status_replicas: ".status.replicas".into(),
+            label_selector: None,
+        }),
+    }
+}
+
+/// Group and version a kind is stored in: the only one for most; `autoscaling/v2` for HorizontalPodAutoscaler; `v1` for both Event kinds.
+fn storage_version(fact: &setpoint_facts::Resource) -> (&'static str, &'static str) {
+    match (fact.group, fact.kind) {
+        ("autoscaling", "HorizontalPodAutoscaler") => ("autoscaling", "v2"),
+        ("events.k8s.io", "Event") => ("", "v1"),
+        _ => (fact.group, fact.version),
+    }
+}
+
+/// Served versions of a kind as `apiVersion`s, one object's other faces included (Events live in two groups).
+fn served_versions(fact: &setpoint_facts::Resource) -> Vec<String> {
+    setpoint_facts::RESOURCES
+        .iter()
+        .filter(|r| {
+            r.kind == fact.kind
+                && (r.group == fact.group
+                    || (r.kind == "Event" && storage_prefix(r) == storage_prefix(fact)))
+        })
+        .map(|r| {
+            if r.group.is_empty() {
+                r.version.to_owned()
+            } else {
+                format!("{}/{}", r.group, r.version)
+            }
+        })
+        .collect()
+}
+
+/// base64 of the first eight bytes of SHA-256 over `group/version/kind` (spec: api-server §1.2).
+pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
+    let digest = Sha256::digest(format!("{group}/{version}/{kind}"));
+    base64::engine::general_purpose::STANDARD.encode(&digest[..8])
+}
+
+/// Where a built-in resource lives in the store (spec: api-server §9).
+fn storage_prefix(fact: &setpoint_facts::Resource) -> String {
+    match (fact.group, fact.resource) {
+        ("", "services") => "/registry/services/specs/".to_owned(),
+        ("", "endpoints") => "/registry/services/endpoints/".to_owned(),
+        ("", "nodes") => "/registry/minions/".to_owned(),
+        ("", "replicationcontrollers") => "/registry/controllers/".to_owned(),
+        ("networking.k8s.io", "ingresses") => "/registry/ingress/".to_owned(),
+        ("apiextensions.k8s.io" | "apiregistration.k8s.io", resource) => {
+            format!("/registry/{}/{resource}/", fact.group)
+        }
+        (_, resource) => format!("/registry/{resource}/"),
+    }
+}
+
+/// Field-selector labels beside `metadata.name` and `metadata.namespace` (spec: api-server §8).
+fn selectable(fact: &setpoint_facts::Resource) -> &'static [&'static str] {
+    match (fact.group, fact.kind) {
+        ("", "Pod") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        ("", "Node") => &["spec.unschedulable"],
+        ("", "ReplicationController") => &["status.replicas"],
+        ("", "Event") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("events.k8s.io", "Event") => &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
+            "type",
+        ],
+        ("", "Namespace") => &["status.phase"],
+        ("", "Secret") => &["type"],
+        ("", "Service") => &["spec.clusterIP", "spec.type"],
+        ("batch", "Job") => &["status.successful"],
+        ("certificates.k8s.io", "CertificateSigningRequest") => &["spec.signerName"],
+        ("resource.k8s.io", "ResourceSlice") => &["spec.nodeName", "spec.driver"],
+        _ => &[],
+    }
+}
+
+/// The warning of kinds that are on their way out.
+fn deprecation(fact: &setpoint_facts::Resource) -> Option<&'static str> {
+    match (fact.group, fact.kind) {
+        ("", "Endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_that_clients_know() {
+        assert_eq!(storage_version_hash("", "v1", "Pod"), "xPOwRZ+Yhw8=");
+        assert_eq!(storage_version_hash("apps", "v1", "Deployment"), "8aSe+NMegvE=");
+    }
+}

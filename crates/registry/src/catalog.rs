@@ -71,7 +71,7 @@ pub struct Resource {
     pub storage_version: Arc<str>,
     /// Key prefix in the store, with a trailing slash: `/registry/configmaps/`.
     pub storage_prefix: Arc<str>,
-    /// Served versions of the kind.
+    /// Served versions of the kind, as `apiVersion`s: `apps/v1`.
     pub versions: Vec<String>,
     /// A custom resource.
     pub custom: bool,

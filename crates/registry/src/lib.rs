@@ -1,5 +1,7 @@
 //! What happens to an object between HTTP and the store.
 
+mod admission;
+mod allocate;
 mod bootstrap;
 mod cache;
 pub mod catalog;

@@ -3,6 +3,16 @@
 //! A row says which names are allowed, who owns `status`, and carries two functions: `prepare` settles what clients may not
 //! (defaults that depend on the stored object, status, immutable parts that are restored silently), `validate` reports what they may
 //! not ask for. Both see the object in the stored version, before ([`None`]: it is being created) and after.
+mod config;
+mod definition;
+mod job;
+pub(crate) mod pod;
+mod pod_update;
+mod policy;
+pub(crate) mod service;
+mod table;
+mod workload;
+
 use serde_json::Value;
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
@@ -14,6 +24,8 @@ pub(crate) enum NameRule {
     Subdomain,
     /// RFC 1123 label.
     Label,
+    /// RFC 1123 subdomain of at most 52 characters, so that the names of its Jobs are labels.
+    CronJob,
     /// Anything that fits a path segment.
     Segment,
 }
@@ -40,8 +52,16 @@ pub(crate) struct StatusRule {
     pub(crate) initial: &'static str,
 }
 
+impl StatusRule {
+    /// Custom resources: metadata is the main endpoint's, and a new object has no status.
+    pub(crate) const CUSTOM: Self = Self { meta: StatusMeta::Nothing, initial: "" };
+    /// Everything but `spec` is taken, and a new object has an empty status.
+    pub(crate) const PLAIN: Self = Self { meta: StatusMeta::All, initial: "{}" };
+}
+
 /// What a write step may look at.
 #[derive(Debug)]
+
 pub(crate) struct Context<'a> {
     /// Now.
     pub(crate) now: Timestamp,
@@ -75,12 +95,21 @@ pub(crate) struct Strategy {
     pub(crate) collected: bool,
     /// A change of annotations steps the generation.
     pub(crate) annotations_step_generation: bool,
+    /// Deletion leaves time to end in peace (Pod).
+    pub(crate) graceful: bool,
+    /// The first DELETE only marks the object, in this way (Namespace, CustomResourceDefinition).
+    pub(crate) first_delete: Option<fn(&Context<'_>, &mut Value)>,
+    /// `spec.finalizers` keep an object as its own do (Namespace).
+    pub(crate) finalizers_in_spec: bool,
+    /// Settles a write through `/status`: (context, object, stored object).
+    pub(crate) prepare_status: fn(&Context<'_>, &mut Value, &Value),
     /// See [`Prepare`].
     pub(crate) prepare: Prepare,
     /// See [`Validate`].
     pub(crate) validate: Validate,
 }
 fn prepare_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>) {}
+fn prepare_status_nothing(_: &Context<'_>, _: &mut Value, _: &Value) {}
 fn validate_nothing(_: &Value, _: Option<&Value>, _: &mut Vec<field::Error>) {}
 
 /// What most kinds do.
@@ -93,6 +122,10 @@ pub(crate) const PLAIN: Strategy = Strategy {
     orphans_by_default: false,
     collected: true,
     annotations_step_generation: false,
+    graceful: false,
+    first_delete: None,
+    finalizers_in_spec: false,
+    prepare_status: prepare_status_nothing,
     prepare: prepare_nothing,
     validate: validate_nothing,
 };

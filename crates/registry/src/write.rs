@@ -1,57 +1,163 @@
 //! Create, update, patch and delete: the one write path.
-use crate::registry::Registry;
+//!
+//! # Theory
+//!
+//! Every write ends in one compare-and-commit of one object's bytes.
+//!
+//! ```text
+//! create  body → decode, default → system metadata → managedFields → admission (mutate)
+//!              → name, uid, times → prepare → validate → admission (validate) → commit if absent
+//! update  ┌─▶ stored bytes → old ─┬▶ new = body │ patch(old) │ apply(old)
+//!         │                       └▶ managedFields → admission → resourceVersion → prepare → validate → admission
+//!         └── lost the race ◀── commit if unchanged ◀── same bytes? nothing is written
+//! delete      preconditions → grace, finalizers → an update, or commit of a removal
+//! ```
+//!
+//! A patch that loses a race is applied again to what won; a PUT that carries a resourceVersion is refused instead. Two trees exist
+//! in a request, the stored one and the new one; neither outlives it. What was stored and what is answered are the same bytes.
+mod apply;
+mod approval;
+mod binding;
+mod body;
+mod collection;
+mod connect;
+mod containers;
+mod create;
+mod delete;
+mod eviction;
+mod generate;
+mod metadata;
+mod ownership;
+mod patch;
+mod persist;
+mod scale;
+mod status;
+mod update;
+mod version;
+
+pub(crate) use binding::set_condition;
+pub(crate) use metadata::{validate_annotations, validate_labels};
+pub(crate) use persist::{key, store_error, tree};
+pub(crate) use scale::scale_of;
+
+use crate::catalog::Resource;
+use crate::registry::{Inner, Registry};
 use crate::request::*;
 use setpoint_object::ApiError;
+use setpoint_object::time::Timestamp;
+
+/// One write on its way: who asks for what, and what it is done with.
+#[derive(Debug, Clone, Copy)]
+struct Write<'a> {
+    inner: &'a Inner,
+    caller: &'a Caller,
+    target: &'a Target,
+    resource: &'a Resource,
+    options: &'a WriteOptions,
+    now: Timestamp,
+}
+impl<'a> Write<'a> {
+    fn new(
+        registry: &'a Registry,
+        caller: &'a Caller,
+        target: &'a Target,
+        options: &'a WriteOptions,
+    ) -> Self {
+        Self {
+            inner: &registry.inner,
+            caller,
+            target,
+            resource: &target.resource,
+            options,
+            now: registry.inner.clock.now(),
+        }
+    }
+}
 
 impl Registry {
     /// POST to a collection, or to a connect-like subresource (`binding`, `eviction`, `token`).
+    ///
+    /// # Errors
+    /// The `Status` that a Kubernetes API server answers in the same case. When the future is dropped, the object may or may not exist.
     pub async fn create(
         &self,
-        _caller: &Caller,
-        _target: &Target,
-        _body: Body,
-        _options: &WriteOptions,
+        caller: &Caller,
+        target: &Target,
+        body: Body,
+        options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        todo!()
+        let write = Write::new(self, caller, target, options);
+        match (target.resource.resource.as_ref(), target.subresource.as_ref()) {
+            ("bindings", "") | ("pods", "binding") => write.bind(&body).await,
+            ("pods", "eviction") => write.evict(self, &body).await,
+            (_, "") => write.create(&body).await,
+            _ => write.connect().await,
+        }
     }
     /// PUT.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); a stale resourceVersion is a 409.
     pub async fn update(
         &self,
-        _caller: &Caller,
-        _target: &Target,
-        _body: Body,
-        _options: &WriteOptions,
+        caller: &Caller,
+        target: &Target,
+        body: Body,
+        options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        todo!()
+        let write = Write::new(self, caller, target, options);
+        if write.is_connect() { write.connect().await } else { write.replace(&body).await }
     }
     /// PATCH.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); conflicts of an apply are a 409 with a cause for each field.
     pub async fn patch(
         &self,
-        _caller: &Caller,
-        _target: &Target,
-        _patch_type: PatchType,
-        _body: Body,
-        _options: &WriteOptions,
+        caller: &Caller,
+        target: &Target,
+        patch_type: PatchType,
+        body: Body,
+        options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        todo!()
+        let write = Write::new(self, caller, target, options);
+        if write.is_connect() {
+            write.connect().await
+        } else {
+            write.patch(patch_type, &body).await
+        }
     }
     /// DELETE of one object.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
     pub async fn delete(
         &self,
-        _caller: &Caller,
-        _target: &Target,
-        _options: &DeleteOptions,
+        caller: &Caller,
+        target: &Target,
+        options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
-        todo!()
+        let none = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
+        let write = Write::new(self, caller, target, &none);
+        if write.is_connect() {
+            return write
+                .connect()
+                .await
+                .map(|w| Deleted::Object { object: w.object, remains: true });
+        }
+        write.delete(options).await
     }
     /// DELETE of a collection: the objects that matched, as they were.
+    ///
+    /// # Errors
+    /// The first one that is not "not found"; objects before it are gone by then.
     pub async fn delete_collection(
         &self,
-        _caller: &Caller,
-        _target: &Target,
-        _list: &ListOptions,
-        _options: &DeleteOptions,
+        caller: &Caller,
+        target: &Target,
+        list: &ListOptions,
+        options: &DeleteOptions,
     ) -> Result<List, ApiError> {
-        todo!()
+        collection::delete(self, caller, target, list, options).await
     }
 }

@@ -1,0 +1,74 @@
+//! NamespaceLifecycle: nothing is created in a namespace that is missing or going away, and some namespaces stay.
+use super::{Operation, Plugin, Review};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::status::Cause;
+use setpoint_object::{ApiError, GroupResource};
+
+/// Namespaces that may not be deleted.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+#[derive(Debug)]
+pub(super) struct NamespaceLifecycle;
+
+impl Plugin for NamespaceLifecycle {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        match review.operation {
+            Operation::Create => {
+                review.resource.namespaced
+                    && !review.is("authorization.k8s.io", "localsubjectaccessreviews")
+            }
+            Operation::Delete => review.is("", "namespaces"),
+            Operation::Update | Operation::Connect => false,
+        }
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        _object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        check(review).boxed()
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        _object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        // A create was checked before it was mutated.
+        match review.operation {
+            Operation::Delete => check(review).boxed(),
+            _ => futures::future::ready(Ok(())).boxed(),
+        }
+    }
+}
+async fn check(review: &Review<'_>) -> Result<(), ApiError> {
+    if review.operation == Operation::Delete {
+        let name = review.old.map(ObjectExt::name).unwrap_or(review.name);
+        return if IMMORTAL.contains(&name) {
+            Err(review.forbidden("this namespace may not be deleted"))
+        } else {
+            Ok(())
+        };
+    }
+    let found = review.inner.look_up("/registry/namespaces/", "", review.namespace).await?;
+    let Some(namespace) = found else {
+        let namespaces = GroupResource { group: "".into(), resource: "namespaces".into() };
+        return Err(ApiError::not_found(&namespaces, review.namespace));
+    };
+    if namespace.deletion_timestamp().is_empty() {
+        return Ok(());
+    }
+    let mut error = review.forbidden(&format!(
+        "unable to create new content in namespace {} because it is being terminated",
+        review.namespace
+    ));
+    let cause = Cause {
+        reason: "NamespaceTerminating".to_owned(),
+        message: format!("namespace {} is being terminated", review.namespace),
+        field: "metadata.namespace".to_owned(),
+    };
+    error.0.details.get_or_insert_default().causes.push(cause);
+    Err(error)
+}

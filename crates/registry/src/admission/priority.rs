@@ -1,0 +1,119 @@
+//! Priority: a pod's class becomes its number; one class is the default.
+use super::{Operation, Plugin, Review};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use setpoint_object::ApiError;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::skim::scalar;
+use setpoint_store::RangeRequest;
+
+const CLASSES: &str = "/registry/priorityclasses/";
+
+#[derive(Debug)]
+pub(super) struct Priority;
+
+impl Plugin for Priority {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        match review.operation {
+            Operation::Create => {
+                review.is("", "pods") || review.is("scheduling.k8s.io", "priorityclasses")
+            }
+            Operation::Update => {
+                review.is("", "pods") || review.is("scheduling.k8s.io", "priorityclasses")
+            }
+            Operation::Delete | Operation::Connect => false,
+        }
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        if !review.is("", "pods") {
+            return futures::future::ready(Ok(())).boxed();
+        }
+        settle_pod(review, object).boxed()
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        match object {
+            Some(class) if !review.is("", "pods") && class["globalDefault"] == true => {
+                only_default(review, class).boxed()
+            }
+            _ => futures::future::ready(Ok(())).boxed(),
+        }
+    }
+}
+async fn settle_pod(review: &Review<'_>, pod: &mut Value) -> Result<(), ApiError> {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
+    if let Some(old) = review.old {
+        // What was settled on create stays.
+        for member in ["priority", "preemptionPolicy"] {
+            if let (None | Some(Value::Null), Some(value)) =
+                (spec.get(member), old["spec"].get(member))
+            {
+                spec.insert(member.to_owned(), value.clone());
+            }
+        }
+        return Ok(());
+    }
+    let name = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let class = if name.is_empty() {
+        let default = global_default(review).await?;
+        if let Some(class) = &default {
+            spec.insert("priorityClassName".into(), class.name().into());
+        }
+        default
+    } else {
+        let found = review.inner.look_up(CLASSES, "", &name).await?;
+        if found.is_none() {
+            return Err(review.forbidden(&format!("no PriorityClass with name {name} was found")));
+        }
+        found
+    };
+    let (value, policy) = match &class {
+        Some(class) => (
+            class["value"].as_i64().unwrap_or(0),
+            class["preemptionPolicy"].as_str().unwrap_or("PreemptLowerPriority"),
+        ),
+        None => (0, "PreemptLowerPriority"),
+    };
+    if let Some(given) = spec.get("priority").and_then(Value::as_i64)
+        && given != value
+    {
+        return Err(review.forbidden(&format!(
+            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
+        )));
+    }
+    spec.insert("priority".into(), value.into());
+    spec.entry("preemptionPolicy").or_insert_with(|| json!(policy));
+    Ok(())
+}
+async fn global_default(review: &Review<'_>) -> Result<Option<Value>, ApiError> {
+    Ok(defaults(review).await?.into_iter().next())
+}
+async fn only_default(review: &Review<'_>, class: &Value) -> Result<(), ApiError> {
+    let other = defaults(review).await?.into_iter().find(|other| other.name() != class.name());
+    match other {
+        None => Ok(()),
+        Some(other) => Err(review.forbidden(&format!(
+            "PriorityClass {} is already marked as default. Only one default can exist",
+            other.name()
+        ))),
+    }
+}
+/// The classes marked as default; the others are only skimmed.
+async fn defaults(review: &Review<'_>) -> Result<Vec<Value>, ApiError> {
+    let found = review.inner.store.range(RangeRequest::prefix(CLASSES)).await;
+    let entries = found.map_err(crate::write::store_error)?.value.entries;
+    let is_default = |bytes: &[u8]| scalar(bytes, &["globalDefault"]).as_deref() == Some("true");
+    entries
+        .iter()
+        .filter(|entry| is_default(&entry.value))
+        .map(|entry| crate::write::tree(&entry.value))
+        .collect()
+}

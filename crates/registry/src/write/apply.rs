@@ -1,0 +1,156 @@
+//! Server-side apply: what a manager wants, merged with what is there (spec: patch §5).
+use super::body::APPLY_FORMAT;
+use super::update::Changed;
+use super::{Write, metadata};
+use crate::request::{Body, FieldValidation, Format, Written};
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, GroupKind, GroupVersion, Reason, field};
+use setpoint_schema::{apply, decode};
+
+/// How often an apply that finds its object now absent, now present, starts over.
+const TURNS_MAX: usize = 4;
+
+impl Write<'_> {
+    /// Apply of an object: an update, or the creation of an absent one.
+    pub(super) async fn apply(&self, body: &Body) -> Result<Written, ApiError> {
+        let config = self.applied(body)?;
+        let mut result = Err(self.not_found());
+        for _ in 0..TURNS_MAX {
+            result = match self.inner.live(&self.key(&self.target.name)).await? {
+                Some(_) => self.apply_update(&config).await,
+                None if self.target.subresource.is_empty() => self.apply_create(&config).await,
+                None => return Err(self.not_found()),
+            };
+            match &result {
+                Err(error) if matches!(error.reason(), Reason::AlreadyExists) => {}
+                Err(error)
+                    if error.reason() == Reason::NotFound && self.target.subresource.is_empty() => {
+                }
+                _ => return result,
+            }
+        }
+        result
+    }
+    /// The configuration of an apply body, checked but not completed.
+    fn applied(&self, body: &Body) -> Result<Value, ApiError> {
+        let config = self.parse_apply(body)?;
+        let text = |member: &str| config.get(member).and_then(Value::as_str).unwrap_or_default();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        let gvk = &self.resource.gvk;
+        if kind != &*gvk.kind || version != gvk.group_version().to_string() {
+            let found =
+                GroupVersion::parse(version).unwrap_or_else(|| GroupVersion::new("", version));
+            return Err(ApiError::bad_request(format!(
+                "invalid object type: {}",
+                found.kind(kind)
+            )));
+        }
+        if config.meta().and_then(|m| m.get("managedFields")).is_some_and(|m| !m.is_null()) {
+            return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+        }
+        metadata::settle_name(self.target, &config)?;
+        metadata::settle_namespace(self.target, &mut config.clone())?;
+        Ok(config)
+    }
+    /// Reads an apply body: YAML, of which JSON is a part.
+    pub(super) fn parse_apply(&self, body: &Body) -> Result<Value, ApiError> {
+        if self.options.field_manager.is_empty() {
+            let error = field::Error::required(
+                field::Path::new("fieldManager"),
+                "is required for apply patch",
+            );
+            let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
+            return Err(ApiError::invalid(&kind, "", &[error]));
+        }
+        // JSON is the common case and the cheaper one; what is odd in it is told in YAML's words.
+        let quick = body
+            .bytes
+            .starts_with(b"{")
+            .then(|| decode::parse(&body.bytes, Format::Json).ok())
+            .flatten()
+            .filter(|decoded| decoded.problems.is_empty());
+        let decoded = match quick {
+            Some(decoded) => decoded,
+            None => decode::parse(&body.bytes, APPLY_FORMAT).map_err(|e| {
+                ApiError::bad_request(format!(
+                    "error decoding YAML: error converting YAML to JSON: {e}"
+                ))
+            })?,
+        };
+        let type_name = match &decoded.value {
+            Value::Object(_) | Value::Null => "",
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Number(_) => "number",
+            Value::Bool(_) => "bool",
+        };
+        if !type_name.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {type_name} into Go value of type map[string]interface {{}}"
+            )));
+        }
+        if !decoded.problems.is_empty() {
+            match self.options.field_validation {
+                FieldValidation::Ignore => {}
+                FieldValidation::Warn => {
+                    decoded.problems.iter().for_each(|p| self.caller.warn(p.as_str()))
+                }
+                FieldValidation::Strict => {
+                    let why = decode::strict_error(&decoded.problems);
+                    let why = why.strip_prefix("strict decoding error: ").unwrap_or(&why);
+                    return Err(ApiError::bad_request(format!(
+                        "error strict decoding YAML: error converting YAML to JSON: {why}"
+                    )));
+                }
+            }
+        }
+        Ok(decoded.value)
+    }
+    async fn apply_create(&self, config: &Value) -> Result<Written, ApiError> {
+        let uid = config.uid();
+        if !uid.is_empty() {
+            return Err(ApiError::conflict(
+                &self.resource.group_resource(),
+                &self.target.name,
+                &format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                ),
+            ));
+        }
+        let mut object = self.merge(None, config)?;
+        metadata::clear_system(&mut object);
+        object.set_meta("resourceVersion", Value::Null);
+        self.complete(&mut object, config)?;
+        self.create_owned(object, false).await
+    }
+    async fn apply_update(&self, config: &Value) -> Result<Written, ApiError> {
+        let write = *self;
+        self.change(&mut |stored, _| {
+            let mut object = write.merge(Some(stored), config)?;
+            write.complete(&mut object, config)?;
+            // Of the configuration's own system metadata these two are preconditions.
+            object.set_meta("resourceVersion", config.resource_version().into());
+            if !config.uid().is_empty() {
+                object.set_meta("uid", config.uid().into());
+            }
+            write.merge_subresource(&mut object, stored);
+            Ok(Changed { object, owned: true })
+        })
+        .await
+    }
+    fn merge(&self, live: Option<&Value>, config: &Value) -> Result<Value, ApiError> {
+        let force = self.options.force.unwrap_or(false);
+        self.with_manager(|typing, manager| apply::apply(typing, live, config, manager, force))
+    }
+    /// Makes a merged object canonical and fills its defaults.
+    fn complete(&self, object: &mut Value, config: &Value) -> Result<(), ApiError> {
+        let mut problems = Vec::new();
+        self.hold_to_type(object, &mut problems)
+            .map_err(|e| super::patch::undecodable(config, &e))?;
+        self.default(object);
+        metadata::settle_namespace(self.target, object)?;
+        metadata::deduplicate_owners(self.caller, object);
+        Ok(())
+    }
+}

@@ -1,0 +1,287 @@
+//! From a request body to a complete tree of the endpoint's kind: decoded, held to its type, defaulted (spec: api-server §5.2).
+use super::Write;
+use crate::catalog::Resource;
+use crate::request::{Body, FieldValidation, Format};
+use serde_json::{Map, Value};
+use setpoint_object::{ApiError, GroupVersion, GroupVersionKind};
+use setpoint_schema::node::TypeSchema;
+use setpoint_schema::{builtin, decode, default, prune};
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+/// How much of a body without a leading `{` an error shows, in bytes.
+const EXCERPT_BYTES_MAX: usize = 30;
+
+impl Write<'_> {
+    /// Decodes a body of the resource's own kind, defaults included.
+    pub(super) fn decode(&self, body: &Body) -> Result<Value, ApiError> {
+        let gvk = &self.resource.gvk;
+        let (mut value, mut problems) = self.parse(gvk, body)?;
+        self.settle_kind(gvk, &mut value, body)?;
+        self.hold_to_type(&mut value, &mut problems)
+            .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
+        self.report(gvk, &problems)?;
+        self.default(&mut value);
+        Ok(value)
+    }
+    /// Decodes a body of another built-in kind (`Scale`, `Binding`, `Eviction`).
+    pub(super) fn decode_as(&self, gvk: &GroupVersionKind, body: &Body) -> Result<Value, ApiError> {
+        let (mut value, mut problems) = self.parse(gvk, body)?;
+        let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let (group, _) = version.split_once('/').unwrap_or(("", version));
+        if !kind.is_empty() && kind != &*gvk.kind || !version.is_empty() && group != &*gvk.group {
+            let found = GroupVersion::parse(version)
+                .unwrap_or_else(|| GroupVersion::new(group, version))
+                .kind(kind);
+            return Err(unconvertible(&found, gvk));
+        }
+        name_kind(gvk, &mut value);
+        if let Some(schema) = builtin::type_schema(&gvk.group, &gvk.version, &gvk.kind) {
+            decode::conform(&schema, &gvk.kind, &mut value, &mut problems)
+                .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
+        }
+        self.report(gvk, &problems)?;
+        Ok(value)
+    }
+    fn parse(&self, gvk: &GroupVersionKind, body: &Body) -> Result<(Value, Vec<String>), ApiError> {
+        let unrecognized = |error: &str| {
+            ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {error} ({})",
+                gvk.kind,
+                excerpt(&body.bytes),
+            ))
+        };
+        let decoded =
+            decode::parse(&body.bytes, body.format).map_err(|e| unrecognized(&e.to_string()))?;
+        let type_name = match &decoded.value {
+            Value::Object(members) => {
+                for name in ["apiVersion", "kind"] {
+                    if let Some(value) =
+                        members.get(name).filter(|v| !v.is_string() && !v.is_null())
+                    {
+                        return Err(unrecognized(&format!(
+                            "json: cannot unmarshal {} into Go struct field .{name} of type string",
+                            json_type(value)
+                        )));
+                    }
+                }
+                return Ok((decoded.value, decoded.problems));
+            }
+            other => json_type(other),
+        };
+        Err(unrecognized(&format!(
+            "json: cannot unmarshal {type_name} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+        )))
+    }
+    /// Checks `apiVersion` and `kind` against the endpoint, or fills them in where that is allowed.
+    fn settle_kind(
+        &self,
+        gvk: &GroupVersionKind,
+        value: &mut Value,
+        body: &Body,
+    ) -> Result<(), ApiError> {
+        let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let version = value.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let expected = gvk.group_version();
+        if self.resource.custom {
+            let text = || String::from_utf8_lossy(&body.bytes).into_owned();
+            for (missing, member) in [(kind.is_empty(), "Kind"), (version.is_empty(), "apiVersion")]
+            {
+                if missing {
+                    return Err(ApiError::bad_request(format!(
+                        "the object provided is unrecognized (must be of type {}): Object '{member}' is missing in '{}' ({})",
+                        gvk.kind,
+                        text(),
+                        excerpt(&body.bytes),
+                    )));
+                }
+            }
+            // A foreign kind of the right group version is found out by validation.
+            return if version == expected.to_string() {
+                Ok(())
+            } else {
+                Err(wrong_version(version, &expected))
+            };
+        }
+        let matches_kind = kind.is_empty() || kind == &*gvk.kind;
+        let matches_version = version.is_empty() || is_group_version(version, &expected);
+        if matches_kind && matches_version {
+            name_kind(gvk, value);
+            return Ok(());
+        }
+        let found = if version.is_empty() {
+            expected.clone()
+        } else {
+            GroupVersion::parse(version).unwrap_or_else(|| GroupVersion::new("", version))
+        };
+        let found_kind = if kind.is_empty() { gvk.kind.clone() } else { kind.into() };
+        let is_known = setpoint_facts::RESOURCES.iter().any(|r| {
+            *r.group == *found.group && *r.version == *found.version && *r.kind == *found_kind
+        });
+        let found = found.kind(found_kind);
+        Err(if !is_known {
+            cannot_be_handled(
+                &found,
+                &gvk.kind,
+                &format!(
+                    "no kind \"{}\" is registered for version \"{}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+                    found.kind,
+                    found.group_version()
+                ),
+            )
+        } else if !matches_version {
+            wrong_version(version, &expected)
+        } else {
+            unconvertible(&found, gvk)
+        })
+    }
+    /// Holds a tree to the schema: types, canonical scalars, unknown fields (noted and dropped).
+    pub(super) fn hold_to_type(
+        &self,
+        value: &mut Value,
+        problems: &mut Vec<String>,
+    ) -> Result<(), String> {
+        if self.resource.custom {
+            hold_custom(self.resource, value, problems)
+        } else {
+            decode::conform(&self.resource.schema, &self.resource.gvk.kind, value, problems)
+                .map_err(|e| e.to_string())
+        }
+    }
+    /// Fills the defaults of the endpoint's version.
+    pub(super) fn default(&self, value: &mut Value) {
+        let gvk = &self.resource.gvk;
+        let schema = &self.resource.schema;
+        if self.resource.custom {
+            default::apply(schema, value);
+        } else {
+            default::apply_builtin(&gvk.group, &gvk.version, &gvk.kind, schema, value);
+            if &*gvk.kind == "CustomResourceDefinition" {
+                setpoint_schema::crd::default_definition(value);
+            }
+        }
+    }
+    /// Refuses, warns of or forgets what was odd about a body.
+    pub(super) fn report(
+        &self,
+        gvk: &GroupVersionKind,
+        problems: &[String],
+    ) -> Result<(), ApiError> {
+        match self.options.field_validation {
+            _ if problems.is_empty() => {}
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => problems.iter().for_each(|p| self.caller.warn(p.as_str())),
+            FieldValidation::Strict => {
+                return Err(cannot_be_handled(gvk, &gvk.kind, &decode::strict_error(problems)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A custom object: `metadata` is typed, the rest is pruned by the row's schema.
+fn hold_custom(
+    resource: &Resource,
+    value: &mut Value,
+    problems: &mut Vec<String>,
+) -> Result<(), String> {
+    static META: LazyLock<Option<TypeSchema>> =
+        LazyLock::new(|| builtin::definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
+    let mut unknown = Vec::new();
+    if let (Some(schema), Some(meta)) = (&*META, value.get_mut("metadata")) {
+        if meta.is_null() {
+            *meta = Value::Object(Map::new());
+        }
+        decode::conform(schema, &resource.gvk.kind, meta, &mut unknown)
+            .map_err(|e| e.to_string())?;
+    }
+    problems.extend(unknown.into_iter().map(|p| match p.strip_prefix("unknown field \"") {
+        Some(rest) => format!("unknown field \"metadata.{rest}"),
+        None => p,
+    }));
+    problems.extend(
+        prune::prune(&resource.schema, value)
+            .into_iter()
+            .map(|path| format!("unknown field \"{path}\"")),
+    );
+    Ok(())
+}
+
+/// Writes `apiVersion` and `kind` into a tree.
+pub(super) fn name_kind(gvk: &GroupVersionKind, value: &mut Value) {
+    if let Some(members) = value.as_object_mut() {
+        members.insert("apiVersion".into(), gvk.group_version().to_string().into());
+        members.insert("kind".into(), Value::from(&*gvk.kind));
+    }
+}
+fn is_group_version(text: &str, gv: &GroupVersion) -> bool {
+    if gv.group.is_empty() {
+        return text == &*gv.version;
+    }
+    text.split_once('/').is_some_and(|(g, v)| g == &*gv.group && v == &*gv.version)
+}
+fn wrong_version(found: &str, expected: &GroupVersion) -> ApiError {
+    ApiError::bad_request(format!(
+        "the API version in the data ({found}) does not match the expected API version ({expected})"
+    ))
+}
+fn unconvertible(found: &GroupVersionKind, expected: &GroupVersionKind) -> ApiError {
+    let package = |group: &str| match group.split('.').next() {
+        None | Some("") => "core".to_owned(),
+        Some(first) => first.to_owned(),
+    };
+    cannot_be_handled(
+        found,
+        &expected.kind,
+        &format!(
+            "converting ({}.{}) to ({}.{}): unknown conversion",
+            found.version,
+            found.kind,
+            package(&expected.group),
+            expected.kind
+        ),
+    )
+}
+/// 400: a body that decodes, but not to this type.
+fn cannot_be_handled(
+    gvk: &GroupVersionKind,
+    kind: &str,
+    error: &(impl std::fmt::Display + ?Sized),
+) -> ApiError {
+    ApiError::bad_request(format!(
+        "{} in version \"{}\" cannot be handled as a {kind}: {error}",
+        gvk.kind, gvk.version
+    ))
+}
+/// The word Go's decoder has for a JSON value.
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+/// The body as an error shows it: text that starts as an object, else its first bytes in hex.
+fn excerpt(body: &[u8]) -> String {
+    if body.is_empty() {
+        return "<empty>".to_owned();
+    }
+    if body.starts_with(b"{") {
+        return String::from_utf8_lossy(body).into_owned();
+    }
+    let mut hex = String::new();
+    for byte in body.iter().take(EXCERPT_BYTES_MAX) {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    if body.len() > EXCERPT_BYTES_MAX {
+        hex.push_str(" ...");
+    }
+    hex
+}
+/// The format of a patch body that is a whole object.
+pub(super) const APPLY_FORMAT: Format = Format::Yaml;

@@ -1,0 +1,59 @@
+//! DELETE of a collection: a list, then each object by itself (spec: api-server §5.5).
+use super::Write;
+use crate::registry::Registry;
+use crate::request::*;
+use setpoint_object::{ApiError, Reason, Skim};
+
+/// How many objects are listed at a time when the request sets no limit: as kube-apiserver's `deleteCollection` pages.
+const PAGE_OBJECTS_MAX: i64 = 10_000;
+
+/// Deletes what matches. Stops at the first error that is not "not found".
+pub(super) async fn delete(
+    registry: &Registry,
+    caller: &Caller,
+    target: &Target,
+    list: &ListOptions,
+    options: &DeleteOptions,
+) -> Result<List, ApiError> {
+    let has_limit = list.limit > 0;
+    let mut page = list.clone();
+    if !has_limit {
+        page.limit = PAGE_OBJECTS_MAX;
+    }
+    let write_options = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
+    let mut all: Option<List> = None;
+    loop {
+        let found = registry.list(caller, target, &page).await?;
+        for item in &found.items {
+            let skim = Skim::of(&item.bytes).map_err(ApiError::internal)?;
+            let one = Target {
+                resource: target.resource.clone(),
+                namespace: skim.namespace.clone().into_owned(),
+                name: skim.name.clone().into_owned(),
+                subresource: String::new(),
+            };
+            let write = Write::new(registry, caller, &one, &write_options);
+            match write.delete(options).await {
+                Err(error) if error.reason() != Reason::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let next = found.continue_token.clone();
+        match &mut all {
+            None => all = Some(found),
+            Some(all) => all.items.extend(found.items),
+        }
+        if has_limit || next.is_empty() {
+            break;
+        }
+        page.continue_token = next;
+        page.resource_version = String::new();
+        page.resource_version_match = None;
+    }
+    let mut all = all.ok_or_else(ApiError::no_route)?;
+    if !has_limit {
+        all.continue_token = String::new();
+        all.remaining = None;
+    }
+    Ok(all)
+}

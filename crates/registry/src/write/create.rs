@@ -1,0 +1,221 @@
+//! POST of an object.
+use super::generate::GENERATE_ATTEMPTS_MAX;
+use super::persist::{Outcome, served, tree};
+use super::{Write, metadata};
+use crate::admission::{Operation, Review};
+use crate::allocate::Reservation;
+use crate::request::{Body, Object, Written};
+use crate::strategy::{Context, StatusRule};
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::status::Details;
+use setpoint_object::{ApiError, Reason, encode, field};
+use setpoint_schema::validate;
+
+impl Write<'_> {
+    /// Decodes and creates.
+    pub(super) async fn create(&self, body: &Body) -> Result<Written, ApiError> {
+        if !self.resource.serves("create") {
+            return Err(ApiError::method_not_allowed());
+        }
+        if !self.resource.custom && !self.resource.serves("get") {
+            return self.connect().await;
+        }
+        let mut object = self.decode(body)?;
+        metadata::clear_system(&mut object);
+        metadata::settle_namespace(self.target, &mut object)?;
+        metadata::deduplicate_owners(self.caller, &mut object);
+        self.own(None, &mut object);
+        self.create_owned(object, true).await
+    }
+    /// Creates an object whose managedFields are settled. `spare`: managedFields may be dropped when it is too large.
+    pub(super) async fn create_owned(
+        &self,
+        mut object: Value,
+        spare: bool,
+    ) -> Result<Written, ApiError> {
+        if self.resource.terminating {
+            return Err(ApiError::forbidden(
+                &self.resource.group_resource(),
+                object.name(),
+                "create not allowed while custom resource definition is terminating",
+            ));
+        }
+        let name = match object.name() {
+            "" => object.meta_str("generateName").to_owned(),
+            name => name.to_owned(),
+        };
+        let review = self.review(Operation::Create, &name, None);
+        self.inner.admission.mutate(&review, &mut object).await?;
+        metadata::settle_namespace(self.target, &mut object)?;
+        if !object.name().is_empty() || object.meta_str("generateName").is_empty() {
+            return self.create_named(object, &review, spare).await;
+        }
+        let base = object.meta_str("generateName").to_owned();
+        for attempt in 1.. {
+            let mut candidate = object.clone();
+            candidate.set_meta("name", self.inner.generated_name(&base).into());
+            match self.create_named(candidate, &review, spare).await {
+                Err(error) if error.reason() == Reason::AlreadyExists => {
+                    if attempt == GENERATE_ATTEMPTS_MAX {
+                        return Err(exhausted(error));
+                    }
+                }
+                result => return result,
+            }
+        }
+        Err(self.not_found())
+    }
+    async fn create_named(
+        &self,
+        mut object: Value,
+        review: &Review<'_>,
+        spare: bool,
+    ) -> Result<Written, ApiError> {
+        object.set_meta("uid", self.inner.uid().into());
+        object.set_meta("creationTimestamp", self.now.rfc3339().into());
+        let version = match object.resource_version() {
+            "" | "0" => None,
+            other => Some(other.to_owned()),
+        };
+        object.set_meta("resourceVersion", Value::Null);
+        let mut stored = self.to_stored(object)?;
+        self.prepare_create(&mut stored);
+        let mut errors = Vec::new();
+        self.validate_create(&stored, &mut errors);
+        let reservation = if errors.is_empty() {
+            self.allocate(&mut stored, None, &mut errors)
+        } else {
+            Reservation::default()
+        };
+        if !errors.is_empty() {
+            return Err(self.invalid(&stored, &errors));
+        }
+        self.inner.admission.validate(review, Some(&stored)).await?;
+        if version.is_some() {
+            return Err(ApiError::unclassified(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        let key = self.key(stored.name());
+        let encoded = encode::to_bytes(&stored);
+        if self.options.dry_run {
+            if let Some(found) = self.inner.live(&key).await? {
+                return Err(self.already_exists(stored.name(), &found.value));
+            }
+            let object = if self.converts() {
+                Object { bytes: encode::to_bytes(&self.from_stored(stored)?) }
+            } else {
+                Object { bytes: encoded }
+            };
+            return Ok(Written { object, created: true });
+        }
+        match self.put(key.clone(), None, encoded, &mut stored, spare).await? {
+            (Outcome::Done(revision), bytes) => {
+                reservation.keep();
+                let object = if self.converts() {
+                    self.answer(&bytes, revision)?
+                } else {
+                    served(&bytes, revision)
+                };
+                Ok(Written { object, created: true })
+            }
+            (Outcome::Lost(found), _) => {
+                Err(self.already_exists(stored.name(), &found.map(|f| f.value).unwrap_or_default()))
+            }
+        }
+    }
+    fn already_exists(&self, name: &str, found: &[u8]) -> ApiError {
+        let mut error = ApiError::already_exists(&self.resource.group_resource(), name);
+        if tree(found).is_ok_and(|found| !found.deletion_timestamp().is_empty()) {
+            error.0.message.insert_str(0, "object is being deleted: ");
+        }
+        error
+    }
+    /// Settles what a new object starts with.
+    fn prepare_create(&self, object: &mut Value) {
+        if self.resource.tracks_generation {
+            object.set_meta("generation", 1.into());
+        }
+        if let Some(rule) = self.status_rule() {
+            set_initial_status(object, rule);
+        }
+        (self.resource.strategy.prepare)(&self.context(), object, None);
+    }
+    fn validate_create(&self, object: &Value, errors: &mut Vec<field::Error>) {
+        if self.resource.custom {
+            self.validate_kind(object, errors);
+            metadata::validate(self.resource, object, errors);
+            errors.extend(validate::validate(&self.resource.schema, object, None));
+            self.validate_scale(object, errors);
+            metadata::warn_of_finalizers(self.caller, object, None);
+        } else {
+            metadata::validate(self.resource, object, errors);
+            (self.resource.strategy.validate)(object, None, errors);
+        }
+    }
+    /// Custom resources: the kind of the body.
+    pub(super) fn validate_kind(&self, object: &Value, errors: &mut Vec<field::Error>) {
+        let kind = object.get("kind").unwrap_or(&Value::Null);
+        if kind.as_str() != Some(&*self.resource.gvk.kind) {
+            errors.push(field::Error::invalid(
+                field::Path::new("kind"),
+                kind,
+                format!("must be {}", self.resource.gvk.kind),
+            ));
+        }
+    }
+    /// 422 for an object of this kind.
+    pub(super) fn invalid(&self, object: &Value, errors: &[field::Error]) -> ApiError {
+        ApiError::invalid(&self.resource.group_kind(), object.name(), errors)
+    }
+    /// What admission is told about this request.
+    pub(super) fn review<'r>(
+        &'r self,
+        operation: Operation,
+        name: &'r str,
+        old: Option<&'r Value>,
+    ) -> Review<'r> {
+        Review {
+            inner: self.inner,
+            caller: self.caller,
+            resource: self.resource,
+            subresource: &self.target.subresource,
+            operation,
+            namespace: &self.target.namespace,
+            name,
+            old,
+            dry_run: self.options.dry_run,
+        }
+    }
+    pub(super) fn context(&self) -> Context<'_> {
+        Context { now: self.now, user: &self.caller.user, groups: &self.caller.groups }
+    }
+    /// Who owns `status`, if anyone does.
+    pub(super) fn status_rule(&self) -> Option<StatusRule> {
+        if self.resource.custom {
+            self.resource.subresource("status").map(|_| StatusRule::CUSTOM)
+        } else {
+            self.resource.strategy.status
+        }
+    }
+}
+/// `status` as a new object has it, whatever the client sent.
+fn set_initial_status(object: &mut Value, rule: StatusRule) {
+    let Some(members) = object.as_object_mut() else { return };
+    match serde_json::from_str(rule.initial) {
+        Ok(status) => {
+            members.insert("status".into(), status);
+        }
+        Err(_) => {
+            members.remove("status");
+        }
+    }
+}
+/// The 409 of a `generateName` whose every suffix was taken.
+fn exhausted(mut error: ApiError) -> ApiError {
+    error.0.message.push_str(", the server was not able to generate a unique name for the object");
+    let details = error.0.details.get_or_insert_with(Details::default);
+    details.retry_after_seconds = 1;
+    error
+}

@@ -1,0 +1,287 @@
+//! DELETE of one object (spec: api-server §5.5).
+use super::Write;
+use super::metadata::{FOREGROUND, ORPHAN, integer};
+use super::persist::{Outcome, tree};
+use crate::admission::Operation;
+use crate::request::{DeleteOptions, Deleted, Propagation};
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::time::Timestamp;
+use setpoint_object::{ApiError, GroupResource, encode};
+use setpoint_store::{KeyValue, Revision};
+use std::time::Duration;
+
+/// How often a delete that loses races looks again.
+const RACE_ATTEMPTS_MAX: usize = 64;
+
+/// What a delete does to an object as it is now.
+#[derive(Debug)]
+enum Step {
+    /// Nothing: it is going already.
+    Pending,
+    /// It is marked, and stays until finalizers or grace are over.
+    Mark(Value),
+    /// It is marked with no grace and goes at once.
+    MarkAndRemove(Value),
+    /// It goes.
+    Remove,
+}
+
+impl Write<'_> {
+    /// Deletes the target.
+    pub(super) async fn delete(&self, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+        if !self.target.subresource.is_empty() {
+            return Err(ApiError::method_not_allowed());
+        }
+        let key = self.key(&self.target.name);
+        let mut live = self.inner.live(&key).await?;
+        let mut warn = true;
+        for _ in 0..RACE_ATTEMPTS_MAX {
+            let Some(found) = live else { return Err(self.not_found()) };
+            match self.delete_found(&found, options, std::mem::take(&mut warn)).await? {
+                Ok(deleted) => return Ok(deleted),
+                Err(newer) => live = newer,
+            }
+        }
+        Err(ApiError::stale(&self.resource.group_resource(), &self.target.name))
+    }
+    async fn delete_found(
+        &self,
+        found: &KeyValue,
+        options: &DeleteOptions,
+        warn: bool,
+    ) -> Result<Result<Deleted, Option<KeyValue>>, ApiError> {
+        let object = tree(&found.value)?;
+        self.check_preconditions(&object, found.modified, options)?;
+        let review = self.review(Operation::Delete, &self.target.name, Some(&object));
+        self.inner.admission.validate(&review, None).await?;
+        if warn {
+            self.warn_of_orphans(options);
+        }
+        let (marked, remove) = match self.step(&object, options) {
+            Step::Pending => {
+                let object = self.answer(&found.value, found.modified)?;
+                return Ok(Ok(Deleted::Object { object, remains: true }));
+            }
+            Step::Mark(marked) => (Some(marked), false),
+            Step::MarkAndRemove(marked) => (Some(marked), true),
+            Step::Remove => (None, true),
+        };
+        let mut revision = found.modified;
+        let mut last = found.value.clone();
+        if let Some(mut marked) = marked {
+            let encoded = encode::to_bytes(&marked);
+            if encoded != found.value && !self.options.dry_run {
+                match self
+                    .put(found.key.clone(), Some(revision), encoded, &mut marked, true)
+                    .await?
+                {
+                    (Outcome::Done(done), bytes) => (revision, last) = (done, bytes),
+                    (Outcome::Lost(newer), _) => return Ok(Err(newer)),
+                }
+            } else {
+                last = encoded;
+            }
+        }
+        if !remove {
+            let object = self.answer(&last, revision)?;
+            return Ok(Ok(Deleted::Object { object, remains: true }));
+        }
+        if !self.options.dry_run {
+            match self.remove(found.key.clone(), revision).await? {
+                Outcome::Done(done) => {
+                    revision = done;
+                    self.removed(&object);
+                }
+                // Somebody else removed it between the two commits: gone is what was asked for.
+                Outcome::Lost(None) if revision != found.modified => {}
+                Outcome::Lost(newer) => return Ok(Err(newer)),
+            }
+        }
+        if self.resource.strategy.returns_deleted {
+            let object = self.answer(&last, revision)?;
+            return Ok(Ok(Deleted::Object { object, remains: false }));
+        }
+        Ok(Ok(Deleted::Gone { uid: object.uid().to_owned() }))
+    }
+    fn check_preconditions(
+        &self,
+        object: &Value,
+        revision: Revision,
+        options: &DeleteOptions,
+    ) -> Result<(), ApiError> {
+        // The kind stands where others put the resource.
+        let kind = GroupResource {
+            group: self.resource.gvk.group.clone(),
+            resource: self.resource.gvk.kind.clone(),
+        };
+        if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != object.uid()) {
+            return Err(ApiError::conflict(
+                &kind,
+                &self.target.name,
+                &format!(
+                    "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+                    object.uid()
+                ),
+            ));
+        }
+        let stored = revision.to_string();
+        if let Some(version) = options.resource_version.as_deref().filter(|v| *v != stored) {
+            return Err(ApiError::conflict(
+                &kind,
+                &self.target.name,
+                &format!(
+                    "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({stored}). The object might have been modified"
+                ),
+            ));
+        }
+        Ok(())
+    }
+    fn warn_of_orphans(&self, options: &DeleteOptions) {
+        let is_default = options.propagation.is_none() && options.orphan_dependents.is_none();
+        if is_default && &*self.resource.gvk.group == "batch" && &*self.resource.gvk.kind == "Job" {
+            self.caller.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
+        }
+    }
+    /// What happens to the object, as a function of its present state alone.
+    fn step(&self, object: &Value, options: &DeleteOptions) -> Step {
+        if let Some(first) = self.resource.strategy.first_delete
+            && !self.resource.custom
+        {
+            if object.deletion_timestamp().is_empty() {
+                let mut marked = object.clone();
+                marked.set_meta("deletionTimestamp", self.now.rfc3339().into());
+                if let Some(finalizers) = self.finalizers(object, options) {
+                    marked.set_meta("finalizers", finalizers.into());
+                }
+                first(&self.context(), &mut marked);
+                return Step::Mark(marked);
+            }
+            if self.resource.strategy.finalizers_in_spec
+                && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
+            {
+                return Step::Pending;
+            }
+        }
+        let mut marked = object.clone();
+        let graceful = match self.grace(object, options) {
+            Grace::Pending => return Step::Pending,
+            Grace::None => false,
+            Grace::Until { at, seconds } => {
+                if object.deletion_timestamp().is_empty() {
+                    step_generation(&mut marked);
+                }
+                marked.set_meta("deletionTimestamp", at.rfc3339().into());
+                marked.set_meta("deletionGracePeriodSeconds", seconds.into());
+                if seconds > 0
+                    && object.finalizers().is_empty()
+                    && self.finalizers(object, options).is_none()
+                {
+                    return Step::Mark(marked);
+                }
+                true
+            }
+        };
+        if let Some(finalizers) = self.finalizers(object, options) {
+            marked.set_meta("finalizers", finalizers.into());
+        }
+        let is_held = !marked.finalizers().is_empty();
+        if graceful {
+            let seconds = integer(&marked, "deletionGracePeriodSeconds").unwrap_or(0);
+            return if is_held || seconds > 0 {
+                Step::Mark(marked)
+            } else {
+                Step::MarkAndRemove(marked)
+            };
+        }
+        if !is_held {
+            return Step::Remove;
+        }
+        if object.deletion_timestamp().is_empty() {
+            step_generation(&mut marked);
+            marked.set_meta("deletionTimestamp", self.now.rfc3339().into());
+        }
+        marked.set_meta("deletionGracePeriodSeconds", 0.into());
+        Step::Mark(marked)
+    }
+    /// Finalizers with the garbage collector's ones as the options ask; `None` when they stay.
+    fn finalizers(&self, object: &Value, options: &DeleteOptions) -> Option<Vec<String>> {
+        if !self.resource.strategy.collected {
+            return None;
+        }
+        let present = object.finalizers();
+        let asked = match (options.propagation, options.orphan_dependents) {
+            (Some(policy), _) => Some(policy),
+            (None, Some(true)) => Some(Propagation::Orphan),
+            (None, Some(false)) => Some(Propagation::Background),
+            (None, None) if present.contains(&ORPHAN) => Some(Propagation::Orphan),
+            (None, None) if present.contains(&FOREGROUND) => Some(Propagation::Foreground),
+            (None, None) => None,
+        };
+        let policy = match asked {
+            Some(policy) => policy,
+            None if self.resource.strategy.orphans_by_default => Propagation::Orphan,
+            None => Propagation::Background,
+        };
+        let own = match policy {
+            Propagation::Orphan => Some(ORPHAN),
+            Propagation::Foreground => Some(FOREGROUND),
+            Propagation::Background => None,
+        };
+        let is_collectors = |f: &str| f == ORPHAN || f == FOREGROUND;
+        let had: Vec<&str> = present.iter().copied().filter(|f| is_collectors(f)).collect();
+        if had == own.into_iter().collect::<Vec<_>>() {
+            return None;
+        }
+        let others = present.into_iter().filter(|f| !is_collectors(f));
+        Some(others.chain(own).map(str::to_owned).collect())
+    }
+    /// When the object goes, for the kinds that are given time.
+    fn grace(&self, object: &Value, options: &DeleteOptions) -> Grace {
+        if !self.resource.strategy.graceful || self.resource.custom {
+            return Grace::None;
+        }
+        let asked = options.grace_period_seconds.map(|s| if s < 0 { 1 } else { s });
+        if !object.deletion_timestamp().is_empty() {
+            let Some(pending) = integer(object, "deletionGracePeriodSeconds") else {
+                return Grace::None;
+            };
+            let Some(seconds) = asked.filter(|s| *s < pending) else { return Grace::Pending };
+            let now = self.now;
+            let at = Timestamp::parse(object.deletion_timestamp())
+                .map(|at| Timestamp(at.0.saturating_sub(duration(pending)) + duration(seconds)))
+                .filter(|at| *at > now)
+                .unwrap_or(now);
+            return Grace::Until { at, seconds };
+        }
+        let spec = &object["spec"];
+        let mut seconds =
+            asked.or_else(|| spec["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
+        let is_unscheduled = spec["nodeName"].as_str().unwrap_or_default().is_empty();
+        let is_over = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        if is_unscheduled || is_over {
+            seconds = 0;
+        }
+        if seconds < 0 {
+            seconds = 1;
+        }
+        Grace::Until { at: Timestamp(self.now.0 + duration(seconds)), seconds }
+    }
+}
+#[derive(Debug)]
+enum Grace {
+    /// The kind, or the object, has none.
+    None,
+    /// It is going already, no later than asked.
+    Pending,
+    /// It goes then.
+    Until { at: Timestamp, seconds: i64 },
+}
+fn duration(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+fn step_generation(object: &mut Value) {
+    if let Some(generation) = integer(object, "generation").filter(|g| *g > 0) {
+        object.set_meta("generation", json!(generation + 1));
+    }
+}

@@ -1,0 +1,41 @@
+//! Uids and generated names, from the registry's seeded rng.
+use crate::registry::Inner;
+use rand::Rng;
+use setpoint_object::name::{GENERATE_NAME_BASE_MAX, GENERATED_ALPHABET};
+
+/// How many names are tried for a `generateName` before the answer is 409.
+///
+/// Eight, as kube-apiserver does: a ninth collision means the base is crowded.
+pub(super) const GENERATE_ATTEMPTS_MAX: usize = 8;
+/// Random characters at the end of a generated name.
+const SUFFIX_CHARACTERS: usize = 5;
+
+impl Inner {
+    /// A random (version 4) UUID.
+    pub(crate) fn uid(&self) -> String {
+        let mut bytes: [u8; 16] = self.rng.lock().random();
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let mut text = String::with_capacity(36);
+        for (i, byte) in bytes.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                text.push('-');
+            }
+            for nibble in [byte >> 4, byte & 15] {
+                text.push(char::from(b"0123456789abcdef"[usize::from(nibble)]));
+            }
+        }
+        text
+    }
+    /// `base`, cut to 58 characters, and five random ones.
+    pub(super) fn generated_name(&self, base: &str) -> String {
+        let mut name: String = base.chars().take(GENERATE_NAME_BASE_MAX).collect();
+        let mut rng = self.rng.lock();
+        for _ in 0..SUFFIX_CHARACTERS {
+            name.push(char::from(
+                GENERATED_ALPHABET[rng.random_range(0..GENERATED_ALPHABET.len())],
+            ));
+        }
+        name
+    }
+}

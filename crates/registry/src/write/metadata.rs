@@ -1,0 +1,383 @@
+//! What the API does to `metadata` whatever the kind (spec: api-server §5.3, §5.4, §12).
+use crate::catalog::Resource;
+use crate::request::{Caller, Target};
+use crate::strategy::NameRule;
+use serde_json::{Map, Value};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, field, name};
+
+/// The most bytes that keys and values of one object's annotations may have together: 256 KiB, as `TotalAnnotationSizeLimitB`.
+const ANNOTATIONS_BYTES_MAX: usize = 262_144;
+/// Finalizers without a domain that Kubernetes itself uses.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
+/// Keeps an object until its dependents have been let go.
+pub(crate) const ORPHAN: &str = "orphan";
+/// Keeps an object until its dependents are gone.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// Takes away what a client may not set on a new object.
+pub(super) fn clear_system(object: &mut Value) {
+    let meta = object.meta_mut();
+    for name in
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+    {
+        meta.remove(name);
+    }
+}
+/// Gives an object the namespace of the request, or none.
+pub(super) fn settle_namespace(target: &Target, object: &mut Value) -> Result<(), ApiError> {
+    if !target.resource.namespaced {
+        object.set_meta("namespace", Value::Null);
+        return Ok(());
+    }
+    match object.namespace() {
+        "" => {
+            object.set_meta("namespace", Value::from(target.namespace.as_str()));
+            Ok(())
+        }
+        same if same == target.namespace => Ok(()),
+        _ => Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
+}
+/// Holds the name in a body against the URL's.
+pub(super) fn settle_name(target: &Target, object: &Value) -> Result<(), ApiError> {
+    match object.name() {
+        "" => Err(ApiError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        ))),
+        same if same == target.name => Ok(()),
+        other => Err(ApiError::bad_request(format!(
+            "the name of the object ({other}) does not match the name on the URL ({})",
+            target.name
+        ))),
+    }
+}
+/// Removes owner references that repeat all members of an earlier one, with a warning.
+pub(super) fn deduplicate_owners(caller: &Caller, object: &mut Value) {
+    let Some(owners) = object
+        .get_mut("metadata")
+        .and_then(|m| m.get_mut("ownerReferences"))
+        .and_then(Value::as_array_mut)
+        .filter(|o| o.len() > 1)
+    else {
+        return;
+    };
+    let mut uids: Vec<String> = Vec::new();
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    for owner in owners.drain(..) {
+        if kept.contains(&owner) {
+            let uid = owner["uid"].as_str().unwrap_or_default();
+            if !uids.iter().any(|u| u == uid) {
+                uids.push(uid.to_owned());
+            }
+        } else {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
+    if !uids.is_empty() {
+        caller.warn(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            uids.join(", ")
+        ));
+    }
+}
+/// Warns of finalizers, new ones only, that may clash with someone else's (custom resources).
+pub(super) fn warn_of_finalizers(caller: &Caller, object: &Value, old: Option<&Value>) {
+    let known = old.map(ObjectExt::finalizers).unwrap_or_default();
+    for finalizer in object.finalizers() {
+        if !finalizer.contains('/')
+            && !STANDARD_FINALIZERS.contains(&finalizer)
+            && !known.contains(&finalizer)
+        {
+            caller.warn(format!(
+                "metadata.finalizers: \"{finalizer}\": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+            ));
+        }
+    }
+}
+
+impl NameRule {
+    fn check(self, name: &str) -> Vec<String> {
+        match self {
+            Self::Subdomain => name::dns1123_subdomain(name),
+            Self::Label => name::dns1123_label(name),
+            Self::CronJob => {
+                let mut errors = name::dns1123_subdomain(name);
+                if name.len() > CRON_JOB_NAME_CHARACTERS_MAX {
+                    errors.push(format!(
+                        "must be no more than {CRON_JOB_NAME_CHARACTERS_MAX} characters"
+                    ));
+                }
+                errors
+            }
+            Self::Segment => name::path_segment(name),
+        }
+    }
+    /// A name that is still without its suffix may end in a dash.
+    fn check_base(self, base: &str) -> Vec<String> {
+        match base.strip_suffix('-') {
+            Some(rest) if !rest.is_empty() && self != Self::Segment => {
+                let mut end = rest.len() - 1;
+                while !rest.is_char_boundary(end) {
+                    end -= 1;
+                }
+                self.check(&format!("{}a", &rest[..end]))
+            }
+            _ => self.check(base),
+        }
+    }
+}
+/// CronJob names: eleven less than a label, so that the names of their Jobs fit.
+const CRON_JOB_NAME_CHARACTERS_MAX: usize = 52;
+
+/// Validates the metadata of a new object.
+pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<field::Error>) {
+    let path = field::Path::new("metadata");
+    let rule = resource.strategy.name;
+    let base = object.meta_str("generateName");
+    if !base.is_empty() {
+        for message in rule.check_base(base) {
+            errors.push(field::Error::invalid(path.child("generateName"), &base.into(), message));
+        }
+    }
+    match object.name() {
+        "" => errors
+            .push(field::Error::required(path.child("name"), "name or generateName is required")),
+        name => {
+            for message in rule.check(name) {
+                errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
+            }
+        }
+    }
+    if resource.namespaced {
+        match object.namespace() {
+            "" => errors.push(field::Error::required(path.child("namespace"), "")),
+            namespace => {
+                for message in name::dns1123_label(namespace) {
+                    errors.push(field::Error::invalid(
+                        path.child("namespace"),
+                        &namespace.into(),
+                        message,
+                    ));
+                }
+            }
+        }
+    }
+    if let Some(generation) = integer(object, "generation").filter(|g| *g < 0) {
+        errors.push(field::Error::invalid(
+            path.child("generation"),
+            &generation.into(),
+            "must be greater than or equal to 0",
+        ));
+    }
+    validate_common(resource, object, &path, errors);
+}
+/// Validates the metadata of a changed object against the stored one.
+pub(super) fn validate_update(
+    resource: &Resource,
+    new: &Value,
+    old: &Value,
+    errors: &mut Vec<field::Error>,
+) {
+    let path = field::Path::new("metadata");
+    if !old.deletion_timestamp().is_empty() {
+        let known = old.finalizers();
+        let added: Vec<&str> =
+            new.finalizers().into_iter().filter(|f| !known.contains(f)).collect();
+        if !added.is_empty() {
+            let shown = added.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ");
+            errors.push(field::Error::forbidden(
+                path.child("finalizers"),
+                format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{shown}}}"
+                ),
+            ));
+        }
+    }
+    let generation = integer(new, "generation").unwrap_or(0);
+    if generation < integer(old, "generation").unwrap_or(0) {
+        errors.push(field::Error::invalid(
+            path.child("generation"),
+            &generation.into(),
+            "must not be decremented",
+        ));
+    }
+    for member in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
+        let (before, after) = (member_of(old, member), member_of(new, member));
+        if before != after {
+            errors.push(field::Error::invalid(
+                path.child(member),
+                after.unwrap_or(&Value::Null),
+                "field is immutable",
+            ));
+        }
+    }
+    validate_common(resource, new, &path, errors);
+}
+fn validate_common(
+    resource: &Resource,
+    object: &Value,
+    path: &field::Path,
+    errors: &mut Vec<field::Error>,
+) {
+    validate_labels(member_of(object, "labels"), &path.child("labels"), errors);
+    validate_annotations(member_of(object, "annotations"), &path.child("annotations"), errors);
+    validate_owners(object, &path.child("ownerReferences"), errors);
+    let path = path.child("finalizers");
+    let finalizers = object.finalizers();
+    for finalizer in &finalizers {
+        for message in name::qualified_name(finalizer) {
+            errors.push(field::Error::invalid(path.clone(), &(*finalizer).into(), message));
+        }
+    }
+    if finalizers.contains(&ORPHAN) && finalizers.contains(&FOREGROUND) {
+        errors.push(field::Error::invalid(
+            path.clone(),
+            &Value::from(finalizers.clone()),
+            format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set"),
+        ));
+    }
+    if !resource.custom {
+        for (i, finalizer) in finalizers.iter().enumerate() {
+            if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+                errors.push(field::Error::invalid(
+                    path.index(i),
+                    &(*finalizer).into(),
+                    "name is neither a standard finalizer name nor is it fully qualified",
+                ));
+            }
+        }
+    }
+}
+/// Validates labels, here or in a pod template.
+pub(crate) fn validate_labels(
+    labels: Option<&Value>,
+    path: &field::Path,
+    errors: &mut Vec<field::Error>,
+) {
+    for (key, value) in members(labels) {
+        for message in name::qualified_name(key) {
+            errors.push(field::Error::invalid(path.clone(), &key.as_str().into(), message));
+        }
+        for message in name::label_value(value.as_str().unwrap_or_default()) {
+            errors.push(field::Error::invalid(path.clone(), value, message));
+        }
+    }
+}
+/// Validates annotations, here or in a pod template.
+pub(crate) fn validate_annotations(
+    annotations: Option<&Value>,
+    path: &field::Path,
+    errors: &mut Vec<field::Error>,
+) {
+    let mut size = 0;
+    for (key, value) in members(annotations) {
+        for message in name::qualified_name(&key.to_lowercase()) {
+            errors.push(field::Error::invalid(path.clone(), &key.as_str().into(), message));
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > ANNOTATIONS_BYTES_MAX {
+        errors.push(field::Error::too_long(path.clone(), ANNOTATIONS_BYTES_MAX));
+    }
+}
+fn validate_owners(object: &Value, path: &field::Path, errors: &mut Vec<field::Error>) {
+    let Some(owners) = member_of(object, "ownerReferences").and_then(Value::as_array) else {
+        return;
+    };
+    let mut controller: Option<String> = None;
+    for owner in owners {
+        let text = |member: &str| owner.get(member).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let mut demand = |member: &str, is_there: bool, message: &str| {
+            if !is_there {
+                errors.push(field::Error::invalid(
+                    path.child(member),
+                    &text(member).into(),
+                    message,
+                ));
+            }
+        };
+        demand("apiVersion", !version.is_empty(), "version must not be empty");
+        demand("kind", !kind.is_empty(), "must not be empty");
+        demand("name", !text("name").is_empty(), "must not be empty");
+        demand("uid", !text("uid").is_empty(), "must not be empty");
+        if (group, version, kind) == ("", "v1", "Event") {
+            errors.push(field::Error::invalid(
+                path.clone(),
+                owner,
+                "/v1, Kind=Event is disallowed from being an owner",
+            ));
+        }
+        if owner.get("controller").and_then(Value::as_bool) == Some(true) {
+            let this = format!("{kind}/{}", text("name"));
+            match &controller {
+                None => controller = Some(this),
+                Some(first) => errors.push(field::Error::invalid(
+                    path.clone(),
+                    &Value::from(owners.clone()),
+                    format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                    ),
+                )),
+            }
+        }
+    }
+}
+/// Restores, before an update is validated, what a client may leave out or may not touch.
+pub(super) fn restore(resource: &Resource, new: &mut Value, old: &Value) {
+    let old = old.meta();
+    let stored = |member: &str| old.and_then(|m| m.get(member)).filter(|v| !v.is_null());
+    let meta = new.meta_mut();
+    for member in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if let Some(value) = stored(member)
+            && meta.get(member).is_none_or(|v| v.is_null() || v == "")
+        {
+            meta.insert(member.to_owned(), value.clone());
+        }
+    }
+    meta.remove("selfLink");
+    meta.remove("resourceVersion");
+    put_back(meta, "creationTimestamp", stored("creationTimestamp"));
+    if resource.tracks_generation {
+        put_back(meta, "generation", stored("generation"));
+    }
+    if !resource.namespaced {
+        meta.remove("namespace");
+    }
+}
+/// Sets a member to its stored value, absence included.
+pub(super) fn put_back(members: &mut Map<String, Value>, name: &str, stored: Option<&Value>) {
+    match stored {
+        None => {
+            members.remove(name);
+        }
+        Some(value) if members.get(name) == Some(value) => {}
+        Some(value) => {
+            members.insert(name.to_owned(), value.clone());
+        }
+    }
+}
+/// `metadata.<name>`.
+pub(super) fn member_of<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
+    object.meta().and_then(|m| m.get(name)).filter(|v| !v.is_null())
+}
+/// An integer of the metadata.
+pub(super) fn integer(object: &Value, name: &str) -> Option<i64> {
+    member_of(object, name).and_then(Value::as_i64)
+}
+fn members(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
+    value.and_then(Value::as_object).into_iter().flatten()
+}

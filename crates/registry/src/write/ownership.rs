@@ -1,0 +1,59 @@
+//! Which manager owns which field after a write (spec: patch §5).
+use super::Write;
+use serde_json::Value;
+use setpoint_schema::apply::{self, Manager, Typing};
+use std::collections::BTreeSet;
+
+/// The longest default manager name, in bytes: what `fieldManager` may have.
+const MANAGER_BYTES_MAX: usize = 128;
+
+impl Write<'_> {
+    /// The manager's name: as given, else the user agent up to its first `/`.
+    pub(super) fn manager(&self) -> String {
+        if !self.options.field_manager.is_empty() {
+            return self.options.field_manager.clone();
+        }
+        let agent = self.caller.user_agent.split('/').next().unwrap_or_default();
+        let mut name: String = agent.chars().filter(|c| !c.is_control()).collect();
+        let mut end = name.len().min(MANAGER_BYTES_MAX);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        name.truncate(end);
+        if name.is_empty() { "unknown".to_owned() } else { name }
+    }
+    /// Top-level members this endpoint resets, so that nobody owns them through it.
+    fn reset(&self) -> BTreeSet<&'static str> {
+        match self.target.subresource.as_str() {
+            "status" if self.resource.custom => BTreeSet::from(["metadata", "spec"]),
+            "status" | "approval" => BTreeSet::from(["spec"]),
+            "" if self.status_rule().is_some() => BTreeSet::from(["status"]),
+            _ => BTreeSet::new(),
+        }
+    }
+    /// Runs `f` with the typing and manager of this request.
+    pub(super) fn with_manager<T>(&self, f: impl FnOnce(&Typing<'_>, &Manager<'_>) -> T) -> T {
+        let (name, reset) = (self.manager(), self.reset());
+        let api_version = self.resource.group_version().to_string();
+        let kind = self.resource.gvk.to_string();
+        f(
+            &Typing {
+                schema: &self.resource.schema,
+                kind: &kind,
+                reset: &reset,
+                custom: self.resource.custom,
+                versions: &self.resource.versions,
+            },
+            &Manager {
+                name: &name,
+                api_version: &api_version,
+                subresource: &self.target.subresource,
+                now: self.now,
+            },
+        )
+    }
+    /// Records who changed what between `old` and `new`.
+    pub(super) fn own(&self, old: Option<&Value>, new: &mut Value) {
+        self.with_manager(|typing, manager| apply::update(typing, old, new, manager));
+    }
+}

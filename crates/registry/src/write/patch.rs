@@ -1,0 +1,90 @@
+//! PATCH: the change is made of the stored object as the request's version shows it (spec: patch §1).
+use super::update::Changed;
+use super::{Write, metadata};
+use crate::request::{Body, FieldValidation, PatchType, Written};
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, GroupKind, Reason, encode, field};
+use setpoint_schema::{decode, patch};
+use setpoint_store::Revision;
+
+impl Write<'_> {
+    /// Any patch of an object or a subresource.
+    pub(super) async fn patch(&self, kind: PatchType, body: &Body) -> Result<Written, ApiError> {
+        if self.resource.custom && kind == PatchType::StrategicMerge {
+            return Err(ApiError::new(
+                415,
+                Reason::UnsupportedMediaType,
+                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ));
+        }
+        if self.target.subresource == "scale" {
+            return self.patch_scale(kind, body).await;
+        }
+        if kind == PatchType::Apply {
+            return self.apply(body).await;
+        }
+        let write = *self;
+        self.change(&mut |stored, revision| {
+            let mut object = write.patched(kind, body, stored, revision)?;
+            write.settle_patched(&mut object)?;
+            write.default(&mut object);
+            metadata::deduplicate_owners(write.caller, &mut object);
+            write.merge_subresource(&mut object, stored);
+            Ok(Changed { object, owned: false })
+        })
+        .await
+    }
+    /// The stored object with a patch applied, held to its type.
+    fn patched(
+        &self,
+        kind: PatchType,
+        body: &Body,
+        stored: &Value,
+        revision: Revision,
+    ) -> Result<Value, ApiError> {
+        let mut object = stored.clone();
+        object.set_meta("resourceVersion", revision.to_string().into());
+        let mut problems = Vec::new();
+        match kind {
+            PatchType::Json => patch::json_patch(&mut object, &body.bytes, &mut problems)?,
+            PatchType::Merge | PatchType::Apply => {
+                patch::merge_patch(&mut object, &body.bytes, &mut problems)?;
+            }
+            PatchType::StrategicMerge => patch::strategic_merge_patch(
+                &self.resource.schema,
+                &mut object,
+                &body.bytes,
+                &mut problems,
+            )?,
+        }
+        for member in ["apiVersion", "kind"] {
+            if object.get(member) != stored.get(member) {
+                let error = format!(
+                    "the {member} of the object may not change from {} to {}",
+                    stored.get(member).unwrap_or(&Value::Null),
+                    object.get(member).unwrap_or(&Value::Null)
+                );
+                return Err(undecodable(&object, &error));
+            }
+        }
+        if let Err(error) = self.hold_to_type(&mut object, &mut problems) {
+            return Err(undecodable(&object, &error));
+        }
+        if self.options.field_validation == FieldValidation::Strict && !problems.is_empty() {
+            return Err(undecodable(&object, &decode::strict_error(&problems)));
+        }
+        self.report(&self.resource.gvk, &problems)?;
+        Ok(object)
+    }
+    fn settle_patched(&self, object: &mut Value) -> Result<(), ApiError> {
+        metadata::settle_name(self.target, object)?;
+        metadata::settle_namespace(self.target, object)
+    }
+}
+/// 422: what a patch made is no object of the kind.
+pub(super) fn undecodable(object: &Value, error: &str) -> ApiError {
+    let shown = String::from_utf8_lossy(&encode::to_bytes(object)).into_owned();
+    let error = field::Error::invalid(field::Path::new("patch"), &shown.into(), error);
+    ApiError::invalid(&GroupKind { group: "".into(), kind: "".into() }, "", &[error])
+}

@@ -1,0 +1,153 @@
+//! Encoded objects into the store: keys, compare-and-commit, size limits, and what the store's errors are to a client.
+use super::Write;
+use crate::catalog::Resource;
+use crate::registry::Inner;
+use crate::request::{Object, Target};
+use bytes::Bytes;
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, Reason, encode};
+use setpoint_store::{At, Committed, Compare, KeyValue, Op, Revision, StoreError, Txn};
+use std::time::Duration;
+
+/// How long an Event is kept: one hour, as kube-apiserver's `--event-ttl`.
+const EVENT_TTL: Duration = Duration::from_secs(3600);
+
+/// What the API answers when the store fails.
+pub(crate) fn store_error(error: StoreError) -> ApiError {
+    match error {
+        // The text of the store that Kubernetes usually runs on: clients test for it.
+        StoreError::TooLarge { .. } => ApiError::unclassified("etcdserver: request is too large"),
+        StoreError::Unknown(_) => ApiError::new(
+            504,
+            Reason::Timeout,
+            "Timeout: request did not complete within requested timeout - context deadline exceeded",
+        ),
+        StoreError::Unavailable(_) | StoreError::Closed => {
+            ApiError::new(503, Reason::ServiceUnavailable, error.to_string())
+        }
+        other => ApiError::internal(other),
+    }
+}
+
+/// The key of an object.
+pub(crate) fn key(resource: &Resource, namespace: &str, name: &str) -> Bytes {
+    let prefix = &resource.storage_prefix;
+    let mut key = String::with_capacity(prefix.len() + namespace.len() + name.len() + 1);
+    key.push_str(prefix);
+    if resource.namespaced {
+        key.push_str(namespace);
+        key.push('/');
+    }
+    key.push_str(name);
+    Bytes::from(key)
+}
+
+/// How a commit ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Done, at this revision.
+    Done(Revision),
+    /// The key had moved on: its present state.
+    Lost(Option<KeyValue>),
+}
+
+impl Inner {
+    /// The newest state of a key.
+    pub(crate) async fn live(&self, key: &[u8]) -> Result<Option<KeyValue>, ApiError> {
+        Ok(self.store.get(key, At::Latest).await.map_err(store_error)?.value)
+    }
+    /// The newest state of an object of a built-in kind as a tree; `None` when absent.
+    pub(crate) async fn look_up(
+        &self,
+        prefix: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        let key = if namespace.is_empty() {
+            format!("{prefix}{name}")
+        } else {
+            format!("{prefix}{namespace}/{name}")
+        };
+        self.live(key.as_bytes()).await?.map(|kv| tree(&kv.value)).transpose()
+    }
+}
+
+/// The tree of stored bytes.
+pub(crate) fn tree(bytes: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(bytes)
+        .map_err(|e| ApiError::internal(format_args!("unable to decode the stored object: {e}")))
+}
+
+/// An answer made of stored bytes.
+pub(super) fn served(stored: &[u8], revision: Revision) -> Object {
+    Object { bytes: encode::with_resource_version(stored, revision.0) }
+}
+
+impl Write<'_> {
+    /// The key of the target, under another name when it was generated.
+    pub(super) fn key(&self, name: &str) -> Bytes {
+        key(self.resource, &self.target.namespace, name)
+    }
+    /// Puts `object` if the key still is as `expected` (`None`: absent). Returns the bytes that were stored.
+    ///
+    /// An object over the store's limit is tried once more without its managedFields (`spare`), as the API does except for apply.
+    pub(super) async fn put(
+        &self,
+        key: Bytes,
+        expected: Option<Revision>,
+        encoded: Bytes,
+        object: &mut Value,
+        spare: bool,
+    ) -> Result<(Outcome, Bytes), ApiError> {
+        match self.commit(key.clone(), expected, encoded.clone()).await {
+            Err(StoreError::TooLarge { .. })
+                if spare && object.meta().is_some_and(|m| m.contains_key("managedFields")) =>
+            {
+                object.set_meta("managedFields", Value::Null);
+                let encoded = encode::to_bytes(object);
+                let outcome = self.commit(key, expected, encoded.clone()).await;
+                Ok((outcome.map_err(store_error)?, encoded))
+            }
+            outcome => Ok((outcome.map_err(store_error)?, encoded)),
+        }
+    }
+    async fn commit(
+        &self,
+        key: Bytes,
+        expected: Option<Revision>,
+        value: Bytes,
+    ) -> Result<Outcome, StoreError> {
+        let compare = match expected {
+            Some(revision) => Compare::Modified(key.clone(), revision),
+            None => Compare::Absent(key.clone()),
+        };
+        let ttl =
+            (&*self.resource.gvk.kind == "Event" && !self.resource.custom).then_some(EVENT_TTL);
+        let txn = Txn { compares: vec![compare], ops: vec![Op::Put(key, value)], ttl };
+        Ok(outcome(self.inner.store.commit(txn).await?))
+    }
+    /// Removes a key that still is as `expected`.
+    pub(super) async fn remove(&self, key: Bytes, expected: Revision) -> Result<Outcome, ApiError> {
+        let txn = Txn {
+            compares: vec![Compare::Modified(key.clone(), expected)],
+            ops: vec![Op::Delete(key)],
+            ttl: None,
+        };
+        Ok(outcome(self.inner.store.commit(txn).await.map_err(store_error)?))
+    }
+    /// The 404 of the target.
+    pub(super) fn not_found(&self) -> ApiError {
+        not_found(self.target)
+    }
+}
+/// The 404 of a target.
+pub(super) fn not_found(target: &Target) -> ApiError {
+    ApiError::not_found(&target.resource.group_resource(), &target.name)
+}
+fn outcome(committed: Committed) -> Outcome {
+    match committed {
+        Committed::Done(revision) => Outcome::Done(revision),
+        Committed::Refused { found, .. } => Outcome::Lost(found.into_iter().next().flatten()),
+    }
+}

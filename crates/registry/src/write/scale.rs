@@ -1,0 +1,209 @@
+//! The `scale` subresource: an `autoscaling/v1 Scale` made of its parent, and back (spec: api-server §5.6, crd §7).
+use super::update::Changed;
+use super::{Write, metadata};
+use crate::catalog::{Resource, ScalePaths};
+use crate::request::{Body, Object, PatchType, Written};
+use serde_json::{Value, json};
+use setpoint_object::label::Selector;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, GroupKind, GroupVersionKind, encode, field};
+use setpoint_schema::{apply, builtin, decode, patch};
+
+/// The Scale of an object; its resourceVersion is the object's.
+///
+/// # Errors
+/// A custom resource without the replicas that its definition names (500).
+pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Result<Value, ApiError> {
+    let paths = paths(resource)?;
+    let replicas = match at(object, &paths.spec_replicas) {
+        Some(replicas) => replicas.as_i64().unwrap_or(0),
+        None if resource.custom => {
+            return Err(ApiError::internal(format_args!(
+                "the spec replicas field {:?} does not exist",
+                paths.spec_replicas
+            )));
+        }
+        None => 0,
+    };
+    let mut scale = scale_with(object, replicas);
+    let observed = at(object, &paths.status_replicas).and_then(Value::as_i64).unwrap_or(0);
+    let selector = match &paths.label_selector {
+        Some(path) => at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned(),
+        None if resource.custom => String::new(),
+        None => selector_text(&object["spec"]["selector"]),
+    };
+    let mut status = json!({"replicas": observed});
+    if !selector.is_empty() {
+        status["selector"] = selector.into();
+    }
+    scale["status"] = status;
+    Ok(scale)
+}
+fn scale_with(object: &Value, replicas: i64) -> Value {
+    let mut meta = serde_json::Map::new();
+    for member in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = metadata::member_of(object, member) {
+            meta.insert(member.to_owned(), value.clone());
+        }
+    }
+    let spec = if replicas == 0 { json!({}) } else { json!({"replicas": replicas}) };
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec})
+}
+fn paths(resource: &Resource) -> Result<&ScalePaths, ApiError> {
+    resource.subresource("scale").and_then(|s| s.scale.as_ref()).ok_or_else(ApiError::no_route)
+}
+/// The value at a path of plain names, as definitions write it: `.spec.replicas`.
+fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let names = path.trim_start_matches('.').split('.');
+    let mut value = object;
+    for name in names {
+        value = value.get(name)?;
+    }
+    (!value.is_null()).then_some(value)
+}
+/// Sets the value at a path, making the objects on the way.
+fn put_at(object: &mut Value, path: &str, new: Value) {
+    let mut value = object;
+    for name in path.trim_start_matches('.').split('.') {
+        if !value.is_object() {
+            *value = json!({});
+        }
+        value = &mut value[name];
+    }
+    *value = new;
+}
+/// The text form of a workload's selector; ReplicationControllers have a plain map.
+fn selector_text(selector: &Value) -> String {
+    let is_map = selector.as_object().is_some_and(|s| s.values().all(Value::is_string));
+    let full = if is_map { &json!({"matchLabels": selector}) } else { selector };
+    match Selector::from_object(full) {
+        Ok(Some(selector)) => selector.to_string(),
+        Ok(None) | Err(_) => String::new(),
+    }
+}
+fn scale_kind() -> GroupVersionKind {
+    GroupVersionKind::new("autoscaling", "v1", "Scale")
+}
+
+impl Write<'_> {
+    /// PUT of a Scale.
+    pub(super) async fn replace_scale(&self, body: &Body) -> Result<Written, ApiError> {
+        paths(self.resource)?;
+        let scale = self.decode_as(&scale_kind(), body)?;
+        metadata::settle_name(self.target, &scale)?;
+        metadata::settle_namespace(self.target, &mut scale.clone())?;
+        let write = *self;
+        let written = self
+            .change(&mut |stored, _| {
+                write.check_uid(scale.uid(), stored.uid())?;
+                Ok(Changed { object: write.scaled(stored, &scale)?, owned: false })
+            })
+            .await?;
+        self.scale_answer(written)
+    }
+    /// PATCH of a Scale.
+    pub(super) async fn patch_scale(
+        &self,
+        kind: PatchType,
+        body: &Body,
+    ) -> Result<Written, ApiError> {
+        let paths = paths(self.resource)?;
+        let write = *self;
+        let schema = builtin::type_schema("autoscaling", "v1", "Scale")
+            .ok_or_else(|| ApiError::internal("the facts have no Scale"))?;
+        if kind == PatchType::Apply {
+            let scale = self.parse_apply(body)?;
+            let mut config = json!({"metadata": {"name": self.target.name}});
+            super::body::name_kind(&self.resource.gvk, &mut config);
+            if let Some(replicas) = scale["spec"].get("replicas") {
+                put_at(&mut config, &paths.spec_replicas, replicas.clone());
+            }
+            let written = self
+                .change(&mut |stored, _| {
+                    let force = write.options.force.unwrap_or(false);
+                    let mut object = write.with_manager(|typing, manager| {
+                        apply::apply(typing, Some(stored), &config, manager, force)
+                    })?;
+                    object.set_meta("resourceVersion", scale.resource_version().into());
+                    write.check_replicas(&scale)?;
+                    Ok(Changed { object, owned: true })
+                })
+                .await?;
+            return self.scale_answer(written);
+        }
+        let written = self
+            .change(&mut |stored, revision| {
+                let mut scale = match scale_of(write.resource, stored) {
+                    Ok(scale) => scale,
+                    // A patch may be what sets the missing replicas.
+                    Err(_) if write.resource.custom => scale_with(stored, 0),
+                    Err(error) => return Err(error),
+                };
+                scale.set_meta("resourceVersion", revision.to_string().into());
+                let mut problems = Vec::new();
+                match kind {
+                    PatchType::Json => patch::json_patch(&mut scale, &body.bytes, &mut problems)?,
+                    PatchType::Merge | PatchType::Apply => {
+                        patch::merge_patch(&mut scale, &body.bytes, &mut problems)?;
+                    }
+                    PatchType::StrategicMerge => patch::strategic_merge_patch(
+                        &schema,
+                        &mut scale,
+                        &body.bytes,
+                        &mut problems,
+                    )?,
+                }
+                decode::conform(&schema, "Scale", &mut scale, &mut problems)
+                    .map_err(|e| super::patch::undecodable(&scale, &e.to_string()))?;
+                write.report(&scale_kind(), &problems)?;
+                metadata::settle_name(write.target, &scale)?;
+                Ok(Changed { object: write.scaled(stored, &scale)?, owned: false })
+            })
+            .await?;
+        self.scale_answer(written)
+    }
+    /// The parent with the replicas of a Scale, whose resourceVersion is a precondition.
+    fn scaled(&self, stored: &Value, scale: &Value) -> Result<Value, ApiError> {
+        self.check_replicas(scale)?;
+        let mut object = stored.clone();
+        let replicas = scale["spec"].get("replicas").cloned().unwrap_or_else(|| 0.into());
+        put_at(&mut object, &paths(self.resource)?.spec_replicas, replicas);
+        object.set_meta("resourceVersion", scale.resource_version().into());
+        Ok(object)
+    }
+    fn check_replicas(&self, scale: &Value) -> Result<(), ApiError> {
+        match scale["spec"].get("replicas").and_then(Value::as_i64) {
+            Some(replicas) if replicas < 0 && !self.resource.custom => {
+                let error = field::Error::invalid(
+                    field::Path::new("spec.replicas"),
+                    &replicas.into(),
+                    "must be greater than or equal to 0",
+                );
+                let kind = GroupKind { group: "autoscaling".into(), kind: "Scale".into() };
+                Err(ApiError::invalid(&kind, &self.target.name, &[error]))
+            }
+            _ => Ok(()),
+        }
+    }
+    fn scale_answer(&self, written: Written) -> Result<Written, ApiError> {
+        let object = super::persist::tree(&written.object.bytes)?;
+        let scale = scale_of(self.resource, &object)?;
+        Ok(Written { object: Object { bytes: encode::to_bytes(&scale) }, created: written.created })
+    }
+    /// Custom resources: the replicas that the definition names.
+    pub(super) fn validate_scale(&self, object: &Value, errors: &mut Vec<field::Error>) {
+        let Ok(paths) = paths(self.resource) else { return };
+        let Some(value) = at(object, &paths.spec_replicas) else { return };
+        let Some(replicas) = value.as_i64() else { return };
+        let path = field::Path::new(&*paths.spec_replicas);
+        if replicas < 0 {
+            errors.push(field::Error::invalid(path, value, "should be a non-negative integer"));
+        } else if replicas > i64::from(i32::MAX) {
+            errors.push(field::Error::invalid(
+                path,
+                value,
+                format!("should be less than or equal to {}", i32::MAX),
+            ));
+        }
+    }
+}

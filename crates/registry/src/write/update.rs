@@ -1,0 +1,282 @@
+//! PUT, and the loop that every change of a stored object runs in.
+use super::metadata::{integer, put_back};
+use super::persist::{Outcome, tree};
+use super::{Write, metadata, status};
+use crate::admission::Operation;
+use crate::allocate::{Held, Reservation};
+use crate::request::{Body, Written};
+use serde_json::Value;
+use setpoint_object::meta::{ObjectExt, parse_resource_version};
+use setpoint_object::{ApiError, GroupKind, encode, field};
+use setpoint_schema::{apply, diff, validate};
+use setpoint_store::{KeyValue, Revision};
+
+/// How often a write that may lose races is tried before its client is told to try again.
+const RACE_ATTEMPTS_MAX: usize = 64;
+
+/// What a change made of the stored object.
+#[derive(Debug)]
+pub(super) struct Changed {
+    /// The new object, in the request's version.
+    pub(super) object: Value,
+    /// Its managedFields are settled (apply).
+    pub(super) owned: bool,
+}
+/// A change that can be made again of a newer stored object: `(stored object in the request's version, its revision)`.
+pub(super) type Change<'a> = dyn FnMut(&Value, Revision) -> Result<Changed, ApiError> + Send + 'a;
+
+impl Write<'_> {
+    /// PUT of an object or a subresource.
+    pub(super) async fn replace(&self, body: &Body) -> Result<Written, ApiError> {
+        if self.target.subresource == "scale" {
+            return self.replace_scale(body).await;
+        }
+        let object = self.decode(body)?;
+        metadata::settle_name(self.target, &object)?;
+        let mut object = object;
+        metadata::settle_namespace(self.target, &mut object)?;
+        metadata::deduplicate_owners(self.caller, &mut object);
+        let creates = self.target.subresource.is_empty() && self.resource.strategy.create_on_update;
+        if creates && self.inner.live(&self.key(&self.target.name)).await?.is_none() {
+            return self.create_by_update(object).await;
+        }
+        let mut first = Some(object);
+        let write = *self;
+        self.change(&mut |stored, _| {
+            let mut object = match first.take() {
+                Some(object) => object,
+                None => {
+                    let mut object = write.decode(body)?;
+                    metadata::settle_namespace(write.target, &mut object)?;
+                    metadata::deduplicate_owners(write.caller, &mut object);
+                    object
+                }
+            };
+            write.check_uid(object.uid(), stored.uid())?;
+            write.merge_subresource(&mut object, stored);
+            Ok(Changed { object, owned: false })
+        })
+        .await
+    }
+    /// PUT of an absent object, for the kinds that allow it.
+    async fn create_by_update(&self, mut object: Value) -> Result<Written, ApiError> {
+        self.check_uid(object.uid(), "")?;
+        metadata::clear_system(&mut object);
+        object.set_meta("resourceVersion", Value::Null);
+        self.own(None, &mut object);
+        self.create_owned(object, true).await
+    }
+    /// The uid of a PUT is a precondition.
+    pub(super) fn check_uid(&self, wanted: &str, stored: &str) -> Result<(), ApiError> {
+        if wanted.is_empty() || wanted == stored {
+            return Ok(());
+        }
+        let key = self.key(&self.target.name);
+        Err(ApiError::conflict(
+            &self.resource.group_resource(),
+            &self.target.name,
+            &format!(
+                "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {stored}",
+                String::from_utf8_lossy(&key)
+            ),
+        ))
+    }
+    /// Makes a change of the stored object until it is stored, refused, or nothing changes.
+    pub(super) async fn change(&self, change: &mut Change<'_>) -> Result<Written, ApiError> {
+        let key = self.key(&self.target.name);
+        let mut live = self.inner.live(&key).await?;
+        for _ in 0..RACE_ATTEMPTS_MAX {
+            let Some(found) = live else { return Err(self.not_found()) };
+            match self.attempt(&found, change).await? {
+                Ok(written) => return Ok(written),
+                Err(newer) => live = newer,
+            }
+        }
+        Err(ApiError::stale(&self.resource.group_resource(), &self.target.name))
+    }
+    /// One turn of the loop; the inner `Err` is what won the race.
+    async fn attempt(
+        &self,
+        found: &KeyValue,
+        change: &mut Change<'_>,
+    ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
+        let stored = tree(&found.value)?;
+        let shown = if self.converts() { Some(self.from_stored(stored.clone())?) } else { None };
+        let old = shown.as_ref().unwrap_or(&stored);
+        let Changed { mut object, owned } = change(old, found.modified)?;
+        if !owned {
+            self.own(Some(old), &mut object);
+        }
+        let review = self.review(Operation::Update, &self.target.name, Some(old));
+        self.inner.admission.mutate(&review, &mut object).await?;
+        self.check_version(&object, found.modified)?;
+        let mut new = self.to_stored(object)?;
+        self.prepare_update(&mut new, &stored);
+        let mut errors = Vec::new();
+        self.validate_update(&new, &stored, &mut errors);
+        let reservation = if errors.is_empty() {
+            self.allocate(&mut new, Some(&stored), &mut errors)
+        } else {
+            Reservation::default()
+        };
+        if !errors.is_empty() {
+            return Err(self.invalid(&new, &errors));
+        }
+        self.inner.admission.validate(&review, Some(&new)).await?;
+        if self.is_finished(&new) {
+            return self.finish(found, &stored, &new).await;
+        }
+        apply::settle_times(Some(&stored), &mut new);
+        let encoded = encode::to_bytes(&new);
+        if encoded == found.value || self.options.dry_run {
+            return Ok(Ok(Written {
+                object: self.answer(&encoded, found.modified)?,
+                created: false,
+            }));
+        }
+        let key = found.key.clone();
+        let (outcome, encoded) =
+            self.put(key, Some(found.modified), encoded, &mut new, !owned).await?;
+        match outcome {
+            Outcome::Done(revision) => {
+                reservation.keep();
+                Ok(Ok(Written { object: self.answer(&encoded, revision)?, created: false }))
+            }
+            Outcome::Lost(newer) => Ok(Err(newer)),
+        }
+    }
+    /// An object that was only waiting for its finalizers goes with the last of them.
+    async fn finish(
+        &self,
+        found: &KeyValue,
+        stored: &Value,
+        new: &Value,
+    ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
+        let object = self.answer(&encode::to_bytes(new), found.modified)?;
+        if !self.options.dry_run {
+            match self.remove(found.key.clone(), found.modified).await? {
+                Outcome::Done(_) => self.removed(stored),
+                Outcome::Lost(newer) => return Ok(Err(newer)),
+            }
+        }
+        Ok(Ok(Written { object, created: false }))
+    }
+    /// Lets go of what a removed object held beside itself.
+    pub(super) fn removed(&self, object: &Value) {
+        if self.is_service() {
+            self.inner.allocator.release(&Held::of(object));
+        }
+    }
+    fn is_finished(&self, new: &Value) -> bool {
+        !new.deletion_timestamp().is_empty()
+            && new.finalizers().is_empty()
+            && integer(new, "deletionGracePeriodSeconds").unwrap_or(0) == 0
+            && !(self.resource.strategy.finalizers_in_spec
+                && new["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()))
+    }
+    /// Holds the resourceVersion of a body against the stored one.
+    fn check_version(&self, object: &Value, stored: Revision) -> Result<(), ApiError> {
+        let wanted = match object.resource_version() {
+            "" => 0,
+            text => {
+                parse_resource_version(text).map_err(|e| ApiError::unclassified(e.to_string()))?
+            }
+        };
+        if wanted == 0 {
+            if self.resource.strategy.unconditional_update || self.target.subresource == "scale" {
+                return Ok(());
+            }
+            // The resource stands where others put the kind.
+            let kind = GroupKind {
+                group: self.resource.gvk.group.clone(),
+                kind: self.resource.resource.clone(),
+            };
+            let error = field::Error::invalid(
+                field::Path::new("metadata.resourceVersion"),
+                &0.into(),
+                "must be specified for an update",
+            );
+            return Err(ApiError::invalid(&kind, &self.target.name, &[error]));
+        }
+        if wanted != stored.0 {
+            return Err(ApiError::stale(&self.resource.group_resource(), &self.target.name));
+        }
+        Ok(())
+    }
+    /// Settles what a changed object may not change: status here or spec there, system metadata, generation.
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        metadata::restore(self.resource, new, old);
+        let rule = self.status_rule();
+        match self.target.subresource.as_str() {
+            "" => {
+                if rule.is_some()
+                    && let Some(members) = new.as_object_mut()
+                {
+                    put_back(members, "status", old.get("status"));
+                }
+                (self.resource.strategy.prepare)(&self.context(), new, Some(old));
+                self.step_generation(new, old, rule.is_some());
+            }
+            "status" => status::prepare(self, new, old),
+            // Other subresources made `new` of `old` themselves.
+            "scale" | "resize" | "ephemeralcontainers" => {
+                self.step_generation(new, old, rule.is_some());
+            }
+            _ => {}
+        }
+    }
+    fn step_generation(&self, new: &mut Value, old: &Value, ignore_status: bool) {
+        if !self.resource.tracks_generation {
+            return;
+        }
+        let annotations = |object: &Value| metadata::member_of(object, "annotations").cloned();
+        let has_changed = diff::spec_differs(old, new, ignore_status || !self.resource.custom)
+            || self.resource.strategy.annotations_step_generation
+                && annotations(old) != annotations(new);
+        if has_changed {
+            let generation = integer(old, "generation").unwrap_or(0) + 1;
+            new.set_meta("generation", generation.into());
+        }
+    }
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Vec<field::Error>) {
+        // Kubernetes checks metadata of an update twice and reports both.
+        metadata::validate_update(self.resource, new, old, errors);
+        if errors.is_empty() && self.resource.custom {
+            self.validate_kind(new, errors);
+        } else {
+            let mut again = errors.clone();
+            errors.append(&mut again);
+        }
+        if self.resource.custom {
+            errors.extend(validate::validate(&self.resource.schema, new, Some(old)));
+            if matches!(self.target.subresource.as_str(), "" | "scale") {
+                self.validate_scale(new, errors);
+                metadata::warn_of_finalizers(self.caller, new, Some(old));
+            }
+            return;
+        }
+        match self.target.subresource.as_str() {
+            "" | "scale" => (self.resource.strategy.validate)(new, Some(old), errors),
+            "ephemeralcontainers" => super::containers::validate_ephemeral(new, old, errors),
+            "resize" => super::containers::validate_resize(new, old, errors),
+            _ => {}
+        }
+    }
+    /// Whether this is about a Service itself.
+    pub(super) fn is_service(&self) -> bool {
+        !self.resource.custom && &*self.resource.storage_prefix == "/registry/services/specs/"
+    }
+    /// Gives a Service its addresses and ports.
+    pub(super) fn allocate(
+        &self,
+        new: &mut Value,
+        old: Option<&Value>,
+        errors: &mut Vec<field::Error>,
+    ) -> Reservation<'_> {
+        if !self.is_service() || !self.target.subresource.is_empty() {
+            return Reservation::default();
+        }
+        let mut rng = self.inner.rng.lock();
+        crate::strategy::service::allocate(&self.inner.allocator, &mut *rng, new, old, errors)
+    }
+}
