@@ -18,7 +18,6 @@ use futures::future::BoxFuture;
 use kube_client::Client;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
-use std::collections::BTreeMap;
 use std::collections::hash_map::{DefaultHasher, HashMap};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -185,11 +184,12 @@ impl InformerFactory {
     /// # Errors
     /// When some have stopped before; they are named (FAC-4).
     pub async fn wait_for_sync(&self) -> Result<(), NotSynced> {
-        let started: BTreeMap<String, Synced> = {
+        let mut started: Vec<(String, Synced)> = {
             let state = self.0.state.lock();
             let started = state.informers.iter().filter(|(_, entry)| entry.is_started);
             started.map(|((_, name), entry)| (name.to_string(), entry.synced.clone())).collect()
         };
+        started.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut resources = Vec::new();
         for (resource, synced) in started {
             if !synced().await {

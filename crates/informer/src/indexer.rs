@@ -215,3 +215,6 @@ fn is_same_version<K>(held: &Object<K>, object: &Object<K>) -> bool {
         && held.resource_version() == object.resource_version()
         && held.uid() == object.uid()
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,6 +44,8 @@ pub mod reflector;
 mod resource_type;
 pub mod source;
 mod status;
+#[cfg(test)]
+mod testing;
 
 pub use delta::{Delta, OrderedFifo};
 pub use event::{Event, Tombstone};

@@ -197,3 +197,50 @@ impl<K> fmt::Debug for Object<K> {
         write!(f, "{}@{}", self.0.key, self.0.resource_version)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource_type::ResourceType;
+    use crate::testing::record;
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+
+    #[test]
+    fn every_policy_gives_the_same_answers() {
+        let json = br#"{"metadata":{"namespace":"ns","name":"a","uid":"u","resourceVersion":"3","generation":2,
+            "labels":{"app":"x"},"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z",
+            "ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"pu","controller":true}]},"data":{"k":"v"}}"#;
+        let record = Record::from_item(json, &ResourceType::of::<ConfigMap>(&())).unwrap();
+        let compact: Object<ConfigMap> = Object::new(record.clone(), CachePolicy::Compact);
+        let decoded: Object<ConfigMap> = Object::new(record, CachePolicy::Decoded);
+        assert_eq!(compact.get().unwrap(), decoded.get().unwrap());
+        assert_eq!(compact.label("app"), decoded.label("app"));
+        let (a, b) = (compact.skim(), decoded.skim());
+        assert_eq!(a.owner_references, b.owner_references);
+        assert_eq!(
+            (a.generation, &a.finalizers, &a.labels),
+            (b.generation, &b.finalizers, &b.labels)
+        );
+        assert_eq!(a.deletion_timestamp, b.deletion_timestamp);
+        assert!(compact.bytes().is_some() && decoded.bytes().is_none());
+        assert!(Arc::ptr_eq(&decoded.get().unwrap(), &decoded.get().unwrap()));
+    }
+
+    #[test]
+    fn an_object_that_does_not_fit_says_which_and_why() {
+        let json = br#"{"metadata":{"namespace":"ns","name":"a","resourceVersion":"3"},"spec":7}"#;
+        let record = Record::from_item(json, &ResourceType::of::<Pod>(&())).unwrap();
+        for policy in [CachePolicy::Compact, CachePolicy::Decoded] {
+            let object: Object<Pod> = Object::new(record.clone(), policy);
+            let error = object.get().unwrap_err();
+            assert!(error.to_string().ends_with("Pod ns/a at resourceVersion 3"), "{error}");
+            assert_eq!(object.bytes(), Some(&record.bytes));
+        }
+    }
+
+    #[test]
+    fn debug_tells_versions_apart() {
+        let object: Object<ConfigMap> = Object::new(record("a", 7), CachePolicy::Compact);
+        assert_eq!(format!("{object:?}"), "ns/a@7");
+    }
+}

@@ -107,3 +107,40 @@ fn complete(object: &[u8], skim: &Skim<'_>, resource_type: &ResourceType) -> Byt
     bytes.put_slice(&object[brace + 1..]);
     bytes.freeze()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+
+    fn pod() -> ResourceType {
+        ResourceType::of::<Pod>(&())
+    }
+
+    #[test]
+    fn items_of_a_built_in_list_are_completed_with_their_type() {
+        let item = br#" {"metadata":{"name":"a"}}"#;
+        let record = Record::from_item(item, &pod()).unwrap();
+        assert_eq!(
+            &record.bytes[..],
+            br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#
+        );
+        let whole = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}"#;
+        assert_eq!(&Record::from_item(whole, &pod()).unwrap().bytes[..], whole);
+    }
+
+    #[test]
+    fn ref_10_ref_24_events_are_type_checked_and_list_items_are_not() {
+        let node = br#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"}}"#;
+        assert!(Record::from_item(node, &pod()).is_ok());
+        let error = Record::from_event(node, &pod()).unwrap_err();
+        assert_eq!(error.to_string(), "expected v1 Pod, got v1 Node");
+    }
+
+    #[test]
+    fn invariant_16_an_object_without_metadata_or_name_is_an_error() {
+        for bad in [&br#"{"kind":"Pod"}"#[..], br#"{"metadata":{"name":""}}"#, b"[]", b"", b"7"] {
+            assert!(Record::from_event(bad, &pod()).is_err(), "{bad:?}");
+        }
+    }
+}

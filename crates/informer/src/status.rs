@@ -41,13 +41,17 @@ impl fmt::Display for Degraded {
 #[error("the informer has stopped")]
 pub struct Stopped;
 
-/// An error and its causes, joined as a sentence.
+/// An error and its causes, joined as a sentence. A cause that was said already, because the error above it prints its causes
+/// itself, is not said again.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let said = error.to_string();
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
         cause = error.source();
     }
     text

@@ -101,7 +101,8 @@ impl<K: Send + Sync + 'static> Listener<K> {
     }
 
     fn settle(&self, inner: &Inner<K>) {
-        if inner.informer_synced && !inner.handling_initial && inner.queue.initial() == 0 {
+        let done = !inner.handling_initial && inner.queue.initial() == 0;
+        if inner.informer_synced && done && !self.is_removed() {
             self.state.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
         }
     }

@@ -114,3 +114,6 @@ fn merge<K>(waiting: Event<K>, arriving: Event<K>) -> Merged<K> {
         (waiting, arriving) => return Merged::Both(waiting, arriving),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! The shared informer: its life, its state, its reads.
+use crate::support::*;
+use k8s_openapi::api::core::v1::ConfigMap;
+use setpoint_informer::source::scripted::{Answer, Script, Step};
+use setpoint_informer::{CachePolicy, HandlerOptions, SharedInformer, Stopped};
+
+#[tokio::test(start_paused = true)]
+async fn constructors_ask_nothing_and_what_was_never_run_stops_when_its_worker_is_dropped() {
+    let script = Script::new([]);
+    let (informer, worker) = builder(&script).build();
+    let log = Log::default();
+    let registration = log.add(&informer);
+    settle().await;
+    assert!(asked(&script).is_empty() && !informer.has_synced() && !registration.has_synced());
+    drop(worker);
+    assert!(informer.has_stopped());
+    assert_eq!(informer.synced().await, Err(Stopped));
+    assert_eq!(registration.synced().await, Err(Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifo_22_shi_9_synced_may_be_awaited_by_any_number_and_never_reverts() {
+    let script = Script::new([
+        no_list(missing()),
+        page("5", &[("a", 1)]),
+        Answer::Watch(vec![wait(2), fails(internal())]),
+        no_list(missing()),
+    ]);
+    let running = Running::start(builder(&script));
+    let waiting = (0..5).map(|_| {
+        let informer = running.informer.clone();
+        async move {
+            informer.synced().await.unwrap();
+            assert!(informer.lister().get("ns", "a").unwrap().is_some(), "invariant 6");
+        }
+    });
+    futures::future::join_all(waiting).await;
+    pass(60).await;
+    assert!(running.informer.has_synced());
+    assert!(running.informer.status().degraded.is_some());
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shi_1_after_its_end_an_informer_answers_and_takes_nothing_new() {
+    let script = Script::new([page("5", &[("a", 1)])]);
+    let running = Running::start(builder(&script));
+    running.informer.synced().await.unwrap();
+    let informer = running.informer.clone();
+    running.end().await;
+    assert!(informer.has_stopped() && informer.has_synced());
+    assert!(informer.lister().get("ns", "a").unwrap().is_some());
+    assert!(informer.add_handler(|_| (), HandlerOptions::default()).is_err());
+    assert!(informer.add_object_index("x", |_| vec![]).is_err());
+    informer.synced().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_run_ends_the_informer_and_its_handlers() {
+    let script = Script::new([page("5", &[])]);
+    let mut running = Running::start(builder(&script));
+    let registration = Log::default().add(&running.informer);
+    settle().await;
+    running.tasks.shutdown().await;
+    assert!(running.informer.has_stopped());
+    registration.remove_and_wait().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn indices_answer_before_and_after_the_start() {
+    let script = Script::new([
+        page("5", &[("a", 1), ("b", 2)]),
+        Answer::Watch(vec![wait(1), modified("a", 2), wait(1), deleted("b", 3), Step::Hang]),
+    ]);
+    let data = |map: &ConfigMap| map.data.iter().flat_map(|data| data.get("v").cloned()).collect();
+    let running = Running::start(builder(&script).index("v", data));
+    running.informer.synced().await.unwrap();
+    running.informer.add_object_index("uid", |object| vec![object.uid().to_owned()]).unwrap();
+    assert!(running.informer.add_index("v", data).is_err(), "the name is taken");
+    let lister = running.informer.lister();
+    assert_eq!(lister.objects_by_index("v", "2").unwrap().len(), 1);
+    settle().await;
+    pass(1).await;
+    let names: Vec<_> =
+        lister.by_index("v", "2").unwrap().iter().map(|map| map.metadata.name.clone()).collect();
+    assert_eq!(names, [Some("a".to_owned()), Some("b".to_owned())]);
+    assert_eq!(lister.objects_by_index("uid", "u-b").unwrap().len(), 1);
+    pass(1).await;
+    assert!(lister.objects_by_index("uid", "u-b").unwrap().is_empty());
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_policy_reads_the_same_and_one_bad_object_hides_no_other() {
+    for policy in [CachePolicy::Compact, CachePolicy::Decoded] {
+        let bad = bytes::Bytes::from_static(
+            br#"{"metadata":{"namespace":"ns","name":"bad","resourceVersion":"4"},"data":7}"#,
+        );
+        let items = vec![item("a", 1), bad];
+        let list = setpoint_informer::source::ListPage::new("5", items);
+        let script = Script::new([Answer::List(Ok(list))]);
+        let log = Log::default();
+        let running = Running::start_with(builder(&script).policy(policy), |informer| {
+            drop(log.add(informer))
+        });
+        running.informer.synced().await.unwrap();
+        let lister = running.informer.lister();
+        let map = lister.get("ns", "a").unwrap().unwrap();
+        assert_eq!(map.data.as_ref().unwrap()["v"], "1");
+        assert!(lister.get("ns", "bad").is_err());
+        assert!(lister.get("ns", "none").unwrap().is_none());
+        settle().await;
+        assert_eq!(log.take(), ["+a@1!", "+bad@4!"]);
+        running.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn idx_5_an_object_that_an_index_rejects_is_reported_and_the_rest_goes_on() {
+    let bad = bytes::Bytes::from_static(
+        br#"{"metadata":{"namespace":"ns","name":"bad","resourceVersion":"4"},"data":7}"#,
+    );
+    let list = setpoint_informer::source::ListPage::new("5", vec![item("a", 1), bad]);
+    let script = Script::new([Answer::List(Ok(list))]);
+    let said = Log::default();
+    let errors = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = errors.clone();
+    let running = Running::start_with(
+        builder(&script)
+            .index("v", |_: &ConfigMap| vec![])
+            .on_error(move |error| seen.lock().push(error.to_string())),
+        |informer| drop(said.add(informer)),
+    );
+    running.informer.synced().await.unwrap();
+    settle().await;
+    assert_eq!(running.cache(), ["ns/a@1"]);
+    assert_eq!(said.take(), ["+a@1!"]);
+    assert_eq!(*errors.lock(), ["skipped an object of configmaps"]);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_indices_of_one_name_are_refused_at_once() {
+    let twice = |script: &Script| {
+        builder(script).object_index("x", |_| vec![]).object_index("x", |_| vec![]).try_build()
+    };
+    assert!(twice(&Script::new([])).is_err());
+    let reserved = builder(&Script::new([])).object_index("namespace", |_| vec![]).try_build();
+    assert!(reserved.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn evt_3_8_deletion_of_the_unknown_is_told_and_a_recreation_is_one_update() {
+    let recreated = bytes::Bytes::from_static(
+        br#"{"metadata":{"namespace":"ns","name":"a","uid":"u2","resourceVersion":"9"}}"#,
+    );
+    let relist = setpoint_informer::source::ListPage::new("9", vec![recreated]);
+    let script = Script::new([
+        page("5", &[("a", 1)]),
+        Answer::Watch(vec![deleted("zz", 6), wait(2), fails(expired())]),
+        Answer::List(Ok(relist)),
+    ]);
+    let log = Log::default();
+    let running = Running::start_with(builder(&script), |informer| drop(log.add(informer)));
+    pass(10).await;
+    assert_eq!(log.take(), ["+a@1!", "-zz@6", "a@1>a@9"]);
+    running.end().await;
+}
+
+#[test]
+fn handles_go_between_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<SharedInformer<ConfigMap>>();
+    check::<setpoint_informer::Lister<ConfigMap>>();
+    check::<setpoint_informer::HandlerRegistration>();
+    check::<setpoint_informer::InformerFactory>();
+}
