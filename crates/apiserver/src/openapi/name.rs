@@ -1,0 +1,45 @@
+//! Names in the documents: paths, schemas, operations, tags.
+
+use super::row::Kind;
+
+/// Where a group is served: `api`, `apis/apps`.
+pub(super) fn root(group: &str) -> String {
+    if group.is_empty() { "api".to_owned() } else { format!("apis/{group}") }
+}
+
+/// The schema name of a custom kind: group reversed, version, kind (`io.example.v1.Widget`).
+pub(super) fn reversed(kind: &Kind<'_>) -> String {
+    let mut parts: Vec<&str> = kind.group.rsplit('.').collect();
+    parts.extend([kind.version, kind.kind]);
+    parts.join(".")
+}
+
+/// `rbac.authorization.k8s.io` → `["rbac", "authorization"]`, the core group → `["core"]`.
+fn words(group: &str) -> Vec<&str> {
+    let group = group.strip_suffix(".k8s.io").unwrap_or(group);
+    if group.is_empty() { vec!["core"] } else { group.split(['.', '-']).collect() }
+}
+
+fn upper_first(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// The group and version inside operation ids: `CoreV1`, `RbacAuthorizationV1`.
+pub(super) fn in_operation(kind: &Kind<'_>) -> String {
+    let group: String = words(kind.group).into_iter().map(upper_first).collect();
+    format!("{group}{}", upper_first(kind.version))
+}
+
+/// The tag of a group version: `core_v1`, `rbacAuthorization_v1`.
+pub(super) fn tag(kind: &Kind<'_>) -> String {
+    let mut words = words(kind.group).into_iter();
+    let first = words.next().unwrap_or_default().to_owned();
+    let rest: String = words.map(upper_first).collect();
+    format!("{first}{rest}_{}", kind.version)
+}
+
+/// `binding` → `Binding`, `ephemeralcontainers` → `Ephemeralcontainers`: a subresource inside an operation id.
+pub(super) fn subresource(name: &str) -> String {
+    upper_first(name)
+}

@@ -1,0 +1,64 @@
+//! Query and path parameters of operations.
+
+use super::Dialect;
+use serde_json::{Value, json};
+
+/// Name and JSON type of a query parameter.
+type Query = (&'static str, &'static str);
+
+/// What list, watch and deletecollection take.
+pub(super) const LIST: &[Query] = &[
+    ("allowWatchBookmarks", "boolean"),
+    ("continue", "string"),
+    ("fieldSelector", "string"),
+    ("labelSelector", "string"),
+    ("limit", "integer"),
+    ("resourceVersion", "string"),
+    ("resourceVersionMatch", "string"),
+    ("sendInitialEvents", "boolean"),
+    ("timeoutSeconds", "integer"),
+    ("watch", "boolean"),
+];
+/// What create and update take.
+pub(super) const WRITE: &[Query] =
+    &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
+/// What patch takes; clients look here to learn whether the server validates fields and dry-runs.
+pub(super) const PATCH: &[Query] = &[
+    ("dryRun", "string"),
+    ("fieldManager", "string"),
+    ("fieldValidation", "string"),
+    ("force", "boolean"),
+];
+/// What delete takes.
+pub(super) const DELETE: &[Query] = &[
+    ("dryRun", "string"),
+    ("gracePeriodSeconds", "integer"),
+    ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
+    ("orphanDependents", "boolean"),
+    ("propagationPolicy", "string"),
+];
+/// What every operation takes.
+pub(super) const PRETTY: Query = ("pretty", "string");
+
+/// A query parameter.
+pub(super) fn query((name, ty): Query, dialect: Dialect) -> Value {
+    match dialect {
+        Dialect::V2 => json!({"in": "query", "name": name, "type": ty, "uniqueItems": true}),
+        Dialect::V3 => {
+            json!({"in": "query", "name": name, "schema": {"type": ty, "uniqueItems": true}})
+        }
+    }
+}
+
+/// A parameter in the path: `namespace`, `name`.
+pub(super) fn path(name: &str, dialect: Dialect) -> Value {
+    match dialect {
+        Dialect::V2 => json!({
+            "in": "path", "name": name, "required": true, "type": "string", "uniqueItems": true,
+        }),
+        Dialect::V3 => json!({
+            "in": "path", "name": name, "required": true,
+            "schema": {"type": "string", "uniqueItems": true},
+        }),
+    }
+}

@@ -1,0 +1,328 @@
+//! Paths and what may be done on them.
+
+use super::row::{Kind, Row, Sub};
+use super::{Dialect, name, parameter, schema};
+use serde_json::{Map, Value, json};
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const JSON_WATCH: &str = "application/json;stream=watch";
+const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
+/// Subresources that connect to something behind the API instead of reading or writing an object.
+const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+
+/// One path, built when it is its turn to be written.
+#[derive(Debug)]
+pub(super) struct Path<'a> {
+    row: &'a Row<'a>,
+    place: Place<'a>,
+    dialect: Dialect,
+}
+#[derive(Debug, Clone, Copy)]
+enum Place<'a> {
+    Collection,
+    Everywhere,
+    Item,
+    Sub(&'a Sub<'a>),
+    WatchCollection,
+    WatchEverywhere,
+    WatchItem,
+}
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    List,
+    Get,
+    Watch,
+    WatchList,
+    Post,
+    Put,
+    Patch,
+    Delete,
+    DeleteCollection,
+    Connect,
+}
+impl Action {
+    /// `x-kubernetes-action`.
+    fn extension(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Get => "get",
+            Self::Watch => "watch",
+            Self::WatchList => "watchlist",
+            Self::Post => "post",
+            Self::Put => "put",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Connect => "connect",
+        }
+    }
+    /// The first word of the operation's id.
+    fn word(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Get => "read",
+            Self::Watch | Self::WatchList => "watch",
+            Self::Post => "create",
+            Self::Put => "replace",
+            Self::Patch => "patch",
+            Self::Delete | Self::DeleteCollection => "delete",
+            Self::Connect => "connect",
+        }
+    }
+}
+
+/// Every path of these resources, by name.
+pub(super) fn all<'a>(rows: &'a [Row<'a>], dialect: Dialect) -> Vec<(String, Path<'a>)> {
+    let mut out = Vec::new();
+    for row in rows {
+        let root = format!("/{}/{}", name::root(row.kind.group), row.kind.version);
+        let scope = if row.namespaced { "/namespaces/{namespace}" } else { "" };
+        let collection = format!("{scope}/{}", row.resource);
+        let item = format!("{collection}/{{name}}");
+        let mut add = |path: String, place| out.push((path, Path { row, place, dialect }));
+        if ["list", "create", "deletecollection"].iter().any(|verb| row.serves(verb)) {
+            add(format!("{root}{collection}"), Place::Collection);
+        }
+        if row.namespaced && row.serves("list") {
+            add(format!("{root}/{}", row.resource), Place::Everywhere);
+        }
+        if ["get", "update", "patch", "delete"].iter().any(|verb| row.serves(verb)) {
+            add(format!("{root}{item}"), Place::Item);
+        }
+        for sub in &row.subresources {
+            add(format!("{root}{item}/{}", sub.name), Place::Sub(sub));
+        }
+        // The deprecated prefix; custom resources have none.
+        if row.serves("watch") && !row.custom {
+            add(format!("{root}/watch{collection}"), Place::WatchCollection);
+            add(format!("{root}/watch{item}"), Place::WatchItem);
+            if row.namespaced {
+                add(format!("{root}/watch/{}", row.resource), Place::WatchEverywhere);
+            }
+        }
+    }
+    out.sort_by(|a, b| a.0.cmp(&b.0));
+    out
+}
+
+impl Path<'_> {
+    /// The path item.
+    pub(super) fn build(&self) -> Value {
+        let mut out = Map::new();
+        for (method, action) in self.methods() {
+            out.insert(method.to_owned(), self.operation(method, action));
+        }
+        let mut parameters = Vec::new();
+        if matches!(self.place, Place::Item | Place::Sub(_) | Place::WatchItem) {
+            parameters.push(parameter::path("name", self.dialect));
+        }
+        if self.row.namespaced && !matches!(self.place, Place::Everywhere | Place::WatchEverywhere)
+        {
+            parameters.push(parameter::path("namespace", self.dialect));
+        }
+        parameters.push(parameter::query(parameter::PRETTY, self.dialect));
+        out.insert("parameters".to_owned(), parameters.into());
+        out.into()
+    }
+
+    fn methods(&self) -> Vec<(&'static str, Action)> {
+        let verbs: &[(&str, &str, Action)] = match self.place {
+            Place::WatchCollection | Place::WatchEverywhere => {
+                return vec![("get", Action::WatchList)];
+            }
+            Place::WatchItem => return vec![("get", Action::Watch)],
+            Place::Collection => &[
+                ("list", "get", Action::List),
+                ("create", "post", Action::Post),
+                ("deletecollection", "delete", Action::DeleteCollection),
+            ],
+            Place::Everywhere => &[("list", "get", Action::List)],
+            Place::Item | Place::Sub(_) => &[
+                ("get", "get", Action::Get),
+                ("create", "post", Action::Post),
+                ("update", "put", Action::Put),
+                ("patch", "patch", Action::Patch),
+                ("delete", "delete", Action::Delete),
+            ],
+        };
+        let (served, connect) = match self.place {
+            Place::Sub(sub) => (&sub.verbs, CONNECT.contains(&sub.name)),
+            _ => (&self.row.verbs, false),
+        };
+        let is_item = matches!(self.place, Place::Item);
+        verbs
+            .iter()
+            .filter(|(verb, _, _)| served.contains(verb) && !(is_item && *verb == "create"))
+            .map(|(_, method, action)| (*method, if connect { Action::Connect } else { *action }))
+            .collect()
+    }
+
+    /// The kind an operation is about.
+    fn kind(&self) -> Kind<'_> {
+        match self.place {
+            Place::Sub(sub) => sub.kind,
+            _ => self.row.kind,
+        }
+    }
+
+    fn id(&self, method: &str, action: Action) -> String {
+        let gv = name::in_operation(&self.row.kind);
+        let kind = self.row.kind.kind;
+        let namespaced = if self.row.namespaced { "Namespaced" } else { "" };
+        let word = action.word();
+        match self.place {
+            Place::Everywhere => format!("{word}{gv}{kind}ForAllNamespaces"),
+            Place::WatchEverywhere => format!("{word}{gv}{kind}ListForAllNamespaces"),
+            Place::WatchCollection => format!("{word}{gv}{namespaced}{kind}List"),
+            Place::Sub(sub) if action == Action::Connect => {
+                let method = name::subresource(method);
+                let sub = name::subresource(sub.name);
+                format!("{word}{gv}{method}{namespaced}{kind}{sub}")
+            }
+            Place::Sub(sub) => {
+                format!("{word}{gv}{namespaced}{kind}{}", name::subresource(sub.name))
+            }
+            _ if action == Action::DeleteCollection => {
+                format!("{word}{gv}Collection{namespaced}{kind}")
+            }
+            _ => format!("{word}{gv}{namespaced}{kind}"),
+        }
+    }
+
+    /// The schema of the answer.
+    fn answer(&self, action: Action) -> Option<Value> {
+        let list = Kind { kind: &self.row.list_kind, ..self.row.kind };
+        let name = match action {
+            Action::List => self.row.schema_name(&list),
+            Action::Watch | Action::WatchList => Some(schema::WATCH_EVENT.to_owned()),
+            Action::Delete | Action::DeleteCollection => Some(schema::STATUS.to_owned()),
+            Action::Connect => return Some(json!({"type": "string"})),
+            Action::Get | Action::Post | Action::Put | Action::Patch => {
+                self.row.schema_name(&self.kind())
+            }
+        };
+        name.map(|name| self.dialect.reference(&name))
+    }
+
+    /// The schema of the request body and whether it must be sent.
+    fn body(&self, action: Action) -> Option<(Value, bool)> {
+        let (name, required) = match action {
+            Action::Post | Action::Put => (self.row.schema_name(&self.kind()), true),
+            Action::Patch => (Some(schema::PATCH.to_owned()), true),
+            Action::Delete | Action::DeleteCollection => {
+                (Some(schema::DELETE_OPTIONS.to_owned()), false)
+            }
+            _ => return None,
+        };
+        Some((self.dialect.reference(&name?), required))
+    }
+
+    fn parameters(&self, action: Action) -> Vec<Value> {
+        let query: Vec<_> = match action {
+            Action::List | Action::Watch | Action::WatchList => parameter::LIST.to_vec(),
+            Action::Post | Action::Put => parameter::WRITE.to_vec(),
+            Action::Patch => parameter::PATCH.to_vec(),
+            Action::Delete => parameter::DELETE.to_vec(),
+            Action::DeleteCollection => {
+                let mut all = [parameter::DELETE, parameter::LIST].concat();
+                all.retain(|(name, _)| !matches!(*name, "allowWatchBookmarks" | "watch"));
+                all.sort_unstable();
+                all
+            }
+            Action::Get | Action::Connect => Vec::new(),
+        };
+        query.into_iter().map(|query| parameter::query(query, self.dialect)).collect()
+    }
+
+    fn answer_types(&self, action: Action) -> Vec<&'static str> {
+        match (action, self.row.custom) {
+            (Action::Connect, _) => vec!["*/*"],
+            (Action::List | Action::Watch | Action::WatchList, false) => {
+                vec![JSON, YAML, PROTOBUF, JSON_WATCH, PROTOBUF_WATCH]
+            }
+            (_, false) => vec![JSON, YAML, PROTOBUF],
+            (_, true) => vec![JSON, YAML],
+        }
+    }
+
+    fn body_types(&self, action: Action) -> Vec<&'static str> {
+        match (action, self.row.custom) {
+            (Action::Patch, false) => vec![JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH],
+            (Action::Patch, true) => vec![JSON_PATCH, MERGE_PATCH, APPLY_PATCH],
+            (_, false) => vec!["*/*"],
+            (_, true) => vec![JSON, YAML],
+        }
+    }
+
+    fn operation(&self, method: &str, action: Action) -> Value {
+        let mut parameters = self.parameters(action);
+        let body = self.body(action);
+        let mut out = Map::new();
+        let mut add = |key: &str, value: Value| out.insert(key.to_owned(), value);
+        add("tags", json!([name::tag(&self.row.kind)]));
+        add("operationId", self.id(method, action).into());
+        let codes: &[(&str, &str)] = match action {
+            Action::Post => &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
+            Action::Put | Action::Patch => &[("200", "OK"), ("201", "Created")],
+            Action::Delete => &[("200", "OK"), ("202", "Accepted")],
+            _ => &[("200", "OK")],
+        };
+        let mut responses = Map::new();
+        for (code, description) in codes {
+            let mut response = json!({"description": description});
+            if let Some(answer) = self.answer(action) {
+                match self.dialect {
+                    Dialect::V2 => response["schema"] = answer,
+                    Dialect::V3 => {
+                        response["content"] = content(&self.answer_types(action), &answer);
+                    }
+                }
+            }
+            responses.insert((*code).to_owned(), response);
+        }
+        responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
+        add("responses", responses.into());
+        match self.dialect {
+            Dialect::V2 => {
+                add("consumes", self.body_types(action).into());
+                add("produces", self.answer_types(action).into());
+                add("schemes", json!(["https"]));
+                if let Some((schema, required)) = body {
+                    let mut body = json!({"in": "body", "name": "body", "schema": schema});
+                    if required {
+                        body["required"] = true.into();
+                    }
+                    parameters.insert(0, body);
+                }
+            }
+            Dialect::V3 => {
+                if let Some((schema, required)) = body {
+                    let mut body = json!({"content": content(&self.body_types(action), &schema)});
+                    if required {
+                        body["required"] = true.into();
+                    }
+                    add("requestBody", body);
+                }
+            }
+        }
+        if !parameters.is_empty() {
+            add("parameters", parameters.into());
+        }
+        add("x-kubernetes-action", action.extension().into());
+        add("x-kubernetes-group-version-kind", schema::gvk(&self.kind()));
+        out.into()
+    }
+}
+
+fn content(types: &[&str], schema: &Value) -> Value {
+    types.iter().map(|ty| ((*ty).to_owned(), json!({"schema": schema}))).collect()
+}

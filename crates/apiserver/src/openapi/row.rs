@@ -1,0 +1,110 @@
+//! What OpenAPI needs to know of a served resource, whether its row is custom or built-in.
+
+use super::schema;
+use serde_json::Value;
+use setpoint_registry::{Catalog, Resource};
+
+/// A group, version and kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind<'a> {
+    pub(super) group: &'a str,
+    pub(super) version: &'a str,
+    pub(super) kind: &'a str,
+}
+
+/// One served resource.
+#[derive(Debug, Clone)]
+pub(super) struct Row<'a> {
+    pub(super) kind: Kind<'a>,
+    pub(super) list_kind: String,
+    pub(super) resource: &'a str,
+    pub(super) namespaced: bool,
+    pub(super) verbs: Vec<&'a str>,
+    pub(super) subresources: Vec<Sub<'a>>,
+    pub(super) custom: bool,
+    /// `openAPIV3Schema` as written.
+    pub(super) open_api: Option<&'a Value>,
+    /// Field paths that field selectors take (custom resources).
+    pub(super) selectable: Vec<&'a str>,
+}
+/// One subresource.
+#[derive(Debug, Clone)]
+pub(super) struct Sub<'a> {
+    pub(super) name: &'a str,
+    pub(super) kind: Kind<'a>,
+    pub(super) verbs: Vec<&'a str>,
+}
+
+impl<'a> Row<'a> {
+    fn of(row: &'a Resource) -> Self {
+        Self {
+            kind: Kind { group: &row.gvk.group, version: &row.gvk.version, kind: &row.gvk.kind },
+            list_kind: row.list_kind.to_string(),
+            resource: &row.resource,
+            namespaced: row.namespaced,
+            verbs: row.verbs.iter().map(|verb| &**verb).collect(),
+            subresources: row
+                .subresources
+                .iter()
+                .map(|sub| Sub {
+                    name: &sub.name,
+                    kind: Kind {
+                        group: &sub.gvk.group,
+                        version: &sub.gvk.version,
+                        kind: &sub.gvk.kind,
+                    },
+                    verbs: sub.verbs.iter().map(|verb| &**verb).collect(),
+                })
+                .collect(),
+            custom: row.custom,
+            open_api: row.open_api.as_deref(),
+            selectable: match row.custom {
+                true => row.selectable.iter().map(|path| &**path).collect(),
+                false => Vec::new(),
+            },
+        }
+    }
+    pub(super) fn serves(&self, verb: &str) -> bool {
+        self.verbs.contains(&verb)
+    }
+    /// The built-in definition of the kind.
+    pub(super) fn definition(&self) -> Option<&'static str> {
+        schema::of_kind(&self.kind)
+    }
+    /// The built-in definition of its list.
+    pub(super) fn list_definition(&self) -> Option<&'static str> {
+        schema::of_kind(&Kind { kind: &self.list_kind, ..self.kind })
+    }
+    /// The name of the schema of one of its kinds: its own, its list's or a subresource's.
+    pub(super) fn schema_name(&self, kind: &Kind<'_>) -> Option<String> {
+        if self.custom && (kind.group, kind.version) == (self.kind.group, self.kind.version) {
+            return Some(super::name::reversed(kind));
+        }
+        schema::of_kind(kind).map(str::to_owned)
+    }
+}
+
+/// Every served resource, in the order of the catalog's rows.
+pub(super) fn all(catalog: &Catalog) -> Vec<Row<'_>> {
+    catalog.rows.values().map(|row| Row::of(row)).collect()
+}
+
+/// The served resources of one group version.
+pub(super) fn of_group_version<'a>(
+    catalog: &'a Catalog,
+    group: &'a str,
+    version: &'a str,
+) -> Vec<Row<'a>> {
+    catalog.group_version(group, version).map(|row| Row::of(row)).collect()
+}
+
+/// Built-in definitions of a group version that no resource's kind reaches: bodies of other groups' subresources (autoscaling's
+/// `Scale`, policy's `Eviction`), which `kubectl explain` finds in their own group.
+pub(super) fn used_kinds(group: &str, version: &str) -> Vec<&'static str> {
+    setpoint_facts::DEFINITIONS
+        .iter()
+        .filter(|definition| !definition.name.starts_with(schema::META))
+        .filter(|definition| definition.kinds.iter().any(|&(g, v, _)| (g, v) == (group, version)))
+        .map(|definition| definition.name)
+        .collect()
+}

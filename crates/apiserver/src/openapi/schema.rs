@@ -1,0 +1,179 @@
+//! Built-in definitions as schemas.
+
+use super::Dialect;
+use super::row::Kind;
+use serde_json::{Map, Value, json};
+use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
+use std::collections::BTreeSet;
+
+/// Where the types are that belong to every group version.
+pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
+pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+pub(super) const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+pub(super) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+pub(super) const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+pub(super) const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
+pub(super) const META_API_VERSIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions";
+pub(super) const META_API_GROUP: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup";
+pub(super) const META_API_GROUP_LIST: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList";
+/// Definitions that operations refer to whatever the kind.
+pub(super) const META_OF_OPERATIONS: [&str; 5] =
+    [LIST_META, STATUS, DELETE_OPTIONS, PATCH, WATCH_EVENT];
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
+const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
+
+/// The name of a built-in kind's definition.
+pub(super) fn of_kind(kind: &Kind<'_>) -> Option<&'static str> {
+    let at = setpoint_facts::kind(kind.group, kind.version, kind.kind)?;
+    Some(DEFINITIONS[usize::from(at)].name)
+}
+
+fn find(name: &str) -> Option<&'static Definition> {
+    setpoint_facts::definition(name).map(|at| &DEFINITIONS[usize::from(at)])
+}
+
+/// `roots` and every definition they refer to, directly or not.
+pub(super) fn reachable(roots: Vec<&'static str>) -> BTreeSet<&'static str> {
+    let mut pending = roots;
+    let mut found = BTreeSet::new();
+    while let Some(name) = pending.pop() {
+        if found.insert(name) {
+            let fields = find(name).map(|definition| definition.fields).unwrap_or_default();
+            pending.extend(fields.iter().filter_map(|field| target(&field.ty)));
+        }
+    }
+    found
+}
+
+/// The definition a type refers to.
+fn target(ty: &Type) -> Option<&'static str> {
+    match ty {
+        Type::List(inner) | Type::Map(inner) => target(inner),
+        Type::Ref(at) => Some(DEFINITIONS[usize::from(*at)].name),
+        Type::Quantity => Some(QUANTITY),
+        Type::IntOrString => Some(INT_OR_STRING),
+        Type::Time => Some(TIME),
+        Type::MicroTime => Some(MICRO_TIME),
+        _ => None,
+    }
+}
+
+/// The schema of a built-in definition; `{}` for a name that is none.
+pub(super) fn definition(name: &str, dialect: Dialect) -> Value {
+    let Some(definition) = find(name) else { return json!({}) };
+    match definition.ty {
+        Type::Quantity if dialect == Dialect::V3 => {
+            json!({"oneOf": [{"type": "string"}, {"type": "number"}]})
+        }
+        Type::Quantity => json!({"type": "string"}),
+        Type::IntOrString if dialect == Dialect::V3 => {
+            json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+        }
+        Type::IntOrString => json!({"format": "int-or-string", "type": "string"}),
+        Type::Time | Type::MicroTime => json!({"format": "date-time", "type": "string"}),
+        // The types of apiextensions that stand for any JSON say nothing; the others are objects.
+        Type::Any if name.contains(".apiextensions.") => json!({}),
+        Type::Any => json!({"type": "object"}),
+        _ => object(definition, dialect),
+    }
+}
+
+fn object(definition: &Definition, dialect: Dialect) -> Value {
+    let mut out = Map::new();
+    out.insert("type".to_owned(), "object".into());
+    if !definition.fields.is_empty() {
+        let properties: Map<String, Value> = definition
+            .fields
+            .iter()
+            .map(|member| (member.name.to_owned(), field(member, dialect)))
+            .collect();
+        out.insert("properties".to_owned(), properties.into());
+    }
+    if !definition.required.is_empty() {
+        out.insert("required".to_owned(), definition.required.into());
+    }
+    if definition.atomic {
+        out.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
+    }
+    if !definition.kinds.is_empty() {
+        let kinds =
+            definition.kinds.iter().map(|(group, version, kind)| Kind { group, version, kind });
+        out.insert("x-kubernetes-group-version-kind".to_owned(), kinds.map(|k| gvk(&k)).collect());
+    }
+    out.into()
+}
+
+/// A kind as the extension writes it.
+pub(super) fn gvk(kind: &Kind<'_>) -> Value {
+    json!({"group": kind.group, "kind": kind.kind, "version": kind.version})
+}
+
+fn field(field: &Field, dialect: Dialect) -> Value {
+    let mut extras = Map::new();
+    let mut add = |key: &str, value: Value| extras.insert(key.to_owned(), value);
+    if !field.list_type.is_empty() {
+        add("x-kubernetes-list-type", field.list_type.into());
+    }
+    if !field.list_map_keys.is_empty() {
+        add("x-kubernetes-list-map-keys", field.list_map_keys.into());
+    }
+    if !field.patch_strategy.is_empty() {
+        add("x-kubernetes-patch-strategy", field.patch_strategy.into());
+    }
+    if !field.merge_key.is_empty() {
+        add("x-kubernetes-patch-merge-key", field.merge_key.into());
+    }
+    if field.atomic || field.granular {
+        let map_type = if field.atomic { "atomic" } else { "granular" };
+        add("x-kubernetes-map-type", map_type.into());
+    }
+    if dialect == Dialect::V3 && !field.default.is_empty() {
+        // Generated JSON: what does not parse would fail the facts' own tests.
+        add("default", serde_json::from_str(field.default).unwrap_or_default());
+    }
+    let schema = of_type(&field.ty, field.format, dialect);
+    with_extras(schema, extras, dialect)
+}
+
+/// Puts more members beside a schema; in v3 nothing may stand beside a reference, so that it moves into `allOf`.
+pub(super) fn with_extras(
+    schema: Value,
+    mut extras: Map<String, Value>,
+    dialect: Dialect,
+) -> Value {
+    if extras.is_empty() {
+        return schema;
+    }
+    match schema {
+        Value::Object(members) if dialect == Dialect::V3 && members.contains_key("$ref") => {
+            extras.insert("allOf".to_owned(), json!([members]));
+        }
+        Value::Object(members) => extras.extend(members),
+        _ => {}
+    }
+    extras.into()
+}
+
+fn of_type(ty: &Type, format: &str, dialect: Dialect) -> Value {
+    let scalar = |name: &str, format: &str| match format {
+        "" => json!({"type": name}),
+        format => json!({"format": format, "type": name}),
+    };
+    match ty {
+        Type::Str => scalar("string", format),
+        Type::Int => scalar("integer", format),
+        Type::Num => scalar("number", format),
+        Type::Bool => scalar("boolean", ""),
+        Type::Bytes => scalar("string", "byte"),
+        Type::Object => scalar("object", ""),
+        Type::List(items) => json!({"items": of_type(items, format, dialect), "type": "array"}),
+        Type::Map(values) => {
+            json!({"additionalProperties": of_type(values, format, dialect), "type": "object"})
+        }
+        Type::Any => json!({}),
+        other => target(other).map_or_else(|| json!({}), |name| dialect.reference(name)),
+    }
+}

@@ -1,0 +1,307 @@
+use super::row::{Kind, Sub};
+use super::*;
+
+/// Rows of the built-in resources, as the catalog would hold them.
+fn builtin() -> Vec<Row<'static>> {
+    setpoint_facts::RESOURCES
+        .iter()
+        .map(|row| Row {
+            kind: Kind { group: row.group, version: row.version, kind: row.kind },
+            list_kind: format!("{}List", row.kind),
+            resource: row.resource,
+            namespaced: row.namespaced,
+            verbs: row.verbs.to_vec(),
+            subresources: row
+                .subresources
+                .iter()
+                .map(|sub| {
+                    let (group, version, kind) = sub.kind;
+                    Sub {
+                        name: sub.name,
+                        kind: Kind { group, version, kind },
+                        verbs: sub.verbs.to_vec(),
+                    }
+                })
+                .collect(),
+            custom: false,
+            open_api: None,
+            selectable: Vec::new(),
+        })
+        .collect()
+}
+
+fn of(rows: &[Row<'static>], group: &str, version: &str) -> Vec<Row<'static>> {
+    rows.iter()
+        .filter(|row| (row.kind.group, row.kind.version) == (group, version))
+        .cloned()
+        .collect()
+}
+
+fn parse(document: &Bytes) -> Value {
+    serde_json::from_slice(document).unwrap()
+}
+
+/// Every reference in a document leads to a schema of it.
+fn check_references(document: &Value) {
+    fn collect<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(members) => {
+                out.extend(members.get("$ref").and_then(Value::as_str));
+                members.values().for_each(|value| collect(value, out));
+            }
+            Value::Array(items) => items.iter().for_each(|value| collect(value, out)),
+            _ => {}
+        }
+    }
+    let mut references = Vec::new();
+    collect(document, &mut references);
+    assert!(!references.is_empty());
+    for reference in references {
+        let pointer = reference.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+    }
+}
+
+#[test]
+fn every_reference_leads_to_a_schema_of_the_same_document() {
+    let rows = builtin();
+    check_references(&parse(&v2_of(&rows)));
+    for (group, version) in
+        [("", "v1"), ("apps", "v1"), ("autoscaling", "v2"), ("apiextensions.k8s.io", "v1")]
+    {
+        check_references(&parse(&v3_of(
+            &of(&rows, group, version),
+            &row::used_kinds(group, version),
+        )));
+    }
+}
+
+#[test]
+fn patch_operations_tell_what_the_server_can_do() {
+    for (document, parameters) in [
+        (parse(&v2_of(&builtin())), "/parameters"),
+        (parse(&v3_of(&of(&builtin(), "apps", "v1"), &[])), "/parameters"),
+    ] {
+        let patch =
+            &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
+        let names: Vec<&str> = patch
+            .pointer(parameters)
+            .unwrap()
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|parameter| parameter["in"] == "query")
+            .map(|parameter| parameter["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+        assert_eq!(patch["x-kubernetes-action"], "patch");
+        assert_eq!(
+            patch["x-kubernetes-group-version-kind"],
+            json!({"group": "apps", "version": "v1", "kind": "Deployment"})
+        );
+        assert_eq!(patch["operationId"], "patchAppsV1NamespacedDeployment");
+        assert_eq!(patch["tags"], json!(["apps_v1"]));
+    }
+}
+
+#[test]
+fn schemas_carry_merge_behaviour() {
+    let document = parse(&v3_of(&of(&builtin(), "", "v1"), &[]));
+    let schemas = &document["components"]["schemas"];
+    let spec = &schemas["io.k8s.api.core.v1.PodSpec"];
+    assert_eq!(
+        spec["properties"]["containers"],
+        json!({
+            "items": {"$ref": "#/components/schemas/io.k8s.api.core.v1.Container"}, "type": "array",
+            "x-kubernetes-list-map-keys": ["name"], "x-kubernetes-list-type": "map",
+            "x-kubernetes-patch-merge-key": "name", "x-kubernetes-patch-strategy": "merge",
+        })
+    );
+    assert_eq!(spec["required"], json!(["containers"]));
+    assert_eq!(
+        schemas["io.k8s.api.core.v1.ContainerPort"]["properties"]["protocol"],
+        json!({"default": "TCP", "type": "string"})
+    );
+    assert_eq!(
+        schemas["io.k8s.api.core.v1.Pod"]["x-kubernetes-group-version-kind"],
+        json!([{"group": "", "kind": "Pod", "version": "v1"}])
+    );
+    assert_eq!(
+        schemas["io.k8s.api.core.v1.PersistentVolumeSpec"]["properties"]["claimRef"],
+        json!({
+            "allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.ObjectReference"}], "x-kubernetes-map-type": "granular",
+        })
+    );
+}
+
+#[test]
+fn operation_ids_follow_the_reference() {
+    let document = parse(&v2_of(&builtin()));
+    let id = |path: &str, method: &str| {
+        document["paths"][path][method]["operationId"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(id("/api/v1/pods", "get"), "listCoreV1PodForAllNamespaces");
+    assert_eq!(
+        id("/api/v1/namespaces/{namespace}/pods", "delete"),
+        "deleteCoreV1CollectionNamespacedPod"
+    );
+    assert_eq!(
+        id("/api/v1/namespaces/{namespace}/pods/{name}/exec", "get"),
+        "connectCoreV1GetNamespacedPodExec"
+    );
+    assert_eq!(
+        id("/api/v1/namespaces/{namespace}/pods/{name}/eviction", "post"),
+        "createCoreV1NamespacedPodEviction"
+    );
+    assert_eq!(
+        id("/api/v1/watch/namespaces/{namespace}/pods/{name}", "get"),
+        "watchCoreV1NamespacedPod"
+    );
+    assert_eq!(id("/api/v1/watch/pods", "get"), "watchCoreV1PodListForAllNamespaces");
+    assert_eq!(
+        id("/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}", "get"),
+        "readRbacAuthorizationV1ClusterRole"
+    );
+    assert_eq!(id("/api/v1/namespaces/{name}/finalize", "put"), "replaceCoreV1NamespaceFinalize");
+    assert!(document["paths"]["/api/v1/namespaces"].get("delete").is_none());
+}
+
+fn widget(open_api: &'static Value) -> Row<'static> {
+    let kind = Kind { group: "ex.io", version: "v1", kind: "Widget" };
+    Row {
+        kind,
+        list_kind: "WidgetList".to_owned(),
+        resource: "widgets",
+        namespaced: true,
+        verbs: vec![
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ],
+        subresources: vec![Sub { name: "status", kind, verbs: vec!["get", "patch", "update"] }],
+        custom: true,
+        open_api: Some(open_api),
+        selectable: vec!["spec.color"],
+    }
+}
+
+fn leak(value: Value) -> &'static Value {
+    Box::leak(Box::new(value))
+}
+
+#[test]
+fn custom_kinds_are_published_whole_in_v3_and_simplified_in_v2() {
+    let open_api = leak(json!({"type": "object", "required": ["spec", "gone"], "properties": {
+        "spec": {"type": "object", "oneOf": [{"required": ["a"]}], "properties": {
+            "port": {"x-kubernetes-int-or-string": true}, "color": {"type": "string", "default": "red", "enum": ["red"]},
+            "list": {"type": "array"}, "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}},
+        }},
+        "gone": {"type": "string", "nullable": true},
+    }}));
+    let rows = [widget(open_api)];
+    let v3 = parse(&v3_of(&rows, &[]));
+    check_references(&v3);
+    let kind = &v3["components"]["schemas"]["io.ex.v1.Widget"];
+    assert_eq!(
+        kind["properties"]["spec"]["properties"]["port"],
+        json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})
+    );
+    assert_eq!(kind["properties"]["spec"]["oneOf"], open_api["properties"]["spec"]["oneOf"]);
+    assert_eq!(kind["properties"]["gone"]["nullable"], true);
+    assert_eq!(
+        kind["properties"]["metadata"]["allOf"],
+        json!([{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}])
+    );
+    assert_eq!(
+        kind["x-kubernetes-group-version-kind"],
+        json!([{"group": "ex.io", "kind": "Widget", "version": "v1"}])
+    );
+    assert_eq!(kind["x-kubernetes-selectable-fields"], json!([{"fieldPath": "spec.color"}]));
+    let list = &v3["components"]["schemas"]["io.ex.v1.WidgetList"];
+    assert_eq!(
+        (&list["description"], &list["required"]),
+        (&json!("WidgetList is a list of Widget"), &json!(["items"]))
+    );
+    let create = &v3["paths"]["/apis/ex.io/v1/namespaces/{namespace}/widgets"]["post"];
+    assert_eq!(
+        (&create["operationId"], &create["tags"]),
+        (&json!("createExIoV1NamespacedWidget"), &json!(["exIo_v1"]))
+    );
+
+    let v2 = parse(&v2_of(&rows));
+    check_references(&v2);
+    let kind = &v2["definitions"]["io.ex.v1.Widget"];
+    assert_eq!(
+        kind["properties"]["spec"],
+        json!({"type": "object", "properties": {
+            "port": {"x-kubernetes-int-or-string": true}, "color": {"type": "string", "enum": ["red"]},
+            "list": {}, "free": {"x-kubernetes-preserve-unknown-fields": true},
+        }})
+    );
+    assert_eq!((&kind["properties"]["gone"], &kind["required"]), (&json!({}), &json!(["spec"])));
+}
+
+#[test]
+fn etags_are_uppercase_sha512() {
+    let tag = etag(b"");
+    assert!(tag.starts_with("CF83E1357EEFB8BDF154"));
+    assert_eq!(tag.len(), 128);
+}
+
+/// Reads back the outermost fields of a message: (number, bytes), varints left out.
+fn fields(mut message: &[u8]) -> Vec<(u64, &[u8])> {
+    fn varint(message: &mut &[u8]) -> u64 {
+        let mut value = 0;
+        for shift in (0..).step_by(7) {
+            let (first, rest) = message.split_first().unwrap();
+            *message = rest;
+            value |= u64::from(first & 0x7f) << shift;
+            if first & 0x80 == 0 {
+                break;
+            }
+        }
+        value
+    }
+    let mut out = Vec::new();
+    while !message.is_empty() {
+        let tag = varint(&mut message);
+        match tag & 7 {
+            0 => {
+                varint(&mut message);
+            }
+            1 => message = &message[8..],
+            _ => {
+                let len = usize::try_from(varint(&mut message)).unwrap();
+                let (bytes, rest) = message.split_at(len);
+                out.push((tag >> 3, bytes));
+                message = rest;
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn protobuf_holds_every_path_and_definition() {
+    let rows = builtin();
+    let json = parse(&v2_of(&rows));
+    let document = protobuf_of(&rows);
+    let parts = fields(&document);
+    let part = |number| parts.iter().find(|(field, _)| *field == number).unwrap().1;
+    assert_eq!(part(1), b"2.0");
+    let names = |message: &[u8], field: u64| -> Vec<String> {
+        fields(message)
+            .into_iter()
+            .filter(|(number, _)| *number == field)
+            .map(|(_, named)| String::from_utf8(fields(named)[0].1.to_vec()).unwrap())
+            .collect()
+    };
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(part(8), 2), keys(&json["paths"]));
+    assert_eq!(names(part(9), 1), keys(&json["definitions"]));
+}
