@@ -1,19 +1,72 @@
 //! Server-side apply and managedFields (spec: patch §5).
+//!
+//! # Theory
+//!
+//! `metadata.managedFields` says who owns which field: one entry per manager, operation, subresource (and, for updates, version), each
+//! with a set of paths. Everything here is arithmetic on such sets:
+//!
+//! | set | is made by |
+//! |---|---|
+//! | what an object mentions | walking it with its schema (`leaves`) |
+//! | what a write changed | comparing the object before and after (`compare`): added, modified, removed |
+//! | what an entry says | reading FieldsV1 (`wire`) |
+//!
+//! An **update** gives the writer what it added and modified and takes that, and what it removed, from everybody else. An **apply** gives
+//! the applier exactly what its configuration mentions; it merges the configuration into the live object, removes what the applier
+//! owned before and nobody owns now, and is refused when it changes what others own, unless forced.
+//!
+//! What holds afterwards: every leaf of an applied configuration is owned by its applier (identity and reset fields aside); an apply
+//! that is repeated changes nothing; no entry is empty.
+//!
+//! Sets borrow names and keys from the objects they describe, so that a write allocates little beyond the result. There is no
+//! conversion between versions here: all entries are compared in the request's version, which is exact as long as versions differ in
+//! name only.
+
+mod compare;
+mod conflict;
+mod element;
+mod fieldset;
+mod last_applied;
+mod leaves;
+mod lift;
+mod managed;
+mod merge;
+mod path;
+mod remove;
+mod scale;
+mod scope;
+#[cfg(test)]
+mod tests;
+mod types;
+mod validate;
+mod value;
+mod wire;
+mod write;
+mod zero;
+
+pub use fieldset::{FieldSet, Node};
+pub use last_applied::{KUBECTL, LAST_APPLIED_ANNOTATION};
+pub use managed::{ANCIENT_CHANGES, BEFORE_FIRST_APPLY, UPDATE_ENTRIES_MAX};
+pub use path::{Path, PathElement};
+pub use scale::ScaleMapping;
+pub use wire::WireError;
+pub use write::{apply, update};
+
 use crate::node::TypeSchema;
 use serde_json::Value;
-use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
 use std::collections::BTreeSet;
 
 /// Who writes, through what.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)]
 pub struct Manager<'a> {
+    /// Name: the `fieldManager` option, else made of the user agent.
     pub name: &'a str,
-    /** `apiVersion` of the request. */
+    /// `apiVersion` of the request.
     pub api_version: &'a str,
-    /** Empty for the main endpoint. */
+    /// Empty for the main endpoint.
     pub subresource: &'a str,
+    /// The time an entry gets that changes the object.
     pub now: Timestamp,
 }
 /// What the type looks like for field ownership.
@@ -21,36 +74,73 @@ pub struct Manager<'a> {
 pub struct Typing<'a> {
     /// Schema of the request's version.
     pub schema: &'a TypeSchema,
-    /// `group/version, Kind=X` parts for messages.
+    /// The kind: `Deployment`.
     pub kind: &'a str,
     /// Top-level members this endpoint resets (`status` on the main endpoint, `spec` on `/status`; `metadata` on `/status` of custom resources): never owned.
     pub reset: &'a BTreeSet<&'a str>,
     /// The object is a custom resource (structs carry `.` when created).
     pub custom: bool,
-    /// The served versions of this kind; entries of other versions are dropped.
+    /// The served versions of this kind, with or without their group; entries of other versions are dropped. Empty: all are served.
     pub versions: &'a [String],
 }
-/// After an update, create or non-apply patch: recomputes `new.metadata.managedFields` from `old` (`None` on create) (spec 5.3). Never fails.
-pub fn update(
-    _typing: &Typing<'_>,
-    _old: Option<&Value>,
-    _new: &mut Value,
-    _manager: &Manager<'_>,
-) {
-    todo!()
+
+impl Typing<'_> {
+    fn serves(&self, api_version: &str) -> bool {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        self.versions.is_empty()
+            || self.versions.iter().any(|served| served == version || served == api_version)
+    }
 }
-/// Server-side apply of `config` onto `live` (`None`: create). Returns the merged object with its managedFields, not yet defaulted by built-in
-/// defaulting nor validated; the caller runs the ordinary update path, then [`finish_apply`] (spec 5.4).
-pub fn apply(
-    _typing: &Typing<'_>,
-    _live: Option<&Value>,
-    _config: &Value,
-    _manager: &Manager<'_>,
-    _force: bool,
-) -> Result<Value, ApiError> {
-    todo!()
-}
+
 /// Settles timestamps: when nothing but managedFields' times would change, the old entries (and so the old bytes) stay.
-pub fn settle_times(_old: Option<&Value>, _new: &mut Value) {
-    todo!()
+///
+/// `metadata.resourceVersion` is not looked at: a write that changes nothing else is none.
+pub fn settle_times(old: Option<&Value>, new: &mut Value) {
+    let Some(old) = old else { return };
+    let (Some(before), Some(now)) = (managed::of(old), managed::of(new)) else { return };
+    if before == now || !same_but_for_times(before, now) || !same_content(old, new) {
+        return;
+    }
+    let before = before.clone();
+    managed::put(new, Some(before));
+}
+
+/// Whether two lists of entries differ in nothing but their times. Their order depends on the times.
+fn same_but_for_times(a: &Value, b: &Value) -> bool {
+    let (Some(a), Some(b)) = (a.as_array(), b.as_array()) else { return false };
+    let same = |a: &Value, b: &Value| match (a.as_object(), b.as_object()) {
+        (Some(a), Some(b)) => {
+            let members = |map: &serde_json::Map<String, Value>| {
+                map.keys().filter(|name| *name != "time").count()
+            };
+            members(a) == members(b)
+                && a.iter().all(|(name, value)| name == "time" || b.get(name) == Some(value))
+        }
+        _ => false,
+    };
+    a.len() == b.len() && a.iter().all(|a| b.iter().any(|b| same(a, b)))
+}
+
+/// Whether two objects differ in nothing but managedFields and resourceVersion.
+fn same_content(a: &Value, b: &Value) -> bool {
+    const ASIDE: [&str; 2] = ["managedFields", "resourceVersion"];
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return false };
+    let same_metadata = |a: &Value, b: &Value| match (a.as_object(), b.as_object()) {
+        (Some(a), Some(b)) => {
+            let members = |map: &serde_json::Map<String, Value>| {
+                map.keys().filter(|name| !ASIDE.contains(&name.as_str())).count()
+            };
+            members(a) == members(b)
+                && a.iter().all(|(name, value)| {
+                    ASIDE.contains(&name.as_str()) || b.get(name) == Some(value)
+                })
+        }
+        _ => a == b,
+    };
+    a.len() == b.len()
+        && a.iter().all(|(name, value)| {
+            b.get(name).is_some_and(|other| {
+                if name == "metadata" { same_metadata(value, other) } else { value == other }
+            })
+        })
 }

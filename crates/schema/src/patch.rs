@@ -16,7 +16,7 @@ mod check;
 mod directive;
 mod json;
 mod merge;
-mod notation;
+pub(crate) mod notation;
 mod order;
 mod strategic;
 #[cfg(test)]

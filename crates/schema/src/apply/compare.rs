@@ -1,0 +1,201 @@
+//! What differs between two objects, as sets of paths.
+
+use super::element::path_element;
+use super::fieldset::{FieldSet, Node};
+use super::path::PathElement;
+use super::types::{Form, Relation, Type};
+use super::value::equal;
+use serde_json::{Map, Value};
+
+/// The paths by which two objects differ. A node that appears is itself among the added ones, with everything below it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Comparison<'a> {
+    pub(super) added: FieldSet<'a>,
+    pub(super) removed: FieldSet<'a>,
+    pub(super) modified: FieldSet<'a>,
+}
+
+impl<'a> Comparison<'a> {
+    /// Compares two objects of a type.
+    pub(super) fn of(ty: Type<'a>, old: &'a Value, new: &'a Value) -> Self {
+        let Delta { below, .. } = compare(ty, Some(old), Some(new));
+        below
+    }
+
+    /// Added and modified: what takes a field away from its other owners.
+    pub(super) fn changed(&self) -> FieldSet<'a> {
+        self.added.clone().union(self.modified.clone())
+    }
+}
+
+/// What happened to a node itself, and below it.
+#[derive(Default)]
+struct Delta<'a> {
+    added: bool,
+    removed: bool,
+    modified: bool,
+    below: Comparison<'a>,
+}
+
+impl<'a> Delta<'a> {
+    fn leaf(old: Option<&Value>, new: Option<&Value>) -> Self {
+        match (old, new) {
+            (None, _) => Self { added: true, ..Self::default() },
+            (_, None) => Self { removed: true, ..Self::default() },
+            (Some(old), Some(new)) => Self { modified: !equal(old, new), ..Self::default() },
+        }
+    }
+}
+
+fn compare<'a>(ty: Type<'a>, old: Option<&'a Value>, new: Option<&'a Value>) -> Delta<'a> {
+    let (old_form, new_form) = (ty.form(old), ty.form(new));
+    if new.is_none() {
+        return compare_as(ty, old_form, old, new);
+    }
+    let delta = compare_as(ty, new_form, old, new);
+    if old.is_none() || old_form == new_form {
+        return delta;
+    }
+    // The value took another form: the old one's fields go, the new one's come.
+    let other = compare_as(ty, old_form, old, new);
+    Delta {
+        added: delta.added || other.added,
+        removed: delta.removed || other.removed,
+        modified: delta.modified || other.modified,
+        below: Comparison {
+            added: delta.below.added.union(other.below.added),
+            removed: delta.below.removed.union(other.below.removed),
+            modified: delta.below.modified.union(other.below.modified),
+        },
+    }
+}
+
+fn compare_as<'a>(
+    ty: Type<'a>,
+    form: Form,
+    old: Option<&'a Value>,
+    new: Option<&'a Value>,
+) -> Delta<'a> {
+    let below = match form {
+        Form::Scalar(_) => return Delta::leaf(old, new),
+        Form::Map => {
+            let (a, b) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+            let empty = |map: Option<&Map<String, Value>>| map.is_none_or(Map::is_empty);
+            if ty.atomic_map() || (empty(a) && empty(b)) {
+                return Delta::leaf(old, new);
+            }
+            members(ty, a, b)
+        }
+        Form::List => {
+            let (a, b) = (old.and_then(Value::as_array), new.and_then(Value::as_array));
+            let empty = |list: Option<&Vec<Value>>| list.is_none_or(Vec::is_empty);
+            if matches!(ty.relation(), Relation::Atomic) || (empty(a) && empty(b)) {
+                return Delta::leaf(old, new);
+            }
+            items(
+                ty,
+                a.map(Vec::as_slice).unwrap_or_default(),
+                b.map(Vec::as_slice).unwrap_or_default(),
+            )
+        }
+    };
+    Delta { added: old.is_none(), removed: new.is_none() && old.is_some(), modified: false, below }
+}
+
+/// Gathers what children differ by.
+#[derive(Default)]
+struct Gather<'a> {
+    added: Vec<Node<'a>>,
+    removed: Vec<Node<'a>>,
+    modified: Vec<Node<'a>>,
+}
+
+impl<'a> Gather<'a> {
+    fn child(&mut self, element: impl Fn() -> PathElement<'a>, delta: Delta<'a>) {
+        let Comparison { added, removed, modified } = delta.below;
+        for (into, member, children) in [
+            (&mut self.added, delta.added, added),
+            (&mut self.removed, delta.removed, removed),
+            (&mut self.modified, delta.modified, modified),
+        ] {
+            if member || !children.is_empty() {
+                into.push(Node { element: element(), member, children });
+            }
+        }
+    }
+
+    fn done(self) -> Comparison<'a> {
+        Comparison {
+            added: FieldSet::from_nodes(self.added),
+            removed: FieldSet::from_nodes(self.removed),
+            modified: FieldSet::from_nodes(self.modified),
+        }
+    }
+}
+
+fn members<'a>(
+    ty: Type<'a>,
+    old: Option<&'a Map<String, Value>>,
+    new: Option<&'a Map<String, Value>>,
+) -> Comparison<'a> {
+    let mut gather = Gather::default();
+    let mut member = |name: &'a str, old: Option<&'a Value>, new: Option<&'a Value>| {
+        let (ty, _) = ty.member(name).unwrap_or((Type::Deduced, false));
+        gather.child(|| PathElement::field(name), compare(ty, old, new));
+    };
+    for (name, value) in old.into_iter().flatten() {
+        member(name, Some(value), new.and_then(|new| new.get(name)));
+    }
+    for (name, value) in new.into_iter().flatten() {
+        if old.is_none_or(|old| !old.contains_key(name)) {
+            member(name, None, Some(value));
+        }
+    }
+    gather.done()
+}
+
+fn items<'a>(ty: Type<'a>, old: &'a [Value], new: &'a [Value]) -> Comparison<'a> {
+    let element = |item: &'a Value| path_element(ty, item).ok().map(|element| (element, item));
+    let mut sides: Vec<(PathElement<'a>, bool, &'a Value)> = Vec::new();
+    sides.extend(old.iter().filter_map(element).map(|(element, item)| (element, false, item)));
+    sides.extend(new.iter().filter_map(element).map(|(element, item)| (element, true, item)));
+    // Stable: within an element the old items stay before the new ones, in list order.
+    sides.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut gather = Gather::default();
+    for group in sides.chunk_by(|a, b| a.0 == b.0) {
+        let is_old = group.iter().take_while(|(_, is_new, _)| !is_new).count();
+        let (old, new) = group.split_at(is_old);
+        let first = |side: &[(PathElement<'a>, bool, &'a Value)]| side.first().map(|s| s.2);
+        let marker = |added, removed, modified| Delta {
+            added,
+            removed,
+            modified,
+            below: Comparison::default(),
+        };
+        let Some((element, ..)) = group.first() else { continue };
+        let element = || element.clone();
+        let item = ty.items();
+        match (old.len(), new.len()) {
+            (0 | 1, 0 | 1) => gather.child(element, compare(item, first(old), first(new))),
+            // Repeated before and after: one atomic value.
+            (2.., 2..) => {
+                let same = old.len() == new.len()
+                    && old.iter().zip(new).all(|(old, new)| equal(old.2, new.2));
+                gather.child(element, marker(false, false, !same));
+            }
+            (2.., _) => {
+                if !new.is_empty() {
+                    gather.child(element, compare(item, None, first(new)));
+                }
+                gather.child(element, marker(false, true, false));
+            }
+            (_, _) => {
+                if !old.is_empty() {
+                    gather.child(element, compare(item, first(old), None));
+                }
+                gather.child(element, marker(true, false, false));
+            }
+        }
+    }
+    gather.done()
+}

@@ -1,0 +1,254 @@
+//! `metadata.managedFields`: who owns what.
+
+use super::fieldset::FieldSet;
+use serde_json::{Map, Value};
+use setpoint_object::time::Timestamp;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// The most Update entries an object keeps; older ones are united. 10, as the reference.
+pub const UPDATE_ENTRIES_MAX: usize = 10;
+/// The manager that owns what was there before tracking began.
+pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+/// The manager that old Update entries are united under.
+pub const ANCIENT_CHANGES: &str = "ancient-changes";
+
+/// How a manager came to own fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// One entry. Its identity is manager, operation and subresource, for updates the version too.
+#[derive(Debug, Clone)]
+pub(super) struct Entry<'a> {
+    pub(super) manager: Cow<'a, str>,
+    pub(super) operation: Operation,
+    pub(super) api_version: Cow<'a, str>,
+    pub(super) subresource: Cow<'a, str>,
+    pub(super) time: Option<Cow<'a, str>>,
+    pub(super) set: FieldSet<'a>,
+}
+
+impl Entry<'_> {
+    /// Whether this is the entry that a write by this manager goes to.
+    pub(super) fn belongs_to(
+        &self,
+        operation: Operation,
+        manager: &str,
+        api_version: &str,
+        subresource: &str,
+    ) -> bool {
+        self.operation == operation
+            && self.manager == manager
+            && self.subresource == subresource
+            && (operation == Operation::Apply || self.api_version == api_version)
+    }
+
+    /// Whether this is the same manager's entry at another level of the version's name.
+    pub(super) fn same_identity(&self, other: &Self) -> bool {
+        self.belongs_to(other.operation, &other.manager, &other.api_version, &other.subresource)
+    }
+
+    fn seconds(&self) -> u64 {
+        let time = self.time.as_deref().and_then(Timestamp::parse);
+        time.map_or(0, |time| time.0.as_secs())
+    }
+
+    /// The entry's identity as the reference spells it: conflicts are sorted by it.
+    pub(super) fn identity(&self) -> String {
+        let mut identity = Map::new();
+        let mut text = String::from("{");
+        let mut member = |name: &str, value: &str| {
+            if !value.is_empty() {
+                identity.insert(name.to_owned(), Value::from(value));
+                let comma = if text.len() > 1 { "," } else { "" };
+                text.push_str(&format!("{comma}\"{name}\":{}", Value::from(value)));
+            }
+        };
+        member("manager", &self.manager);
+        member("operation", self.operation.as_str());
+        if self.operation == Operation::Update {
+            member("apiVersion", &self.api_version);
+        }
+        member("subresource", &self.subresource);
+        text.push('}');
+        text
+    }
+}
+
+/// `metadata.managedFields` of an object.
+pub(super) fn of(object: &Value) -> Option<&Value> {
+    object.get("metadata")?.get("managedFields")
+}
+
+/// Takes `metadata.managedFields` out of an object.
+pub(super) fn take(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}
+
+/// Whether this is how a client asks for tracking to begin anew: an empty list, or one empty entry.
+pub(super) fn is_reset(managed: &Value) -> bool {
+    match managed.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([only]) => only.as_object().is_some_and(|entry| {
+            entry.values().all(|v| v.is_null() || v.as_str().is_some_and(str::is_empty))
+        }),
+        _ => false,
+    }
+}
+
+/// Reads entries; of two with one identity the later counts. Entries of versions that `serves` refuses are left out.
+///
+/// # Errors
+/// An entry that is malformed, in the reference's words.
+pub(super) fn decode<'a>(
+    managed: Option<&'a Value>,
+    serves: impl Fn(&str) -> bool,
+) -> Result<Vec<Entry<'a>>, String> {
+    let list = match managed {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err("managedFields must be a list".to_owned()),
+    };
+    let mut entries: Vec<Entry<'a>> = Vec::with_capacity(list.len());
+    for (at, raw) in list.iter().enumerate() {
+        let text = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or_default();
+        let operation = match text("operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return Err("operation must be `Apply` or `Update`".to_owned()),
+        };
+        let api_version = text("apiVersion");
+        if api_version.is_empty() {
+            return Err("apiVersion must not be empty".to_owned());
+        }
+        match text("fieldsType") {
+            "FieldsV1" => {}
+            "" => return Err(format!("missing fieldsType in managed fields entry {at}")),
+            other => {
+                return Err(format!("invalid fieldsType {other:?} in managed fields entry {at}"));
+            }
+        }
+        let set = match raw.get("fieldsV1") {
+            None | Some(Value::Null) => FieldSet::new(),
+            Some(fields) => FieldSet::from_wire(fields)
+                .map_err(|error| format!("error decoding versioned set: {error}"))?,
+        };
+        let entry = Entry {
+            manager: text("manager").into(),
+            operation,
+            api_version: api_version.into(),
+            subresource: text("subresource").into(),
+            time: raw.get("time").and_then(Value::as_str).map(Cow::Borrowed),
+            set,
+        };
+        match entries.iter_mut().find(|other| other.same_identity(&entry)) {
+            Some(earlier) => *earlier = entry,
+            None => entries.push(entry),
+        }
+    }
+    entries.retain(|entry| serves(&entry.api_version));
+    Ok(entries)
+}
+
+/// Writes entries in the order the API shows them; `None` when there is none.
+pub(super) fn encode(mut entries: Vec<Entry<'_>>) -> Option<Value> {
+    if entries.is_empty() {
+        return None;
+    }
+    entries.sort_by(|a, b| {
+        let key = |e: &Entry<'_>| (e.operation, e.seconds());
+        key(a)
+            .cmp(&key(b))
+            .then_with(|| a.manager.cmp(&b.manager))
+            .then_with(|| a.api_version.cmp(&b.api_version))
+            .then_with(|| a.subresource.cmp(&b.subresource))
+    });
+    Some(Value::Array(entries.iter().map(encode_entry).collect()))
+}
+
+fn encode_entry(entry: &Entry<'_>) -> Value {
+    let mut map = Map::new();
+    let mut text = |name: &str, value: &str| {
+        map.insert(name.to_owned(), Value::from(value));
+    };
+    if !entry.manager.is_empty() {
+        text("manager", &entry.manager);
+    }
+    text("operation", entry.operation.as_str());
+    text("apiVersion", &entry.api_version);
+    if let Some(time) = &entry.time {
+        text("time", time);
+    }
+    text("fieldsType", "FieldsV1");
+    if !entry.subresource.is_empty() {
+        text("subresource", &entry.subresource);
+    }
+    map.insert("fieldsV1".to_owned(), entry.set.to_wire());
+    Value::Object(map)
+}
+
+/// Puts entries into an object; without entries it has no such member.
+pub(super) fn put(object: &mut Value, entries: Option<Value>) {
+    let Some(object) = object.as_object_mut() else { return };
+    match entries {
+        Some(entries) => {
+            let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(metadata) = metadata {
+                metadata.insert("managedFields".to_owned(), entries);
+            }
+        }
+        None => {
+            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                metadata.remove("managedFields");
+            }
+        }
+    }
+}
+
+/// Unites the oldest Update entries, version by version, until [`UPDATE_ENTRIES_MAX`] remain.
+pub(super) fn cap(entries: &mut Vec<Entry<'_>>) {
+    let mut updates: Vec<usize> =
+        (0..entries.len()).filter(|at| entries[*at].operation == Operation::Update).collect();
+    let mut n_updates = updates.len();
+    if n_updates <= UPDATE_ENTRIES_MAX {
+        return;
+    }
+    updates.sort_by_cached_key(|at| (entries[*at].seconds(), entries[*at].identity()));
+    // Where each version's entries are gathered.
+    let mut bucket: BTreeMap<String, usize> = BTreeMap::new();
+    let mut gone = vec![false; entries.len()];
+    for at in updates {
+        if n_updates <= UPDATE_ENTRIES_MAX {
+            break;
+        }
+        let version = entries[at].api_version.to_string();
+        let Some(&into) = bucket.get(&version) else {
+            // The bucket of an earlier round, if any, takes in the others.
+            bucket.insert(version, at);
+            continue;
+        };
+        let set = std::mem::take(&mut entries[at].set);
+        let time = entries[at].time.take();
+        let gathered = &mut entries[into];
+        gathered.set = std::mem::take(&mut gathered.set).union(set);
+        gathered.manager = Cow::Borrowed(ANCIENT_CHANGES);
+        gathered.subresource = Cow::Borrowed("");
+        gathered.time = time;
+        gone[at] = true;
+        n_updates -= 1;
+    }
+    let mut gone = gone.into_iter();
+    entries.retain(|_| !gone.next().unwrap_or(false));
+}

@@ -1,0 +1,92 @@
+//! Ownership of `spec.replicas` through `/scale` (spec: patch §5.6): the Scale is another kind, so entries are translated on the way in
+//! and on the way out.
+
+use super::fieldset::FieldSet;
+use super::managed::{Entry, Operation, decode, encode};
+use super::path::PathElement;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// Version of the Scale kind.
+const SCALE_VERSION: &str = "autoscaling/v1";
+
+/// Where a parent kind has its replicas, version by version.
+#[derive(Debug, Clone, Copy)]
+pub struct ScaleMapping<'a> {
+    /// `apiVersion` of the parent in the request.
+    pub api_version: &'a str,
+    /// Served `apiVersion`s and their replicas path; `None` where the version has no scale subresource. Entries of other versions are
+    /// dropped.
+    pub paths: &'a [(&'a str, Option<&'a [&'a str]>)],
+}
+
+impl<'a> ScaleMapping<'a> {
+    fn path(&self, api_version: &str) -> Option<Option<&'a [&'a str]>> {
+        self.paths.iter().find(|(version, _)| *version == api_version).map(|(_, path)| *path)
+    }
+
+    /// The Scale's `managedFields`: of the parent's entries those that own the replicas.
+    pub fn to_scale(&self, parent: Option<&Value>) -> Option<Value> {
+        let mut entries = decode(parent, |_| true).unwrap_or_default();
+        entries.retain_mut(|entry| {
+            let Some(Some(path)) = self.path(&entry.api_version) else { return false };
+            let owns = entry.set.has(&steps(path));
+            entry.set = one(&["spec", "replicas"]);
+            entry.api_version = Cow::Borrowed(SCALE_VERSION);
+            owns
+        });
+        encode(entries)
+    }
+
+    /// The parent's `managedFields` after a write to its Scale: `scale` are the Scale's entries now. Who lost the replicas there loses
+    /// them here.
+    pub fn to_parent(&self, parent: Option<&Value>, scale: Option<&Value>) -> Option<Value> {
+        let mut entries = decode(parent, |_| true).unwrap_or_default();
+        let mut scale = decode(scale, |_| true).unwrap_or_default();
+        let same = |a: &Entry<'_>, b: &Entry<'_>| {
+            a.manager == b.manager && a.operation == b.operation && a.subresource == b.subresource
+        };
+        entries.retain_mut(|entry| {
+            let Some(path) = self.path(&entry.api_version) else { return false };
+            let Some(path) = path.filter(|path| entry.set.has(&steps(path))) else { return true };
+            match scale.iter().position(|other| same(entry, other)) {
+                Some(at) => {
+                    scale.remove(at);
+                }
+                None => entry.set.subtract(&one(path)),
+            }
+            !entry.set.is_empty()
+        });
+        let Some(Some(path)) = self.path(self.api_version) else { return encode(entries) };
+        for mut entry in scale {
+            if !entry.set.has(&steps(&["spec", "replicas"])) {
+                continue;
+            }
+            entry.set = one(path);
+            entry.api_version = Cow::Borrowed(self.api_version);
+            let twin = |other: &&mut Entry<'_>| {
+                same(other, &entry)
+                    && (entry.operation == Operation::Apply
+                        || other.api_version == entry.api_version)
+            };
+            match entries.iter_mut().find(twin) {
+                Some(twin) => {
+                    twin.set = std::mem::take(&mut twin.set).union(entry.set);
+                    twin.time = entry.time;
+                }
+                None => entries.push(entry),
+            }
+        }
+        encode(entries)
+    }
+}
+
+fn steps<'p>(path: &[&'p str]) -> Vec<PathElement<'p>> {
+    path.iter().map(|name| PathElement::field(*name)).collect()
+}
+
+fn one<'p>(path: &[&'p str]) -> FieldSet<'p> {
+    let mut set = FieldSet::new();
+    set.insert(&steps(path));
+    set
+}

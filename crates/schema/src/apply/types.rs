@@ -1,0 +1,162 @@
+//! The schema as field ownership sees it: every node is a map, a list or a scalar, granular or atomic.
+
+use crate::node::{ListType, Node, Scalar, Shape, Str, View};
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// The definition whose value is opaque: a leaf, whatever is inside.
+const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
+
+/// The type of a value.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Type<'a> {
+    /// As the schema declares it.
+    Declared {
+        view: View<'a>,
+        /// Of a custom resource: key fields have the defaults their schema gives them, and no others.
+        custom: bool,
+        /// This node or one around it keeps unknown fields.
+        preserve: bool,
+    },
+    /// Nothing is declared: maps are granular, lists atomic.
+    Deduced,
+    /// Opaque: maps and lists are atomic.
+    Untyped,
+}
+
+/// What a value of a type is treated as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Map,
+    List,
+    Scalar(ScalarKind),
+}
+
+/// What a scalar may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScalarKind {
+    Numeric,
+    String,
+    Boolean,
+    Any,
+}
+
+/// How elements of a list are told apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Relation<'a> {
+    Atomic,
+    Set,
+    Keys(&'a [Str]),
+}
+
+impl<'a> Type<'a> {
+    /// The type of a whole object.
+    pub(super) fn root(view: View<'a>, custom: bool) -> Self {
+        Self::at(view, custom, false)
+    }
+
+    fn at(view: View<'a>, custom: bool, preserve_around: bool) -> Self {
+        let node = view.node();
+        if node.shape == Shape::Any && node.properties.is_empty() && node.items.is_none() {
+            return match node.type_name.as_deref() {
+                Some(RAW_EXTENSION) => Self::Untyped,
+                _ => Self::Deduced,
+            };
+        }
+        // A named type begins anew.
+        let preserve = node.preserve_unknown || (preserve_around && node.type_name.is_none());
+        Self::Declared { view, custom, preserve }
+    }
+
+    /// What a value is treated as. A type that admits several forms goes by the value; nothing and `null` count as a map then.
+    pub(super) fn form(self, value: Option<&Value>) -> Form {
+        let declared = match self {
+            Self::Declared { view, .. } => Self::declared_form(view.node()),
+            Self::Deduced | Self::Untyped => None,
+        };
+        declared.unwrap_or(match value {
+            None | Some(Value::Null | Value::Object(_)) => Form::Map,
+            Some(Value::Array(_)) => Form::List,
+            Some(_) => Form::Scalar(ScalarKind::Any),
+        })
+    }
+
+    fn declared_form(node: &Node) -> Option<Form> {
+        Some(match node.shape {
+            Shape::Object => Form::Map,
+            Shape::Array => Form::List,
+            Shape::Integer | Shape::Number => Form::Scalar(ScalarKind::Numeric),
+            Shape::Boolean => Form::Scalar(ScalarKind::Boolean),
+            Shape::IntOrString => Form::Scalar(ScalarKind::Any),
+            Shape::String => Form::Scalar(match (node.scalar, node.format.as_deref()) {
+                (Scalar::Quantity | Scalar::Time | Scalar::MicroTime, _) => ScalarKind::Any,
+                (_, None | Some("" | "byte")) => ScalarKind::String,
+                _ => ScalarKind::Any,
+            }),
+            Shape::Any => return None,
+        })
+    }
+
+    /// The type of a map's member and whether the member is a declared field; `None` when the map has no such member.
+    pub(super) fn member(self, name: &str) -> Option<(Self, bool)> {
+        let Self::Declared { view, custom, preserve } = self else { return Some((self, false)) };
+        if let Some(property) = view.property(name) {
+            return Some((Self::at(property, custom, preserve), true));
+        }
+        let node = view.node();
+        if let Some(values) = node.additional {
+            return Some((Self::at(view.at(values), custom, preserve), false));
+        }
+        let forbidden = node.validation.as_ref().is_some_and(|v| v.additional_forbidden);
+        let free = node.additional_any || preserve || (node.properties.is_empty() && !forbidden);
+        free.then_some((Self::Deduced, false))
+    }
+
+    /// Whether a map of this type is replaced whole.
+    pub(super) fn atomic_map(self) -> bool {
+        match self {
+            Self::Declared { view, .. } => view.node().atomic_map,
+            Self::Deduced => false,
+            Self::Untyped => true,
+        }
+    }
+
+    /// The type of a list's elements.
+    pub(super) fn items(self) -> Self {
+        match self {
+            Self::Declared { view, custom, preserve } => {
+                view.items().map_or(Self::Untyped, |items| Self::at(items, custom, preserve))
+            }
+            Self::Deduced | Self::Untyped => Self::Untyped,
+        }
+    }
+
+    /// How elements of a list are told apart.
+    pub(super) fn relation(self) -> Relation<'a> {
+        match self {
+            Self::Declared { view, .. } => match &view.node().list_type {
+                ListType::Atomic => Relation::Atomic,
+                ListType::Set => Relation::Set,
+                ListType::Map(keys) => Relation::Keys(keys),
+            },
+            Self::Deduced | Self::Untyped => Relation::Atomic,
+        }
+    }
+
+    /// What a key field that an element of this type lacks counts as.
+    pub(super) fn key_default(self, name: &str) -> Option<Cow<'a, Value>> {
+        let Self::Declared { view, custom, .. } = self else { return None };
+        let field = view.property(name)?.node();
+        if let Some(default) = &field.default {
+            return Some(Cow::Borrowed(default));
+        }
+        if custom || !view.node().required.iter().any(|required| required == name) {
+            return None;
+        }
+        Some(Cow::Owned(match field.shape {
+            Shape::Integer | Shape::Number => Value::from(0),
+            Shape::Boolean => Value::from(false),
+            _ => Value::from(""),
+        }))
+    }
+}

@@ -1,0 +1,133 @@
+//! Whether an applied configuration fits its type, in the reference's words.
+
+use super::element::path_element;
+use super::path::PathElement;
+use super::types::{Form, Relation, ScalarKind, Type};
+use crate::patch::notation::{go_number, go_type, go_value};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// Holds a configuration to its type: declared fields, types, keys of lists, each element once.
+///
+/// # Errors
+/// `.spec.replicas: expected numeric (int or float), got string`; several faults as `errors:` and a line for each. In a map with an
+/// undeclared field nothing after that field is looked at.
+pub(super) fn validate(ty: Type<'_>, value: &Value) -> Result<(), String> {
+    let mut faults = Faults::default();
+    faults.value(ty, value);
+    match faults.texts.as_slice() {
+        [] => Ok(()),
+        [only] => Err(only.clone()),
+        several => Err(format!("errors:\n  {}", several.join("\n  "))),
+    }
+}
+
+#[derive(Default)]
+struct Faults {
+    path: String,
+    texts: Vec<String>,
+}
+
+impl Faults {
+    fn report(&mut self, what: &str) {
+        self.texts.push(format!("{}: {what}", self.path));
+    }
+
+    fn value(&mut self, ty: Type<'_>, value: &Value) {
+        match (ty.form(Some(value)), value) {
+            (_, Value::Null) => {}
+            (Form::Scalar(kind), _) => {
+                if let Some(what) = scalar_fault(kind, value) {
+                    self.report(&what);
+                }
+            }
+            (Form::Map, Value::Object(members)) => {
+                for (name, value) in members {
+                    let base = self.path.len();
+                    let _ = write!(self.path, ".{name}");
+                    let member = ty.member(name);
+                    match member {
+                        Some((member, _)) => self.value(member, value),
+                        None => self.report("field not declared in schema"),
+                    }
+                    self.path.truncate(base);
+                    if member.is_none() {
+                        return;
+                    }
+                }
+            }
+            (Form::Map, _) => self.report(&format!("expected map, got &{{{}}}", go_value(value))),
+            (Form::List, Value::Array(items)) => self.items(ty, items),
+            (Form::List, _) => self.report(&format!("expected list, got &{{{}}}", go_value(value))),
+        }
+    }
+
+    fn items(&mut self, ty: Type<'_>, items: &[Value]) {
+        let keyed = !matches!(ty.relation(), Relation::Atomic);
+        let mut seen: BTreeSet<PathElement<'_>> = BTreeSet::new();
+        for (at, item) in items.iter().enumerate() {
+            let element = if keyed {
+                match path_element(ty, item) {
+                    Ok(element) => element,
+                    Err(why) => return self.report(&format!("element {at}: {why}")),
+                }
+            } else {
+                PathElement::Index(i64::try_from(at).unwrap_or(i64::MAX))
+            };
+            if keyed && seen.contains(&element) {
+                self.report(&format!("duplicate entries for key {element}"));
+            }
+            let before = (self.texts.len(), self.path.len());
+            self.value(ty.items(), item);
+            if self.texts.len() > before.0 {
+                // The path is spelled only for those that are at fault.
+                let step = element.to_string();
+                for text in &mut self.texts[before.0..] {
+                    text.insert_str(before.1, &step);
+                }
+            }
+            if keyed {
+                seen.insert(element);
+            }
+        }
+    }
+}
+
+fn scalar_fault(kind: ScalarKind, value: &Value) -> Option<String> {
+    match (kind, value) {
+        (ScalarKind::Numeric, Value::Number(_))
+        | (ScalarKind::String, Value::String(_))
+        | (ScalarKind::Boolean, Value::Bool(_))
+        | (ScalarKind::Any, Value::Number(_) | Value::String(_) | Value::Bool(_)) => None,
+        (ScalarKind::Numeric, _) => {
+            Some(format!("expected numeric (int or float), got {}", go_type(value)))
+        }
+        (ScalarKind::String, _) => Some(format!(
+            "expected string, got &value.valueUnstructured{{Value:{}}}",
+            go_syntax(value)
+        )),
+        (ScalarKind::Boolean, _) => Some(format!("expected boolean, got &{{{}}}", go_value(value))),
+        (ScalarKind::Any, _) => Some(format!("expected any scalar, got &{{{}}}", go_value(value))),
+    }
+}
+
+/// Go's `%#v`.
+fn go_syntax(value: &Value) -> String {
+    let list = |parts: Vec<String>| parts.join(", ");
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Number(n) => go_number(n),
+        Value::String(text) => setpoint_object::field::quote(text),
+        Value::Array(items) => {
+            format!("[]interface {{}}{{{}}}", list(items.iter().map(go_syntax).collect()))
+        }
+        Value::Object(members) => {
+            let member = |(name, value): (&String, &Value)| {
+                format!("{}:{}", setpoint_object::field::quote(name), go_syntax(value))
+            };
+            format!("map[string]interface {{}}{{{}}}", list(members.iter().map(member).collect()))
+        }
+        Value::Bool(b) => b.to_string(),
+    }
+}

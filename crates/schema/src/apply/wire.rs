@@ -1,0 +1,114 @@
+//! FieldsV1: a set of paths as a JSON object.
+//!
+//! `f:<name>` is a field, `k:{"name":"x"}` a keyed element, `v:<json>` an element of a set, `i:<n>` an index; `{}` is a leaf and
+//! `".": {}` says that a node with children is itself a member.
+
+use super::fieldset::{FieldSet, Node};
+use super::path::PathElement;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+/// Text that is no FieldsV1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// A set is a JSON object.
+    #[error("a field set must be an object")]
+    NotAnObject,
+    /// A key that does not begin with a letter and a colon, or whose rest cannot be read.
+    #[error("malformed path element {0:?}")]
+    Element(String),
+}
+
+impl<'a> FieldSet<'a> {
+    /// Reads FieldsV1. Steps of a kind nobody knows yet are left out.
+    ///
+    /// # Errors
+    /// Something that is no object, or a malformed key.
+    pub fn from_wire(fields: &'a Value) -> Result<Self, WireError> {
+        let Value::Object(fields) = fields else { return Err(WireError::NotAnObject) };
+        let mut nodes = Vec::with_capacity(fields.len());
+        for (name, below) in fields.iter().filter(|(name, _)| *name != ".") {
+            let below_map = below.as_object().ok_or(WireError::NotAnObject)?;
+            if let Some(element) = element(name)? {
+                let member = below_map.is_empty() || below_map.contains_key(".");
+                nodes.push(Node { element, member, children: Self::from_wire(below)? });
+            }
+        }
+        Ok(Self::from_nodes(nodes))
+    }
+
+    /// Writes FieldsV1.
+    pub fn to_wire(&self) -> Value {
+        Value::Object(self.wire_map())
+    }
+
+    fn wire_map(&self) -> Map<String, Value> {
+        let mut map = Map::new();
+        for node in self.nodes() {
+            let mut below = node.children.wire_map();
+            if node.member && !below.is_empty() {
+                below.insert(".".to_owned(), Value::Object(Map::new()));
+            }
+            map.insert(text(&node.element), Value::Object(below));
+        }
+        map
+    }
+}
+
+fn element(text: &str) -> Result<Option<PathElement<'_>>, WireError> {
+    let malformed = || WireError::Element(text.to_owned());
+    let (kind, rest) = text.split_at_checked(2).ok_or_else(malformed)?;
+    Ok(Some(match kind {
+        "f:" => PathElement::field(rest),
+        "k:" => {
+            let Ok(Value::Object(key)) = serde_json::from_str(rest) else {
+                return Err(malformed());
+            };
+            let mut key: Vec<(String, Value)> = key.into_iter().collect();
+            key.sort_by(|(a, _), (b, _)| a.cmp(b));
+            let owned = |(name, value)| (Cow::Owned(name), Cow::Owned(value));
+            PathElement::Key(key.into_iter().map(owned).collect())
+        }
+        "v:" => {
+            PathElement::Value(Cow::Owned(serde_json::from_str(rest).map_err(|_| malformed())?))
+        }
+        "i:" => PathElement::Index(rest.parse().map_err(|_| malformed())?),
+        _ if kind.ends_with(':') => return Ok(None),
+        _ => return Err(malformed()),
+    }))
+}
+
+fn text(element: &PathElement<'_>) -> String {
+    match element {
+        PathElement::Field(name) => {
+            let mut text = String::with_capacity(name.len() + 2);
+            text.push_str("f:");
+            text.push_str(name);
+            text
+        }
+        PathElement::Key(key) => {
+            let mut text = "k:{".to_owned();
+            for (at, (name, value)) in key.iter().enumerate() {
+                if at > 0 {
+                    text.push(',');
+                }
+                text.push_str(&json_string(name));
+                text.push(':');
+                text.push_str(&json(value));
+            }
+            text.push('}');
+            text
+        }
+        PathElement::Value(value) => format!("v:{}", json(value)),
+        PathElement::Index(at) => format!("i:{at}"),
+    }
+}
+
+fn json_string(text: &str) -> String {
+    Value::String(text.to_owned()).to_string()
+}
+
+fn json(value: &Value) -> String {
+    value.to_string()
+}

@@ -1,0 +1,297 @@
+//! The two writes: update and apply.
+
+use super::compare::Comparison;
+use super::conflict::{self, Conflict};
+use super::fieldset::FieldSet;
+use super::last_applied;
+use super::leaves::leaves;
+use super::lift::lift;
+use super::managed::{self, BEFORE_FIRST_APPLY, Entry, Operation};
+use super::merge::merge;
+use super::remove::prune;
+use super::scope::{Scope, strip};
+use super::types::Type;
+use super::validate::validate;
+use super::value::equal;
+use super::zero::zero;
+use super::{Manager, Typing};
+use serde_json::{Map, Value};
+use setpoint_object::ApiError;
+use std::borrow::Cow;
+
+/// After an update, create or non-apply patch: recomputes `new.metadata.managedFields` from `old` (`None` on create) (spec 5.3). Never fails.
+///
+/// An object that is not tracked stays untracked; entries that cannot be read count as none.
+pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
+    let given = managed::take(new).filter(|_| manager.subresource.is_empty());
+    let entries = {
+        let stored =
+            || managed::decode(old.and_then(managed::of), |v| typing.serves(v)).unwrap_or_default();
+        let entries = match &given {
+            Some(given) if managed::is_reset(given) => Vec::new(),
+            Some(_) => match managed::decode(given.as_ref(), |v| typing.serves(v)) {
+                Ok(entries) if !entries.is_empty() => entries,
+                _ => stored(),
+            },
+            None => stored(),
+        };
+        if entries.is_empty() && old.is_some() {
+            return;
+        }
+        let empty = old.is_none().then(|| empty_object(typing));
+        let old = old.or(empty.as_ref()).unwrap_or(&Value::Null);
+        let mut entries = record(typing, entries, old, new, manager, manager.name);
+        managed::cap(&mut entries);
+        managed::encode(entries)
+    };
+    managed::put(new, entries);
+}
+
+/// What a created object is compared with.
+fn empty_object(typing: &Typing<'_>) -> Value {
+    if typing.custom { Value::Object(Map::new()) } else { zero(typing.schema.view()) }
+}
+
+/// Gives a manager what differs between two objects, and takes it from the others.
+fn record<'a>(
+    typing: &Typing<'a>,
+    mut entries: Vec<Entry<'a>>,
+    old: &'a Value,
+    new: &'a Value,
+    manager: &Manager<'a>,
+    name: &'a str,
+) -> Vec<Entry<'a>> {
+    let ty = Type::root(typing.schema.view(), typing.custom);
+    let scope = Scope::new(typing.reset, typing.kind, manager.subresource);
+    let Comparison { mut added, mut removed, mut modified } = Comparison::of(ty, old, new);
+    for set in [&mut added, &mut removed, &mut modified] {
+        scope.apply(set);
+    }
+    let mut gained = added.union(modified);
+    for entry in &mut entries {
+        lift(ty, &mut entry.set);
+        entry.set.subtract(&gained);
+        entry.set.subtract(&removed);
+    }
+    entries.retain(|entry| !entry.set.is_empty());
+    strip(&mut gained);
+    if gained.is_empty() {
+        return entries;
+    }
+    let mine = |entry: &&mut Entry<'_>| {
+        entry.belongs_to(Operation::Update, name, manager.api_version, manager.subresource)
+    };
+    let time = Some(Cow::Owned(manager.now.rfc3339()));
+    match entries.iter_mut().find(mine) {
+        Some(entry) => {
+            entry.set = std::mem::take(&mut entry.set).union(gained);
+            entry.time = time;
+        }
+        None => entries.push(Entry {
+            manager: name.into(),
+            operation: Operation::Update,
+            api_version: manager.api_version.into(),
+            subresource: manager.subresource.into(),
+            time,
+            set: gained,
+        }),
+    }
+    entries
+}
+
+/// Server-side apply of `config` onto `live` (`None`: create). Returns the merged object with its managedFields, not yet defaulted by built-in
+/// defaulting nor validated; the caller runs the ordinary update path, then [`super::settle_times`] (spec 5.4).
+///
+/// # Errors
+/// 400 for a configuration of another type or with managedFields, 500 without a reason for one that does not fit its schema, 409 for
+/// conflicts when `force` is off.
+pub fn apply(
+    typing: &Typing<'_>,
+    live: Option<&Value>,
+    config: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+) -> Result<Value, ApiError> {
+    let ty = Type::root(typing.schema.view(), typing.custom);
+    let scope = Scope::new(typing.reset, typing.kind, manager.subresource);
+    check_request(typing, config, manager)?;
+    validate(ty, config).map_err(|why| refused(typing, config, manager, &why))?;
+    let mut applied = leaves(ty, config);
+    scope.apply(&mut applied);
+    let Some(live) = live else {
+        strip(&mut applied);
+        let mut object = config.clone();
+        let mut entry = own_entry(manager, applied);
+        entry.time = Some(Cow::Owned(manager.now.rfc3339()));
+        let entries = managed::encode(if entry.set.is_empty() { vec![] } else { vec![entry] });
+        managed::put(&mut object, entries);
+        return Ok(object);
+    };
+
+    let empty = empty_object(typing);
+    let mut entries = managed::decode(managed::of(live), |v| typing.serves(v))
+        .map_err(|why| ApiError::unclassified(format!("failed to decode managed fields: {why}")))?;
+    if entries.is_empty() {
+        entries = record(typing, entries, &empty, live, manager, BEFORE_FIRST_APPLY);
+    }
+    for entry in &mut entries {
+        lift(ty, &mut entry.set);
+    }
+
+    let mut merged = without_managed_fields(live);
+    merge(ty, &mut merged, config)
+        .map_err(|why| ApiError::unclassified(format!("failed to merge config: {why}")))?;
+    let mine = entries.iter().position(|entry| {
+        entry.belongs_to(Operation::Apply, manager.name, "", manager.subresource)
+    });
+    let (mine, last) = match mine {
+        Some(at) => {
+            entries[at].api_version = manager.api_version.into();
+            (at, std::mem::replace(&mut entries[at].set, applied))
+        }
+        None => {
+            entries.push(own_entry(manager, applied));
+            (entries.len() - 1, FieldSet::new())
+        }
+    };
+    let mut given_up = last.clone();
+    given_up.subtract(&entries[mine].set);
+    if !given_up.is_empty() {
+        let all = entries.iter().map(|entry| entry.set.clone());
+        let owned = all.reduce(FieldSet::union).unwrap_or_default();
+        prune(ty, &mut merged, &last, &owned);
+    }
+
+    let unchanged = same_object(live, &merged);
+    let mut comparison =
+        if unchanged { Comparison::default() } else { Comparison::of(ty, live, &merged) };
+    for set in [&mut comparison.added, &mut comparison.removed, &mut comparison.modified] {
+        scope.apply(set);
+    }
+    let changed = comparison.changed();
+    let mut conflicts = Vec::new();
+    for (at, entry) in entries.iter().enumerate().filter(|(at, _)| *at != mine) {
+        let fields = entry.set.intersection(&changed);
+        if !fields.is_empty() {
+            conflicts.push(Conflict { entry: at, fields });
+        }
+    }
+    if !force && !conflicts.is_empty() {
+        take_over(ty, live, manager, &mut conflicts);
+        if !conflicts.is_empty() {
+            return Err(conflict::error(&entries, &conflicts));
+        }
+    }
+    for (_, entry) in entries.iter_mut().enumerate().filter(|(at, _)| *at != mine) {
+        entry.set.subtract(&changed);
+        entry.set.subtract(&comparison.removed);
+    }
+    let own = &mut entries[mine];
+    strip(&mut own.set);
+    if !unchanged {
+        own.time = Some(Cow::Owned(manager.now.rfc3339()));
+    }
+    entries.retain(|entry| !entry.set.is_empty());
+    let encoded = managed::encode(entries);
+    managed::put(&mut merged, encoded);
+    if manager.name == last_applied::KUBECTL {
+        last_applied::refresh(&mut merged, config);
+    }
+    Ok(merged)
+}
+
+fn own_entry<'a>(manager: &Manager<'a>, set: FieldSet<'a>) -> Entry<'a> {
+    Entry {
+        manager: manager.name.into(),
+        operation: Operation::Apply,
+        api_version: manager.api_version.into(),
+        subresource: manager.subresource.into(),
+        time: None,
+        set,
+    }
+}
+
+/// An apply by kubectl to what client-side apply made: conflicts about fields that still are as it left them vanish. When none is left
+/// the apply goes on as if forced; otherwise only the others are reported.
+fn take_over(ty: Type<'_>, live: &Value, manager: &Manager<'_>, conflicts: &mut Vec<Conflict<'_>>) {
+    if manager.name != last_applied::KUBECTL {
+        return;
+    }
+    let Some(allowed) = last_applied::taken_over(ty, live, manager.api_version) else { return };
+    for conflict in &mut *conflicts {
+        conflict.fields.subtract(&allowed);
+    }
+    conflicts.retain(|conflict| !conflict.fields.is_empty());
+}
+
+/// Holds a configuration to the endpoint's kind and version, and refuses managedFields.
+fn check_request(
+    typing: &Typing<'_>,
+    config: &Value,
+    manager: &Manager<'_>,
+) -> Result<(), ApiError> {
+    let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version != manager.api_version || kind != typing.kind {
+        let type_name = type_name(api_version, kind);
+        return Err(ApiError::bad_request(format!("invalid object type: {type_name}")));
+    }
+    match managed::of(config) {
+        None | Some(Value::Null) => Ok(()),
+        Some(_) => Err(ApiError::bad_request("metadata.managedFields must be nil")),
+    }
+}
+
+/// `apps/v1, Kind=Deployment`; the core group is empty: `/v1, Kind=Pod`.
+fn type_name(api_version: &str, kind: &str) -> String {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    format!("{group}/{version}, Kind={kind}")
+}
+
+fn refused(typing: &Typing<'_>, config: &Value, manager: &Manager<'_>, why: &str) -> ApiError {
+    let text = |name: &str| {
+        config.get("metadata").and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or_default()
+    };
+    let (namespace, name) = (text("namespace"), text("name"));
+    let type_name = type_name(manager.api_version, typing.kind);
+    ApiError::unclassified(format!(
+        "failed to create typed patch object ({namespace}/{name}; {type_name}): {why}"
+    ))
+}
+
+/// A copy without managedFields, which often are most of an object.
+fn without_managed_fields(object: &Value) -> Value {
+    let Value::Object(members) = object else { return object.clone() };
+    let copy = members.iter().map(|(name, value)| {
+        let value = match value {
+            Value::Object(metadata) if name == "metadata" => Value::Object(
+                metadata
+                    .iter()
+                    .filter(|(name, _)| *name != "managedFields")
+                    .map(|(name, value)| (name.clone(), value.clone()))
+                    .collect(),
+            ),
+            other => other.clone(),
+        };
+        (name.clone(), value)
+    });
+    Value::Object(copy.collect())
+}
+
+/// Whether the merged object is the live one, managedFields aside.
+fn same_object(live: &Value, merged: &Value) -> bool {
+    let (Some(live), Some(merged)) = (live.as_object(), merged.as_object()) else { return false };
+    live.len() == merged.len()
+        && live.iter().all(|(name, a)| {
+            merged.get(name).is_some_and(|b| match (a.as_object(), b.as_object()) {
+                (Some(a), Some(b)) if name == "metadata" => {
+                    let tracked = |name: &str| name != "managedFields";
+                    a.keys().filter(|n| tracked(n)).count() == b.len()
+                        && a.iter().all(|(name, a)| {
+                            !tracked(name) || b.get(name).is_some_and(|b| equal(a, b))
+                        })
+                }
+                _ => equal(a, b),
+            })
+        })
+}
