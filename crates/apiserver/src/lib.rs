@@ -1,3 +1,64 @@
-//! A Kubernetes-compatible API server.
+//! A Kubernetes-compatible API server: HTTP in front of a [`Registry`](setpoint_registry::Registry).
+//!
+//! # Theory
+//!
+//! [`ApiServer`] is a [`tower_service::Service`] from an HTTP request to a response whose body may stream. A request goes
+//! through it once, top to bottom:
+//!
+//! ```text
+//!  request
+//!    │  filter    audit id → panics → readiness → deadline → who asks → in flight   (in the order of their modules)
+//!    │  route     path × catalog → what it names          verb      method → what it does
+//!    │  negotiate Accept, Content-Type                    options   query and body options
+//!    ▼
+//!  registry       one call: no HTTP types below this line
+//!    │  list, table, watch    answers cut and assembled from stored bytes
+//!    ▼  respond   JSON or YAML, indented, compressed, or a Status
+//!  response
+//! ```
+//!
+//! The same service answers in process ([`ApiServer::client`]: no socket, no TLS, streams included) and behind a
+//! [`Listener`](listen::Listener). Nothing in it is global, nothing reads a clock of its own, and every task belongs to the run
+//! future of a listener, so that a whole server on a current-thread runtime with paused time does the same thing each time.
+//!
+//! Objects stay bytes: a GET hands out what the registry gave, a LIST joins items, a watch frame is encoded once for everyone.
+//! Trees are built for YAML and Tables only.
+//!
+//! It does not know the informer or the runtime, which are its clients.
+//!
+//! Left out, visibly: protobuf (406 and 415), CBOR, authorization (every authenticated caller may do everything), impersonation,
+//! aggregation of other API servers, `/metrics`.
 
+mod body;
+#[cfg(feature = "client")]
+mod client;
+mod discovery;
+mod filter;
+mod go;
+mod health;
+mod identity;
+mod list;
+pub mod listen;
+mod negotiate;
 pub mod openapi;
+mod options;
+mod query;
+mod resource;
+mod respond;
+mod root;
+mod route;
+mod scan;
+mod server;
+mod table;
+mod verb;
+mod version;
+mod watch;
+
+pub use body::{BODY_BYTES_MAX, Body};
+pub use filter::authenticate::Credentials;
+pub use identity::{Identity, Origin};
+pub use server::{ApiServer, ApiServerBuilder};
+pub use version::GIT_VERSION;
+
+/// Any error of a transport.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

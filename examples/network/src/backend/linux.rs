@@ -118,9 +118,10 @@ fn address_of(message: &AddressMessage) -> Option<Ipv4Addr> {
 
 /// The range an address message stands for, if it is one a Network can have.
 fn subnet_of(message: &AddressMessage) -> Option<Subnet> {
+    let address = address_of(message)?;
     let bits = message.header.prefix_len;
-    let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-    let network = Ipv4Addr::from_bits(address_of(message)?.to_bits() & mask);
+    let mask = u32::MAX.checked_shl(32_u32.checked_sub(bits.into())?).unwrap_or(0);
+    let network = Ipv4Addr::from_bits(address.to_bits() & mask);
     format!("{network}/{bits}").parse().ok()
 }
 

@@ -1,0 +1,330 @@
+//! The formats that are enforced on strings.
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use setpoint_object::name;
+use setpoint_object::time::Timestamp;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Whether a format is known; unknown ones are ignored, with a warning when a definition is written.
+pub(crate) fn is_known(format: &str) -> bool {
+    matches!(
+        format,
+        "bsonobjectid"
+            | "uri"
+            | "email"
+            | "hostname"
+            | "ipv4"
+            | "ipv6"
+            | "cidr"
+            | "mac"
+            | "uuid"
+            | "uuid3"
+            | "uuid4"
+            | "uuid5"
+            | "isbn"
+            | "isbn10"
+            | "isbn13"
+            | "creditcard"
+            | "ssn"
+            | "hexcolor"
+            | "rgbcolor"
+            | "byte"
+            | "password"
+            | "date"
+            | "duration"
+            | "date-time"
+            | "datetime"
+            | "k8s-short-name"
+            | "k8s-long-name"
+            | "int32"
+            | "int64"
+            | "float"
+            | "double"
+    )
+}
+
+/// Whether a string has a format. Formats that are unknown or not of strings accept everything.
+pub(super) fn valid(format: &str, text: &str) -> bool {
+    match format {
+        "bsonobjectid" => text.len() == 24 && hex(text),
+        "uri" => uri(text),
+        "email" => email(text),
+        "hostname" => hostname(text),
+        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        "cidr" => cidr(text),
+        "mac" => mac(text),
+        "uuid" => uuid(text, None),
+        "uuid3" => uuid(text, Some(b'3')),
+        "uuid4" => uuid(text, Some(b'4')),
+        "uuid5" => uuid(text, Some(b'5')),
+        "isbn" => isbn10(text) || isbn13(text),
+        "isbn10" => isbn10(text),
+        "isbn13" => isbn13(text),
+        "creditcard" => credit_card(text),
+        "ssn" => groups(text, &['-', ' '], &[3, 2, 4]),
+        "hexcolor" => {
+            let digits = text.strip_prefix('#').unwrap_or(text);
+            matches!(digits.len(), 3 | 6) && hex(digits)
+        }
+        "rgbcolor" => rgb_color(text),
+        "byte" => STANDARD.decode(text).is_ok() && !text.is_empty(),
+        "date" => date(text),
+        "duration" => duration(text),
+        "date-time" | "datetime" => date_time(text),
+        "k8s-short-name" => name::dns1123_label(text).is_empty(),
+        "k8s-long-name" => name::dns1123_subdomain(text).is_empty(),
+        _ => true,
+    }
+}
+
+fn hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// An absolute URI or an absolute path.
+fn uri(text: &str) -> bool {
+    if text.is_empty() || text.bytes().any(|b| b.is_ascii_control() || b == b' ') {
+        return false;
+    }
+    if text.starts_with('/') {
+        return true;
+    }
+    text.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+    })
+}
+
+fn email(text: &str) -> bool {
+    let address = match (text.rfind('<'), text.ends_with('>')) {
+        (Some(at), true) => &text[at + 1..text.len() - 1],
+        _ => text,
+    };
+    address.rsplit_once('@').is_some_and(|(local, domain)| {
+        let atom = |s: &str| {
+            !s.is_empty()
+                && s.split('.').all(|part| {
+                    !part.is_empty()
+                        && part
+                            .chars()
+                            .all(|c| c.is_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c))
+                })
+        };
+        let quoted = local.len() > 2 && local.starts_with('"') && local.ends_with('"');
+        (quoted || atom(local)) && atom(domain)
+    })
+}
+
+fn hostname(text: &str) -> bool {
+    let text = text.strip_suffix('.').unwrap_or(text);
+    !text.is_empty()
+        && text.len() <= 253
+        && text.split('.').all(|label| {
+            !label.is_empty()
+                && label.chars().count() <= 63
+                && label.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        })
+}
+
+fn cidr(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(address, bits)| {
+        let digits = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit());
+        let bits = bits.parse::<u8>().unwrap_or(u8::MAX);
+        digits
+            && (address.parse::<Ipv4Addr>().is_ok() && bits <= 32
+                || address.parse::<Ipv6Addr>().is_ok() && bits <= 128)
+    })
+}
+
+fn mac(text: &str) -> bool {
+    let parts = |separator: char, size: usize, counts: &[usize]| {
+        let parts: Vec<&str> = text.split(separator).collect();
+        counts.contains(&parts.len()) && parts.iter().all(|part| part.len() == size && hex(part))
+    };
+    parts(':', 2, &[6, 8, 20]) || parts('-', 2, &[6, 8, 20]) || parts('.', 4, &[3, 4, 10])
+}
+
+fn uuid(text: &str, version: Option<u8>) -> bool {
+    let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
+    let dashes: Vec<usize> =
+        text.bytes().enumerate().filter(|(_, b)| *b == b'-').map(|(i, _)| i).collect();
+    let placed = dashes.iter().all(|at| matches!(at, 8 | 13 | 18 | 23)) || dashes.is_empty();
+    placed
+        && digits.len() == 32
+        && digits.iter().all(u8::is_ascii_hexdigit)
+        && version.is_none_or(|version| {
+            digits[12] == version
+                && (version == b'3'
+                    || matches!(digits[16], b'8' | b'9' | b'a' | b'b' | b'A' | b'B'))
+        })
+}
+
+fn without_separators(text: &str) -> String {
+    text.chars().filter(|c| !matches!(c, '-' | ' ')).collect()
+}
+
+fn isbn10(text: &str) -> bool {
+    let text = without_separators(text);
+    let bytes = text.as_bytes();
+    if bytes.len() != 10 || !bytes[..9].iter().all(u8::is_ascii_digit) {
+        return false;
+    }
+    let check = match bytes[9] {
+        b'X' | b'x' => 10,
+        digit if digit.is_ascii_digit() => u32::from(digit - b'0'),
+        _ => return false,
+    };
+    let sum: u32 = bytes[..9].iter().zip(1..).map(|(b, i)| u32::from(b - b'0') * i).sum();
+    (sum + 10 * check) % 11 == 0
+}
+
+fn isbn13(text: &str) -> bool {
+    let text = without_separators(text);
+    text.len() == 13
+        && text.bytes().all(|b| b.is_ascii_digit())
+        && text
+            .bytes()
+            .enumerate()
+            .map(|(i, b)| u32::from(b - b'0') * if i % 2 == 0 { 1 } else { 3 })
+            .sum::<u32>()
+            % 10
+            == 0
+}
+
+fn credit_card(text: &str) -> bool {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
+    let luhn: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(i, digit)| match (i % 2, digit * 2) {
+            (0, _) => *digit,
+            (_, doubled) if doubled > 9 => doubled - 9,
+            (_, doubled) => doubled,
+        })
+        .sum();
+    (13..=19).contains(&digits.len())
+        && text.chars().all(|c| c.is_ascii_digit() || matches!(c, ' ' | '-'))
+        && luhn.is_multiple_of(10)
+}
+
+fn groups(text: &str, separators: &[char], lengths: &[usize]) -> bool {
+    let parts: Vec<&str> = text.split(separators).collect();
+    parts.len() == lengths.len()
+        && parts
+            .iter()
+            .zip(lengths)
+            .all(|(part, length)| part.len() == *length && part.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn rgb_color(text: &str) -> bool {
+    let inner = text.strip_prefix("rgb(").and_then(|text| text.strip_suffix(')'));
+    inner.is_some_and(|inner| {
+        let parts: Vec<&str> = inner.split(',').map(str::trim).collect();
+        parts.len() == 3 && parts.iter().all(|part| part.parse::<u8>().is_ok())
+    })
+}
+
+fn date(text: &str) -> bool {
+    text.len() == 10 && Timestamp::parse(&format!("{text}T00:00:00Z")).is_some()
+}
+
+fn date_time(text: &str) -> bool {
+    Timestamp::parse(&text.replacen(' ', "T", 1).to_uppercase()).is_some()
+}
+
+/// Go's durations (`1h30m`), and `1 day` with its like.
+fn duration(text: &str) -> bool {
+    const UNITS: [&str; 8] = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
+    const WORDS: [&str; 10] = [
+        "nanosecond",
+        "microsecond",
+        "millisecond",
+        "second",
+        "minute",
+        "hour",
+        "day",
+        "week",
+        "d",
+        "w",
+    ];
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if unsigned == "0" {
+        return true;
+    }
+    let go = {
+        let mut rest = unsigned;
+        let mut parts = 0;
+        loop {
+            let digits = rest.len()
+                - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+            let number = &rest[..digits];
+            rest = &rest[digits..];
+            let unit = rest.len()
+                - rest.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '.').len();
+            let valid = number.bytes().any(|b| b.is_ascii_digit())
+                && number.matches('.').count() <= 1
+                && UNITS.contains(&&rest[..unit]);
+            if !valid {
+                break false;
+            }
+            rest = &rest[unit..];
+            parts += 1;
+            if rest.is_empty() {
+                break parts > 0;
+            }
+        }
+    };
+    go || {
+        let trimmed = unsigned.trim();
+        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let word = trimmed[digits..].trim();
+        let word = word.strip_suffix('s').filter(|word| word.len() > 1).unwrap_or(word);
+        digits > 0 && (WORDS.contains(&word) || UNITS.contains(&word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::valid;
+
+    #[test]
+    fn formats_accept_and_refuse() {
+        for (format, good, bad) in [
+            ("bsonobjectid", "507f1f77bcf86cd799439011", "507f"),
+            ("uri", "https://a/b", "a b"),
+            ("email", "a@b.c", "a@"),
+            ("hostname", "a.b-c", "-a"),
+            ("ipv4", "1.2.3.4", "1.2.3"),
+            ("ipv6", "::1", "1.2.3.4"),
+            ("cidr", "10.0.0.0/8", "10.0.0.0/33"),
+            ("mac", "01:02:03:04:05:ab", "01:02"),
+            ("uuid", "a8098c1a-f86e-11da-bd1a-00112444be1e", "a8098c1a"),
+            (
+                "uuid4",
+                "a8098c1a-f86e-41da-bd1a-00112444be1e",
+                "a8098c1a-f86e-11da-bd1a-00112444be1e",
+            ),
+            ("isbn", "0321751043", "0321751041"),
+            ("isbn13", "978-0321751041", "978-0321751042"),
+            ("creditcard", "4111-1111-1111-1111", "4111-1111-1111-1112"),
+            ("ssn", "111-11-1111", "11-111-1111"),
+            ("hexcolor", "#fff", "#ff"),
+            ("rgbcolor", "rgb(1,2,255)", "rgb(1,2,256)"),
+            ("byte", "YQ==", "YQ"),
+            ("date", "2020-02-29", "2021-02-29"),
+            ("date-time", "2020-01-01T00:00:00Z", "2020-01-01"),
+            ("duration", "1h30m", "1x"),
+            ("duration", "1 day", "day"),
+            ("k8s-short-name", "a-b", "a.b"),
+            ("k8s-long-name", "a.b", "A"),
+        ] {
+            assert!(valid(format, good), "{format} {good}");
+            assert!(!valid(format, bad), "{format} {bad}");
+        }
+        assert!(valid("password", "") && valid("foo-fmt", "x"));
+    }
+}

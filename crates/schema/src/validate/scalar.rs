@@ -1,0 +1,157 @@
+//! Type, format, length, range and enum of one value.
+use super::format;
+use super::openapi::{invalid, rootless, shape_mismatch, type_invalid, type_of};
+use crate::node::{Shape, Validation, View};
+use serde_json::{Number, Value};
+use setpoint_object::field::{Error, Path};
+use std::cmp::Ordering;
+
+/// Checks the type, null included.
+pub(super) fn check_type(schema: View<'_>, path: &str, value: &Value, errors: &mut Vec<Error>) {
+    if value.is_null() && schema.nullable {
+        return;
+    }
+    let format = schema.format.as_deref().unwrap_or("");
+    if let Some(wanted) = shape_mismatch(schema.shape, value) {
+        let beyond_int64 = schema.shape == Shape::Integer
+            && value.as_f64().is_some_and(|n| n.fract() == 0.0)
+            && value.is_f64();
+        if beyond_int64 {
+            let wanted = if format.is_empty() { "int64" } else { format };
+            errors.push(type_invalid(path, wanted, &Value::from("float64")));
+        } else {
+            let null = if schema.nullable { ",null" } else { "" };
+            let found = Value::from(type_of(value));
+            errors.push(type_invalid(path, &format!("{wanted}{null}"), &found));
+        }
+        if schema.shape == Shape::Integer && value.is_number() {
+            errors.push(rootless(unchecked("integer", format, path)));
+        }
+        return;
+    }
+    let Value::Number(number) = value else { return };
+    let fits = match (schema.shape, format) {
+        (Shape::Integer, "int32") => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+        (Shape::Number, "float") => number.as_f64().is_some_and(|n| n.abs() <= f64::from(f32::MAX)),
+        _ => true,
+    };
+    if !fits {
+        let kind = if schema.shape == Shape::Integer { "integer" } else { "number" };
+        errors.push(rootless(unchecked(kind, format, path)));
+    }
+}
+
+/// The sentence about a number that its format cannot hold.
+fn unchecked(kind: &str, format: &str, path: &str) -> String {
+    if format.is_empty() {
+        format!("Checked value must be of type {kind} (default format) in {path}")
+    } else {
+        format!("Checked value must be of type {kind} with format {format} in {path}")
+    }
+}
+
+/// Checks a string or number.
+pub(super) fn check(schema: View<'_>, path: &str, value: &Value, errors: &mut Vec<Error>) {
+    let validation = schema.node().validation.as_deref();
+    match value {
+        Value::String(text) => {
+            if let Some(validation) = validation {
+                string(validation, path, text, value, errors);
+            }
+            if let Some(name) = schema.format.as_deref()
+                && matches!(schema.shape, Shape::String | Shape::Any)
+                && !format::valid(name, text)
+            {
+                errors.push(type_invalid(path, name, value));
+            }
+        }
+        Value::Number(n) => {
+            if let Some(validation) = validation {
+                number(validation, path, n, value, errors);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn string(v: &Validation, path: &str, text: &str, value: &Value, errors: &mut Vec<Error>) {
+    if v.max_length.is_some() || v.min_length.is_some() {
+        let length = text.chars().count() as u64;
+        if let Some(max) = v.max_length.filter(|max| length > *max) {
+            errors.push(Error::too_long(Path::new(path), max as usize));
+        }
+        if let Some(min) = v.min_length.filter(|min| length < *min) {
+            let what = format!("should be at least {min} chars long");
+            errors.push(invalid(path, value, &what));
+        }
+    }
+    if let Some((pattern, regex)) = &v.pattern
+        && !regex.is_match(text)
+    {
+        errors.push(invalid(path, value, &format!("should match '{pattern}'")));
+    }
+}
+
+fn number(v: &Validation, path: &str, n: &Number, value: &Value, errors: &mut Vec<Error>) {
+    if let Some(factor) = &v.multiple_of
+        && !is_multiple(n, factor)
+    {
+        errors.push(invalid(path, value, &format!("should be a multiple of {factor}")));
+    }
+    if let Some(max) = &v.maximum {
+        let order = compare(n, max);
+        if v.exclusive_maximum && order != Ordering::Less {
+            errors.push(invalid(path, value, &format!("should be less than {max}")));
+        } else if order == Ordering::Greater {
+            errors.push(invalid(path, value, &format!("should be less than or equal to {max}")));
+        }
+    }
+    if let Some(min) = &v.minimum {
+        let order = compare(n, min);
+        if v.exclusive_minimum && order != Ordering::Greater {
+            errors.push(invalid(path, value, &format!("should be greater than {min}")));
+        } else if order == Ordering::Less {
+            let what = format!("should be greater than or equal to {min}");
+            errors.push(invalid(path, value, &what));
+        }
+    }
+}
+
+fn compare(a: &Number, b: &Number) -> Ordering {
+    match (a.as_i64(), b.as_i64()) {
+        (Some(a), Some(b)) => a.cmp(&b),
+        // JSON has no NaN.
+        _ => a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal),
+    }
+}
+
+fn is_multiple(n: &Number, factor: &Number) -> bool {
+    match (n.as_i64(), factor.as_i64()) {
+        (_, Some(0)) => true,
+        (Some(n), Some(factor)) => n.wrapping_rem(factor) == 0,
+        _ => match (n.as_f64(), factor.as_f64()) {
+            (Some(n), Some(factor)) if factor != 0.0 => (n / factor).fract() == 0.0,
+            _ => true,
+        },
+    }
+}
+
+/// Checks membership.
+pub(super) fn check_enum(v: &Validation, path: &str, value: &Value, errors: &mut Vec<Error>) {
+    if v.enumeration.is_empty() || v.enumeration.iter().any(|allowed| same(allowed, value)) {
+        return;
+    }
+    let texts: Vec<String> = v
+        .enumeration
+        .iter()
+        .map(|allowed| allowed.as_str().map_or_else(|| allowed.to_string(), str::to_owned))
+        .collect();
+    errors.push(Error::not_supported(Path::new(path), value, &texts));
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => compare(a, b) == Ordering::Equal,
+        _ => a == b,
+    }
+}

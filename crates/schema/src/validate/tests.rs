@@ -1,0 +1,254 @@
+use super::{validate, validate_status};
+use crate::crd::type_schema;
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+fn schema(spec: Value) -> Value {
+    json!({"type": "object", "properties": {"spec": {"type": "object", "properties": spec}, "status": {"type": "object", "properties": {"n": {"type": "integer"}}}}})
+}
+
+fn show(errors: Vec<setpoint_object::field::Error>) -> String {
+    errors
+        .iter()
+        .map(|e| format!("{} {e}", e.reason().trim_start_matches("FieldValue")))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn check(properties: Value, spec: Value, expect: Expect) {
+    expect.assert_eq(&show(validate(
+        &type_schema(&schema(properties)),
+        &json!({"spec": spec}),
+        None,
+    )));
+}
+
+fn check_update(properties: Value, old: Value, new: Value, expect: Expect) {
+    let schema = type_schema(&schema(properties));
+    let (old, new) = (json!({"spec": old}), json!({"spec": new}));
+    expect.assert_eq(&show(validate(&schema, &new, Some(&old))));
+}
+
+#[test]
+fn types() {
+    check(
+        json!({"i": {"type": "integer"}}),
+        json!({"i": "x"}),
+        expect![[
+            r#"TypeInvalid spec.i: Invalid value: "string": spec.i in body must be of type integer: "string""#
+        ]],
+    );
+    check(
+        json!({"i": {"type": "integer"}}),
+        json!({"i": 1.5}),
+        expect![[r#"
+        TypeInvalid spec.i: Invalid value: "number": spec.i in body must be of type integer: "number"
+        Invalid <nil>: Invalid value: "": Checked value must be of type integer (default format) in spec.i"#]],
+    );
+    check(
+        json!({"i": {"type": "integer", "format": "int32"}}),
+        json!({"i": 5_000_000_000_i64}),
+        expect![[
+            r#"Invalid <nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.i"#
+        ]],
+    );
+    check(
+        json!({"i": {"type": "integer", "format": "int64"}}),
+        json!({"i": 1e19}),
+        expect![[r#"
+        TypeInvalid spec.i: Invalid value: "float64": spec.i in body must be of type int64: "float64"
+        Invalid <nil>: Invalid value: "": Checked value must be of type integer with format int64 in spec.i"#]],
+    );
+    check(
+        json!({"x": {"x-kubernetes-int-or-string": true}}),
+        json!({"x": true}),
+        expect![[
+            r#"TypeInvalid spec.x: Invalid value: "boolean": spec.x in body must be of type integer,string: "boolean""#
+        ]],
+    );
+    check(
+        json!({"l": {"type": "array", "items": {"type": "string"}}}),
+        json!({"l": [null]}),
+        expect![[
+            r#"TypeInvalid spec.l[0]: Invalid value: "null": spec.l[0] in body must be of type string: "null""#
+        ]],
+    );
+    check(
+        json!({"n": {"type": "number"}, "s": {"type": "string", "nullable": true}}),
+        json!({"n": 1, "s": null}),
+        expect![""],
+    );
+    check(
+        json!({"f": {"type": "string", "format": "date"}, "u": {"type": "string", "format": "foo"}}),
+        json!({"f": "x", "u": "y"}),
+        expect![[
+            r#"TypeInvalid spec.f: Invalid value: "x": spec.f in body must be of type date: "x""#
+        ]],
+    );
+}
+
+#[test]
+fn required_enum_and_bounds() {
+    check(
+        json!({"o": {"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}}),
+        json!({"o": {}}),
+        expect!["Required spec.o.a: Required value"],
+    );
+    check(
+        json!({"e": {"type": "string", "enum": ["a", "b"]}, "n": {"type": "integer", "enum": [1, 2]}}),
+        json!({"e": "c", "n": 3}),
+        expect![[r#"
+        NotSupported spec.e: Unsupported value: "c": supported values: "a", "b"
+        NotSupported spec.n: Unsupported value: 3: supported values: "1", "2""#]],
+    );
+    check(
+        json!({"e": {"type": "string", "nullable": true, "enum": ["a"]}}),
+        json!({"e": null}),
+        expect![[r#"NotSupported spec.e: Unsupported value: null: supported values: "a""#]],
+    );
+    check(
+        json!({"i": {"type": "integer", "minimum": 1, "maximum": 10}, "j": {"type": "integer", "minimum": 1, "exclusiveMinimum": true, "multipleOf": 3},
+        "k": {"type": "number", "maximum": 10, "exclusiveMaximum": true}}),
+        json!({"i": 0, "j": 1, "k": 10}),
+        expect![[r#"
+        Invalid spec.i: Invalid value: 0: spec.i in body should be greater than or equal to 1
+        Invalid spec.j: Invalid value: 1: spec.j in body should be a multiple of 3
+        Invalid spec.j: Invalid value: 1: spec.j in body should be greater than 1
+        Invalid spec.k: Invalid value: 10: spec.k in body should be less than 10"#]],
+    );
+    check(
+        json!({"s": {"type": "string", "minLength": 2, "pattern": "^a+$"}, "t": {"type": "string", "maxLength": 1}}),
+        json!({"s": "b", "t": "éé"}),
+        expect![[r#"
+        Invalid spec.s: Invalid value: "b": spec.s in body should be at least 2 chars long
+        Invalid spec.s: Invalid value: "b": spec.s in body should match '^a+$'
+        TooLong spec.t: Too long: may not be more than 1 byte"#]],
+    );
+    check(
+        json!({"l": {"type": "array", "minItems": 1, "items": {"type": "string"}}, "m": {"type": "array", "maxItems": 1, "items": {"type": "string"}},
+        "o": {"type": "object", "minProperties": 1}, "p": {"type": "object", "maxProperties": 1, "additionalProperties": {"type": "string"}}}),
+        json!({"l": [], "m": ["a", "b"], "o": {}, "p": {"a": "1", "b": "2"}}),
+        expect![[r#"
+        Invalid spec.l: Invalid value: 0: spec.l in body should have at least 1 items
+        TooMany spec.m: Too many: 2: must have at most 1 item
+        Invalid spec.o: Invalid value: 0: spec.o in body should have at least 1 properties
+        TooMany spec.p: Too many: 2: must have at most 1 item"#]],
+    );
+    check(
+        json!({"af": {"type": "object", "additionalProperties": false}, "pm": {"type": "object", "additionalProperties": {"type": "integer"}}}),
+        json!({"af": {"x": 1}, "pm": {"a.b": "s"}}),
+        expect![[r#"
+        Invalid spec.af: Invalid value: "x": spec.af.x in body is a forbidden property
+        TypeInvalid spec.pm.a.b: Invalid value: "string": spec.pm.a.b in body must be of type integer: "string""#]],
+    );
+}
+
+#[test]
+fn combinators() {
+    let one = json!({"one": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}});
+    check(
+        one.clone(),
+        json!({"one": {}}),
+        expect![[r#"
+        Invalid <nil>: Invalid value: "": "spec.one" must validate one and only one schema (oneOf). Found none valid
+        Required spec.one.a: Required value"#]],
+    );
+    check(
+        one,
+        json!({"one": {"a": 1, "b": 1}}),
+        expect![[
+            r#"Invalid <nil>: Invalid value: "": "spec.one" must validate one and only one schema (oneOf). Found 2 valid alternatives"#
+        ]],
+    );
+    check(
+        json!({"x": {"type": "integer", "anyOf": [{"minimum": 5}, {"enum": [1]}]}}),
+        json!({"x": 2}),
+        expect![[r#"
+        Invalid <nil>: Invalid value: "": "spec.x" must validate at least one schema (anyOf)
+        Invalid spec.x: Invalid value: 2: spec.x in body should be greater than or equal to 5"#]],
+    );
+    check(
+        json!({"x": {"type": "integer", "allOf": [{"minimum": 5}, {"maximum": 1}]}}),
+        json!({"x": 2}),
+        expect![[r#"
+        Invalid <nil>: Invalid value: "": "spec.x" must validate all the schemas (allOf). None validated
+        Invalid spec.x: Invalid value: 2: spec.x in body should be greater than or equal to 5
+        Invalid spec.x: Invalid value: 2: spec.x in body should be less than or equal to 1"#]],
+    );
+    check(
+        json!({"x": {"type": "integer", "not": {"enum": [2]}}}),
+        json!({"x": 2}),
+        expect![[
+            r#"Invalid <nil>: Invalid value: "": "spec.x" must not validate the schema (not)"#
+        ]],
+    );
+}
+
+#[test]
+fn lists_of_unique_elements() {
+    check(
+        json!({"set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "q"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}, "q": {"type": "string"}, "v": {"type": "integer"}}}}}),
+        json!({"set": ["a", "b", "a", "a"], "map": [{"k": "a", "q": "z", "v": 1}, {"k": "a", "q": "z", "v": 2}]}),
+        expect![[r#"
+        Duplicate spec.map[1]: Duplicate value: {"k":"a","q":"z"}
+        Duplicate spec.set[2]: Duplicate value: "a"
+        Duplicate spec.set[3]: Duplicate value: "a""#]],
+    );
+}
+
+#[test]
+fn embedded_resources_need_a_type() {
+    check(
+        json!({"emb": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}),
+        json!({"emb": {"kind": "Pod"}}),
+        expect!["Required spec.emb.apiVersion: Required value"],
+    );
+}
+
+#[test]
+fn metadata_is_held_to_what_the_schema_restricts() {
+    let schema = json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}}}}});
+    let errors = validate(
+        &type_schema(&schema),
+        &json!({"metadata": {"name": "abcd", "labels": {"a": 1}}}),
+        None,
+    );
+    expect!["TooLong metadata.name: Too long: may not be more than 3 bytes"]
+        .assert_eq(&show(errors));
+}
+
+#[test]
+fn unchanged_values_are_not_validated_again() {
+    let properties = json!({"a": {"type": "integer", "minimum": 5}, "b": {"type": "integer"},
+        "m": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer", "minimum": 5}}}},
+        "l": {"type": "array", "items": {"type": "integer", "minimum": 5}},
+        "s": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}}});
+    let old = json!({"a": 1, "b": 1, "m": [{"k": "x", "v": 1}], "l": [1], "s": [1, 1]});
+    check_update(
+        properties.clone(),
+        old.clone(),
+        json!({"a": 1, "b": 2, "m": [{"k": "y", "v": 6}, {"k": "x", "v": 1}], "l": [1], "s": [1, 1, 2]}),
+        expect![""],
+    );
+    check_update(
+        properties,
+        old,
+        json!({"a": 2, "m": [{"k": "x", "v": 2}], "l": [1, 6]}),
+        expect![[r#"
+        Invalid spec.a: Invalid value: 2: spec.a in body should be greater than or equal to 5
+        Invalid spec.l[0]: Invalid value: 1: spec.l[0] in body should be greater than or equal to 5
+        Invalid spec.m[0].v: Invalid value: 2: spec.m[0].v in body should be greater than or equal to 5"#]],
+    );
+}
+
+#[test]
+fn status_alone() {
+    let schema = type_schema(&schema(json!({"a": {"type": "integer"}})));
+    let value = json!({"spec": {"a": "x"}, "status": {"n": "x"}});
+    expect![[r#"TypeInvalid status.n: Invalid value: "string": status.n in body must be of type integer: "string""#]]
+        .assert_eq(&show(validate_status(&schema, &value, None)));
+}
