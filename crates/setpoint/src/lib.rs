@@ -32,3 +32,18 @@
 pub mod control_plane;
 
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
+
+pub use setpoint_informer as informer;
+pub use setpoint_object as object;
+pub use setpoint_runtime as runtime;
+pub use setpoint_store as store;
+pub use setpoint_workqueue as workqueue;
+
+/// What most controllers start from: `use setpoint::prelude::*`.
+pub mod prelude {
+    pub use setpoint_informer::{
+        ClientSource, Event, HandlerOptions, InformerFactory, Key, ListWatch, Lister, SharedInformer, Tombstone,
+    };
+    pub use setpoint_workqueue::WorkQueue;
+    pub use tokio_util::sync::CancellationToken;
+}

@@ -1,1 +1,22 @@
-//! Prints pods: the smallest controller.
+//! Prints pods: the smallest controller there is.
+//!
+//! [`controller`] does it the way controllers do: an informer keeps a copy of the pods, its handler puts the key of each change
+//! into a work queue, and workers take keys and look at the copy. [`bare`] does the same job with nothing but HTTP, so that a
+//! reader sees what the informer saves.
+
+pub mod bare;
+pub mod controller;
+
+use k8s_openapi::api::core::v1::Pod;
+
+/// One line about a pod: `default/web-1 Running on node-a`.
+pub fn line(pod: &Pod) -> String {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Unknown");
+    let phase = if pod.metadata.deletion_timestamp.is_some() { "Terminating" } else { phase };
+    match pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+        Some(node) => format!("{namespace}/{name} {phase} on {node}"),
+        None => format!("{namespace}/{name} {phase}"),
+    }
+}

@@ -1,0 +1,202 @@
+//! A running `setpoint up` and the clients pointed at it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The longest any client waits for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One server process of one test; killed when dropped.
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) url: String,
+    /// The plain endpoint on loopback.
+    pub(crate) plain: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    /// Starts one on free ports and waits for its ready line.
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let free_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut process = Command::new(env!("CARGO_BIN_EXE_setpoint"))
+            .args(["up", "--secure-port", "0", "--insecure-port", &free_port.to_string(), "--kubeconfig"])
+            .arg(&kubeconfig)
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(folder.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line.strip_prefix("ready ").and_then(|rest| rest.split_whitespace().next());
+        let url = url.unwrap_or_else(|| panic!("the ready line is {line:?}")).to_owned();
+        Self { process, folder, url, plain: format!("http://127.0.0.1:{free_port}") }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// Writes a file into the test's folder.
+    pub(crate) fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub(crate) fn kubectl(&self) -> Kubectl<'_> {
+        Kubectl { server: self, binary: part("SETPOINT_TEST_KUBECTL") }
+    }
+
+    pub(crate) fn kubectl_old(&self) -> Kubectl<'_> {
+        Kubectl { server: self, binary: part("SETPOINT_TEST_KUBECTL_OLD") }
+    }
+
+    /// Sends a signal and gives the exit status.
+    pub(crate) fn stop(&mut self, signal: &str) -> std::process::ExitStatus {
+        let sent = Command::new("kill").args(["-s", signal, &self.process.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        self.process.wait().unwrap()
+    }
+}
+
+/// Where an installed part is.
+pub(crate) fn part(variable: &str) -> PathBuf {
+    std::env::var_os(variable)
+        .unwrap_or_else(|| panic!("{variable} is not set: run these tests with `cargo xtask test`"))
+        .into()
+}
+
+/// A kubectl with its home in the test's folder.
+pub(crate) struct Kubectl<'a> {
+    server: &'a Server,
+    binary: PathBuf,
+}
+
+impl Kubectl<'_> {
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.server.folder.path()).env("KUBECONFIG", self.server.kubeconfig());
+        command.current_dir(self.server.folder.path()).args(words(line));
+        command
+    }
+
+    fn output(&self, line: &str) -> Output {
+        self.command(line).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs a command line that must succeed; gives its standard output.
+    #[track_caller]
+    pub(crate) fn ok(&self, line: &str) -> String {
+        let output = self.output(line);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "kubectl {line}\n{out}{err}\nserver log:\n{}", self.log());
+        out
+    }
+
+    /// Runs a command line that must succeed; gives what it said on both streams.
+    #[track_caller]
+    pub(crate) fn says(&self, line: &str) -> String {
+        let output = self.output(line);
+        let both = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "kubectl {line}\n{both}\nserver log:\n{}", self.log());
+        both
+    }
+
+    /// Runs a command line that must fail; gives its standard error.
+    #[track_caller]
+    pub(crate) fn fails(&self, line: &str) -> String {
+        let output = self.output(line);
+        let err = text(&output.stderr);
+        assert!(!output.status.success(), "kubectl {line} succeeded:\n{}{err}", text(&output.stdout));
+        err
+    }
+
+    /// Asks until the answer satisfies.
+    #[track_caller]
+    pub(crate) fn eventually(&self, line: &str, holds: impl Fn(&str) -> bool) -> String {
+        let started = Instant::now();
+        loop {
+            let output = self.output(line);
+            let both = text(&output.stdout) + &text(&output.stderr);
+            if holds(&both) {
+                return both;
+            }
+            assert!(started.elapsed() < PATIENCE, "kubectl {line} still says:\n{both}\nserver log:\n{}", self.log());
+            std::thread::yield_now();
+        }
+    }
+
+    fn log(&self) -> String {
+        let log = std::fs::read_to_string(self.server.folder.path().join("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Splits a command line at spaces; single quotes keep words together.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for c in line.chars() {
+        match c {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            c => words.last_mut().unwrap().push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Lines of a client that goes on, as they come.
+pub(crate) struct Lines {
+    process: Child,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Lines {
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let reader = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || reader.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { process, lines }
+    }
+
+    /// The next line.
+    #[track_caller]
+    pub(crate) fn next(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("a line in time")
+    }
+}
+
+/// Whether a path's owner alone may read it.
+pub(crate) fn is_private(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777 == 0o600
+}

@@ -1,0 +1,97 @@
+//! What the pod printer prints, from the first list to the last deletion.
+#![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
+
+use k8s_openapi::api::core::v1::Pod;
+use kube_client::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube_client::{Api, Client};
+use pod_printer::controller;
+use serde_json::json;
+use setpoint::ControlPlane;
+use setpoint::prelude::*;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Runs a test beside a control plane in process, with time that passes by itself when nothing else is to be done.
+fn with_control_plane(test: impl AsyncFnOnce(Client, CancellationToken)) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let plane = ControlPlane::builder().seed(1).build();
+        let client = plane.client();
+        let stop = CancellationToken::new();
+        let (ended, ()) = tokio::join!(plane.run(stop.clone()), async {
+            test(client, stop.clone()).await;
+            stop.cancel();
+        });
+        ended.unwrap();
+    });
+}
+
+fn pod(name: &str) -> Pod {
+    serde_json::from_value(
+        json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+    )
+    .unwrap()
+}
+
+#[test]
+fn every_change_is_seen_and_a_deletion_is_an_absence() {
+    with_control_plane(async |client, stop| {
+        let pods: Api<Pod> = Api::default_namespaced(client.clone());
+        pods.create(&PostParams::default(), &pod("first")).await.unwrap();
+        let (sender, mut lines) = mpsc::unbounded_channel();
+        let job = move |key: &Key, pod: Option<Arc<Pod>>| {
+            Ok(sender.send(pod.map_or(format!("{key} is gone"), |pod| pod_printer::line(&pod)))?)
+        };
+        let running = controller::run(ClientSource::all::<Pod>(client), 2, job, stop.clone());
+        let story = async {
+            assert_eq!(lines.recv().await.unwrap(), "default/first Pending");
+            let running = json!({"status": {"phase": "Running"}});
+            pods.patch_status("first", &PatchParams::default(), &Patch::Merge(running))
+                .await
+                .unwrap();
+            assert_eq!(lines.recv().await.unwrap(), "default/first Running");
+            pods.delete("first", &DeleteParams::default()).await.unwrap();
+            assert_eq!(lines.recv().await.unwrap(), "default/first is gone");
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(running, story);
+        ended.unwrap();
+    });
+}
+
+#[test]
+fn failing_job_is_tried_five_times_then_given_up_until_the_pod_changes() {
+    with_control_plane(async |client, stop| {
+        let pods: Api<Pod> = Api::default_namespaced(client.clone());
+        pods.create(&PostParams::default(), &pod("bad")).await.unwrap();
+        let (sender, mut attempts) = mpsc::unbounded_channel();
+        let job = move |_: &Key, _: Option<Arc<Pod>>| {
+            sender.send(tokio::time::Instant::now())?;
+            anyhow::bail!("no printer")
+        };
+        let running = controller::run(ClientSource::all::<Pod>(client), 2, job, stop.clone());
+        let story = async {
+            let mut at = Vec::new();
+            for _ in 0..controller::ATTEMPTS_MAX {
+                at.push(attempts.recv().await.unwrap());
+            }
+            let pauses: Vec<_> =
+                at.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
+            assert!(pauses.windows(2).all(|pair| pair[1] > pair[0]), "pauses grow: {pauses:?} ms");
+            // Paused time moves only when nothing else can happen: an hour of it is long enough to see that there is no sixth.
+            let more =
+                tokio::time::timeout(std::time::Duration::from_secs(3600), attempts.recv()).await;
+            assert!(more.is_err(), "it was given up");
+            let label = json!({"metadata": {"labels": {"a": "b"}}});
+            pods.patch("bad", &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+            attempts.recv().await.unwrap();
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(running, story);
+        ended.unwrap();
+    });
+}
