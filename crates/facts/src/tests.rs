@@ -1,3 +1,5 @@
+mod merge;
+
 use crate::*;
 
 fn field(definition_name: &str, name: &str) -> &'static Field {
