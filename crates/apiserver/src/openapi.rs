@@ -54,8 +54,13 @@ pub fn v2(catalog: &Catalog) -> Bytes {
     v2_of(&row::all(catalog))
 }
 
-/// The Swagger 2.0 document of the whole server in its protobuf encoding
-/// (`application/com.github.proto-openapi.spec.v2.v1.0+protobuf`).
+/// The media type [`v2_protobuf`] is answered with, also to clients that ask by the older name [`V2_PROTOBUF_OLD_TYPE`]: they do not
+/// understand that one in an answer.
+pub const V2_PROTOBUF_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// What older clients write in `Accept`.
+pub const V2_PROTOBUF_OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+/// The Swagger 2.0 document of the whole server in its protobuf encoding ([`V2_PROTOBUF_TYPE`]).
 pub fn v2_protobuf(catalog: &Catalog) -> Bytes {
     protobuf_of(&row::all(catalog))
 }

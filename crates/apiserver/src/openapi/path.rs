@@ -17,6 +17,26 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// Subresources that connect to something behind the API instead of reading or writing an object.
 const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
+/// Kinds whose DELETE answers with the object's last state instead of a Status (spec: api-server §5).
+const RETURNED_WHEN_DELETED: [&str; 16] = [
+    "CSIDriver",
+    "CSINode",
+    "DeviceClass",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodTemplate",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourceQuota",
+    "ResourceSlice",
+    "Service",
+    "ServiceAccount",
+    "StorageClass",
+    "VolumeAttachment",
+    "VolumeAttributesClass",
+];
+
 /// One path, built when it is its turn to be written.
 #[derive(Debug)]
 pub(super) struct Path<'a> {
@@ -204,6 +224,11 @@ impl Path<'_> {
         let name = match action {
             Action::List => self.row.schema_name(&list),
             Action::Watch | Action::WatchList => Some(schema::WATCH_EVENT.to_owned()),
+            Action::Delete
+                if !self.row.custom && RETURNED_WHEN_DELETED.contains(&self.row.kind.kind) =>
+            {
+                self.row.schema_name(&self.row.kind)
+            }
             Action::Delete | Action::DeleteCollection => Some(schema::STATUS.to_owned()),
             Action::Connect => return Some(json!({"type": "string"})),
             Action::Get | Action::Post | Action::Put | Action::Patch => {
