@@ -33,6 +33,7 @@ pub mod control_plane;
 
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 
+pub use setpoint_apiserver as apiserver;
 pub use setpoint_informer as informer;
 pub use setpoint_object as object;
 pub use setpoint_runtime as runtime;

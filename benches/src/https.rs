@@ -1,0 +1,57 @@
+//! Creates over HTTPS, the client on the same cores.
+
+use crate::process::Program;
+use crate::table::Table;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube_client::api::PostParams;
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::{Api, Client, Config};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// How long each load lasts.
+const LOAD: Duration = Duration::from_secs(5);
+
+pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for (n_connections, goal) in [(1, "kube-apiserver: 820"), (16, "kube-apiserver: 2,192")] {
+        let program = Program::start()?;
+        let per_second = runtime.block_on(creates(&program, n_connections))?;
+        let what = format!(
+            "ConfigMap (1 KiB) creates over HTTPS, {n_connections} connection{}",
+            if n_connections == 1 { "" } else { "s" }
+        );
+        table.row(&what, format!("{per_second:.0} a second"), goal);
+    }
+    Ok(())
+}
+
+async fn creates(program: &Program, n_connections: usize) -> anyhow::Result<f64> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for connection in 0..n_connections {
+        let kubeconfig = Kubeconfig::read_from(&program.kubeconfig)?;
+        let config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let api: Api<ConfigMap> = Api::default_namespaced(Client::try_from(config)?);
+        let mut config_map: ConfigMap =
+            serde_json::from_value(json!({"metadata": {}, "data": {"payload": "x".repeat(1024)}}))?;
+        // The connection is made before the clock runs.
+        api.get_opt("warm").await?;
+        tasks.spawn(async move {
+            let started = Instant::now();
+            let mut n = 0_u64;
+            while started.elapsed() < LOAD {
+                config_map.metadata.name = Some(format!("cm-{connection}-{n}"));
+                api.create(&PostParams::default(), &config_map).await?;
+                n += 1;
+            }
+            Ok::<_, kube_client::Error>(n as f64 / started.elapsed().as_secs_f64())
+        });
+    }
+    let mut per_second = 0.0;
+    while let Some(ended) = tasks.join_next().await {
+        per_second += ended??;
+    }
+    Ok(per_second)
+}

@@ -1,0 +1,179 @@
+//! Steps inside one process: the budgets that an exploration of a thousand controller lifetimes a second stands on.
+
+use crate::table::{Samples, Table};
+use anyhow::ensure;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use k8s_openapi::api::core::v1::ConfigMap;
+use setpoint::ControlPlane;
+use setpoint::apiserver::{ApiServer, Identity};
+use setpoint::prelude::*;
+use std::hint::black_box;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+/// How often each step is measured.
+const ROUNDS: u32 = 5_000;
+
+pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut fresh = Samples::default();
+        let mut built = Samples::default();
+        for _ in 0..100 {
+            let started = Instant::now();
+            let plane = ControlPlane::builder().build();
+            let server = plane.server().clone();
+            let stop = CancellationToken::new();
+            let (ended, created) = tokio::join!(plane.run(stop.clone()), async {
+                plane_ready(&server).await;
+                built.push_since(started);
+                let created =
+                    send(&server, "POST", CONFIG_MAPS, "application/json", config_map(0)).await;
+                fresh.push_since(started);
+                stop.cancel();
+                created
+            });
+            ended?;
+            created?;
+        }
+        table.row("in process: `build()` to ready", built.told(), "≤ 50 µs");
+        table.row("in process: `build()` to the first acknowledged create", fresh.told(), "≤ 5 ms");
+
+        let plane = ControlPlane::builder().build();
+        let (server, client) = (plane.server().clone(), plane.client());
+        let stop = CancellationToken::new();
+        let (ended, measured) = tokio::join!(plane.run(stop.clone()), async {
+            let measured = async {
+                plane_ready(&server).await;
+                steps(&server, table).await?;
+                delivery(&server, client, table).await
+            };
+            let measured = measured.await;
+            stop.cancel();
+            measured
+        });
+        ended?;
+        measured
+    })
+}
+
+async fn plane_ready(server: &ApiServer) {
+    let _ = server.registry().ready().wait_for(|ready| *ready).await;
+}
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAP: &str = "/api/v1/namespaces/default/configmaps/cm";
+
+fn config_map(value: u32) -> String {
+    format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"cm","labels":{{"app":"bench"}}}},"data":{{"value":"{value}","payload":"{}"}}}}"#,
+        "x".repeat(1024)
+    )
+}
+
+/// One request through the whole pipeline; the answer's bytes.
+async fn send(
+    server: &ApiServer,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    body: String,
+) -> anyhow::Result<Bytes> {
+    let mut request =
+        http::Request::builder().method(method).uri(path).header("content-type", content_type);
+    if let Some(extensions) = request.extensions_mut() {
+        extensions.insert(Identity::loopback());
+    }
+    let response = server.serve(request.body(Full::new(Bytes::from(body)))?).await;
+    let status = response.status();
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| anyhow::anyhow!("{error}"))?
+        .to_bytes();
+    ensure!(status.is_success(), "{method} {path}: {}", String::from_utf8_lossy(&body));
+    Ok(body)
+}
+
+async fn steps(server: &ApiServer, table: &mut Table) -> anyhow::Result<()> {
+    send(server, "POST", CONFIG_MAPS, "application/json", config_map(0)).await?;
+    let mut get = Samples::default();
+    for _ in 0..ROUNDS {
+        let started = Instant::now();
+        black_box(send(server, "GET", CONFIG_MAP, "application/json", String::new()).await?);
+        get.push_since(started);
+    }
+    table.row("in process: live get, ConfigMap of 1 KiB", get.told(), "≤ 10 µs");
+
+    let mut update = Samples::default();
+    for round in 0..ROUNDS {
+        let body = config_map(round + 1);
+        let started = Instant::now();
+        black_box(send(server, "PUT", CONFIG_MAP, "application/json", body).await?);
+        update.push_since(started);
+        tokio::task::yield_now().await;
+    }
+    table.row("in process: update, ConfigMap of 1 KiB", update.told(), "≤ 40 µs");
+
+    let mut apply = Samples::default();
+    let path = format!("{CONFIG_MAP}?fieldManager=bench&force=true");
+    for round in 0..ROUNDS {
+        let body = config_map(round);
+        let started = Instant::now();
+        black_box(send(server, "PATCH", &path, "application/apply-patch+yaml", body).await?);
+        apply.push_since(started);
+        tokio::task::yield_now().await;
+    }
+    table.row("in process: server-side apply, ConfigMap of 1 KiB", apply.told(), "≤ 100 µs");
+    Ok(())
+}
+
+/// From the acknowledged write to the handler, and reads of the cache.
+async fn delivery(
+    server: &ApiServer,
+    client: kube_client::Client,
+    table: &mut Table,
+) -> anyhow::Result<()> {
+    let (informer, worker) = SharedInformer::<ConfigMap>::builder(ClientSource::namespaced::<
+        ConfigMap,
+    >(client, "default"))
+    .build();
+    let (sender, mut seen) = mpsc::unbounded_channel();
+    informer.add_handler(
+        move |_: Event<ConfigMap>| drop(sender.send(Instant::now())),
+        HandlerOptions::default(),
+    )?;
+    let stop = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(worker.run(stop.clone()));
+    informer.synced().await?;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    while seen.try_recv().is_ok() {}
+
+    let mut delivered = Samples::default();
+    for round in 0..ROUNDS {
+        send(server, "PUT", CONFIG_MAP, "application/json", config_map(round + 1_000_000)).await?;
+        let acknowledged = Instant::now();
+        black_box(seen.recv().await);
+        delivered.push_since(acknowledged);
+    }
+    table.row(
+        "in process: acknowledged write to handler, through watch, queue and index",
+        delivered.told(),
+        "≤ 5 µs",
+    );
+
+    let lister = informer.lister();
+    let mut cached = Samples::default();
+    for _ in 0..ROUNDS {
+        let started = Instant::now();
+        black_box(lister.get("default", "cm")?);
+        cached.push_since(started);
+    }
+    table.row("in process: cached read, decoded before", cached.told(), "≤ 2 µs");
+    stop.cancel();
+    while tasks.join_next().await.is_some() {}
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! The program from outside: how soon it serves, and what it weighs when idle.
+
+use crate::table::{Samples, Table};
+use anyhow::{Context, ensure};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running `setpoint up`; killed when dropped.
+pub(crate) struct Program {
+    process: Child,
+    pub(crate) kubeconfig: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Program {
+    /// Starts it and waits for its ready line.
+    pub(crate) fn start() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        // Beside this program, where `cargo xtask bench` has built it.
+        let binary = std::env::current_exe()?.with_file_name("setpoint");
+        let mut process = Command::new(&binary)
+            .args(["up", "--secure-port", "0", "--kubeconfig"])
+            .arg(&kubeconfig)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("start {}: run `cargo xtask bench`", binary.display()))?;
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().context("stdout")?).read_line(&mut line)?;
+        ensure!(line.starts_with("ready "), "setpoint up said {line:?}");
+        Ok(Self { process, kubeconfig, _folder: folder })
+    }
+
+    /// Resident memory, in KiB.
+    pub(crate) fn resident_kib(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+}
+
+pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
+    let mut starts = Samples::default();
+    for _ in 0..20 {
+        let started = Instant::now();
+        let _program = Program::start()?;
+        starts.push_since(started);
+    }
+    table.row("process start to `ready`", starts.told(), "≤ 50 ms");
+    let program = Program::start()?;
+    std::thread::sleep(Duration::from_secs(3));
+    let resident = program.resident_kib()? as f64 / 1024.0;
+    table.row("resident memory, idle for 3 s", format!("{resident:.1} MiB"), "≤ 20 MiB");
+    Ok(())
+}
