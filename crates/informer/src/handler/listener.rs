@@ -4,6 +4,7 @@ use super::{HANDLER_PANIC_PAUSE, Handler, HandlerOptions};
 use crate::event::Event;
 use futures::FutureExt;
 use parking_lot::Mutex;
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,12 +95,6 @@ impl<K: Send + Sync + 'static> Listener<K> {
         self.state.removed.is_cancelled()
     }
 
-    /// The informer has ended before this listener was ever run.
-    pub(crate) fn abandon(&self) {
-        self.remove();
-        self.state.ended.cancel();
-    }
-
     fn settle(&self, inner: &Inner<K>) {
         let done = !inner.handling_initial && inner.queue.initial() == 0;
         if inner.informer_synced && done && !self.is_removed() {
@@ -129,14 +124,21 @@ impl<K: Send + Sync + 'static> Listener<K> {
         }
     }
 
-    /// Calls the handler until it is removed or the informer stops.
-    pub(crate) async fn run<H: Handler<K>>(
+    /// Calls the handler until it is removed or the informer stops. The listener has ended when this is dropped, run or not.
+    pub(crate) fn run<H: Handler<K>>(
         self: Arc<Self>,
-        mut handler: H,
+        handler: H,
         stop: CancellationToken,
-    ) {
-        // Ends the wait of `remove_and_wait` even when the worker is dropped in the middle of a call.
-        let _ended = self.state.ended.clone().drop_guard();
+    ) -> impl Future<Output = ()> + Send + use<K, H> {
+        let ended = self.state.ended.clone().drop_guard();
+        async move {
+            self.calls(handler, stop).await;
+            self.remove();
+            drop(ended);
+        }
+    }
+
+    async fn calls<H: Handler<K>>(&self, mut handler: H, stop: CancellationToken) {
         loop {
             let event = tokio::select! {
                 biased;
@@ -161,7 +163,6 @@ impl<K: Send + Sync + 'static> Listener<K> {
             }
             tokio::task::coop::consume_budget().await;
         }
-        self.remove();
     }
 }
 

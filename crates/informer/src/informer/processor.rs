@@ -2,7 +2,9 @@
 use super::Cacheable;
 use crate::delta::Delta;
 use crate::event::{Event, Tombstone};
-use crate::handler::{Handler, HandlerOptions, HandlerRegistration, Listener, RESYNC_MIN};
+use crate::handler::{
+    Handler, HandlerOptions, HandlerRegistration, Listener, RESYNC_MIN, Registered,
+};
 use crate::indexer::{AddIndexError, IndexError, IndexFn, Indexer};
 use crate::key::Key;
 use crate::object::Object;
@@ -178,7 +180,7 @@ impl<K: Cacheable> Processor<K> {
         self.stop.cancel();
         self.starting.clear();
         for place in self.places.drain(..) {
-            place.listener.abandon();
+            place.listener.remove();
         }
     }
 

@@ -106,11 +106,14 @@ impl Reflector {
                     return Ok(Err(self.stream_failed(error.into())));
                 }
                 Some(Ok(frame)) => frame,
-                Some(Err(error)) => return Ok(Err(self.stream_failed(error))),
-                None if events == 0 && opened.elapsed() < super::live::VERY_SHORT_WATCH => {
+                Some(Err(error)) if !error.is_transport() => {
+                    return Ok(Err(self.stream_failed(error)));
+                }
+                // Closed, or the connection was lost.
+                _ if events == 0 && opened.elapsed() < super::live::VERY_SHORT_WATCH => {
                     return Ok(Err(Retry::InPages(self.very_short())));
                 }
-                None => return Ok(Err(Retry::Now)),
+                _ => return Ok(Err(Retry::Now)),
             };
             quiet_since = Instant::now();
             events += 1;

@@ -128,6 +128,15 @@ impl Reflector {
             let frame = match timeout_at(watch.deadline, watch.frames.next()).await {
                 Ok(Some(Ok(WatchFrame::Error(error)))) => return Closed::By(error.into()),
                 Ok(Some(Ok(frame))) => frame,
+                // A connection that was lost is a watch that was closed: the version is as good as before (REF-27).
+                Ok(Some(Err(error))) if error.is_transport() => {
+                    tracing::info!(
+                        resource = %self.resource_type,
+                        "watch interrupted: {}",
+                        crate::status::chain(&error)
+                    );
+                    return Closed::Normally;
+                }
                 Ok(Some(Err(error))) => return Closed::By(error),
                 Ok(None) | Err(_) => return Closed::Normally,
             };

@@ -69,6 +69,11 @@ impl SourceError {
         matches!(self, Self::Refused(_))
     }
 
+    /// The bytes stopped coming, which says nothing about what was asked for.
+    pub fn is_transport(&self) -> bool {
+        matches!(self, Self::Transport(_))
+    }
+
     /// The HTTP code of a server's answer.
     pub fn code(&self) -> Option<u16> {
         match self {

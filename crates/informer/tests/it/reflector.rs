@@ -47,6 +47,24 @@ async fn ref_1b_27_a_normal_close_watches_on_and_a_broken_watch_lists_not_older_
 }
 
 #[tokio::test(start_paused = true)]
+async fn ref_27_a_lost_connection_watches_on_from_the_same_version() {
+    let script = Script::new([
+        page("5", &[]),
+        Answer::Watch(vec![wait(2), added("a", 6), fails(lost())]),
+        Answer::Refuse(refused()),
+        Answer::Watch(vec![wait(2), fails(lost())]),
+    ]);
+    let running = Running::start(builder(&script));
+    pass(10).await;
+    assert_eq!(
+        asked(&script),
+        [r#"list "0" limit=500"#, r#"watch "5""#, r#"watch "6""#, r#"watch "6""#, r#"watch "6""#],
+        "a server that restarts causes no list"
+    );
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn ref_1d_an_explicit_page_size_is_always_sent() {
     let script = Script::new([
         page("5", &[]),

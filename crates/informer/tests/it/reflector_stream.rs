@@ -43,7 +43,7 @@ async fn ref_12_invariant_14_a_stream_that_ends_before_its_marker_leaves_nothing
 async fn a_stream_cut_twice_before_its_marker_falls_back_to_pages() {
     let script = Script::streaming([
         Answer::Watch(vec![added("a", 3), wait(2)]),
-        Answer::Watch(vec![added("a", 3), wait(2)]),
+        Answer::Watch(vec![added("a", 3), wait(2), fails(lost())]),
         page("5", &[("a", 3)]),
     ]);
     let running = Running::start(builder(&script));

@@ -89,6 +89,10 @@ pub(crate) fn refused() -> SourceError {
     SourceError::Refused(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)))
 }
 
+pub(crate) fn lost() -> SourceError {
+    SourceError::Transport("connection reset by peer".into())
+}
+
 pub(crate) fn busy() -> SourceError {
     ApiError::new(429, Reason::TooManyRequests, "busy").into()
 }
