@@ -4,14 +4,11 @@ mod build;
 mod default;
 mod metadata;
 mod regexp;
+mod validate;
 
 pub use build::type_schema;
 pub use default::default_definition;
-
-use serde_json::Value;
-use setpoint_object::field;
-
-/// Validates a definition on create (`old` absent) or update; paths as the API reports them.
-pub fn validate_definition(_crd: &Value, _old: Option<&Value>) -> Vec<field::Error> {
-    todo!()
-}
+pub use validate::{
+    Approval, approval_of, ca_bundle_valid, condition_is_true, definition_warnings,
+    validate_definition,
+};

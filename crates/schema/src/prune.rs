@@ -17,6 +17,13 @@ pub fn prune(schema: &TypeSchema, value: &mut Value) -> Vec<String> {
     pruner.removed
 }
 
+/// Prunes a value that is no root: it has no type or metadata of its own.
+pub(crate) fn prune_node(schema: &TypeSchema, value: &mut Value) -> Vec<String> {
+    let mut pruner = Pruner { path: String::new(), removed: Vec::new() };
+    pruner.node(Some(schema.view()), false, value);
+    pruner.removed
+}
+
 struct Pruner {
     path: String,
     removed: Vec<String>,

@@ -16,6 +16,8 @@ mod lists;
 mod openapi;
 mod scalar;
 
+pub(crate) use format::is_known as is_known_format;
+
 use crate::node::TypeSchema;
 use serde_json::Value;
 use setpoint_object::field;
@@ -44,6 +46,13 @@ pub fn validate_status(
     };
     let old = old.and_then(|old| old.get("status"));
     openapi::validate_at(status_schema, "status", status, old)
+}
+
+/// Violations of a value that is no root; paths are relative to it.
+pub(crate) fn validate_node(schema: &TypeSchema, value: &Value) -> Vec<field::Error> {
+    let mut errors = openapi::validate_at(schema.view(), "", value, None);
+    embedded::validate(schema.view(), value, &field::Path::root(), &mut errors);
+    errors
 }
 
 /// Whether an error keeps CEL rules from being evaluated: then the API adds one cause saying so.

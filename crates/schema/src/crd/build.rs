@@ -16,6 +16,13 @@ pub fn type_schema(open_api_v3_schema: &Value) -> TypeSchema {
     TypeSchema { document: Arc::new(document), root }
 }
 
+/// Builds a node that is no root.
+pub(crate) fn node_schema(schema: &Value) -> TypeSchema {
+    let mut document = Document::default();
+    let root = Builder { document: &mut document }.node(schema, 0);
+    TypeSchema { document: Arc::new(document), root }
+}
+
 /// Gives a root or embedded resource the properties every object has; `schema` may restrict `metadata.name` and `generateName`.
 fn add_type_and_metadata(document: &mut Document, id: NodeId, schema: &Value) {
     let string = document.push(Node { shape: Shape::String, ..Node::default() });

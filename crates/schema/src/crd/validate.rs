@@ -1,0 +1,117 @@
+//! Validation of a definition: names, versions, schemas, columns, conversion.
+//!
+//! The API server validates a form in which everything that is equal in all versions is lifted out of the list, and its errors
+//! point there: `spec.validation.openAPIV3Schema.type` when all versions share their schema,
+//! `spec.versions[1].schema.openAPIV3Schema.type` when they differ.
+
+mod ca;
+mod columns;
+mod conversion;
+mod defaults;
+mod names;
+mod rules;
+mod schema;
+mod shown;
+mod structural;
+mod versions;
+
+pub use ca::valid as ca_bundle_valid;
+pub use names::{Approval, approval_of};
+
+use serde_json::Value;
+use setpoint_object::field::{Error, Path};
+
+/// Validates a definition on create (`old` absent) or update; paths as the API reports them.
+///
+/// On update, what the old definition already had wrong is let through, and what may not change is checked. Rules in CEL are
+/// checked as far as that needs no compiler.
+pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<Error> {
+    let mut errors = definition(crd);
+    if let Some(old) = old {
+        let before = definition(old);
+        errors.retain(|error| !tolerated(error) || !before.contains(error));
+        immutable(crd, old, &mut errors);
+        if ca::of(old).is_none_or(ca::valid)
+            && let Some(bundle) = ca::of(crd).filter(|bundle| !ca::valid(bundle))
+        {
+            errors.push(Error::invalid(
+                Path::new("spec.conversion.webhookClientConfig.caBundle"),
+                &Value::from(bundle),
+                "unable to load root certificates: unable to parse bytes as PEM block",
+            ));
+        }
+    }
+    errors
+}
+
+/// Texts of `Warning` headers that writing the definition gives: formats nobody enforces.
+pub fn definition_warnings(crd: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for version in crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
+        if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
+            schema::unknown_formats(schema, &mut warnings);
+        }
+    }
+    warnings
+}
+
+fn definition(crd: &Value) -> Vec<Error> {
+    let mut errors = Vec::new();
+    names::name(crd, &mut errors);
+    versions::spec(crd, &mut errors);
+    versions::stored(crd, &mut errors);
+    names::approval(crd, &mut errors);
+    if crd.pointer("/spec/preserveUnknownFields") == Some(&Value::Bool(true)) {
+        errors.push(Error::invalid(
+            Path::new("spec.preserveUnknownFields"),
+            &Value::Bool(true),
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+        ));
+    }
+    errors
+}
+
+/// Whether an error that was there before may stay.
+fn tolerated(error: &Error) -> bool {
+    let path = error.path.as_str();
+    path.starts_with("spec.validation")
+        || path.starts_with("spec.selectableFields")
+        || (path.starts_with("spec.versions[")
+            && (path.contains("].schema") || path.contains("].selectableFields")))
+}
+
+/// What may not change.
+fn immutable(crd: &Value, old: &Value, errors: &mut Vec<Error>) {
+    let mut fixed = vec!["group", "names/plural"];
+    if condition_is_true(old, "Established") {
+        fixed.splice(0..0, ["scope", "names/kind"]);
+    }
+    for field in fixed {
+        let pointer = format!("/spec/{field}");
+        let (new, old) = (crd.pointer(&pointer), old.pointer(&pointer));
+        if new != old {
+            let path = format!("spec.{}", field.replace('/', "."));
+            let value = new.unwrap_or(&Value::Null);
+            errors.push(Error::invalid(Path::new(path), value, "field is immutable"));
+        }
+    }
+}
+
+/// Whether a condition of the definition is True.
+pub fn condition_is_true(crd: &Value, condition: &str) -> bool {
+    let conditions = crd.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|c| c["type"] == condition && c["status"] == "True")
+}
+
+/// The versions of a definition.
+fn list(crd: &Value) -> &[Value] {
+    crd.pointer("/spec/versions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The text of a member, empty when absent.
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests;

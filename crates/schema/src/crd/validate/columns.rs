@@ -1,0 +1,139 @@
+//! Printer columns, the scale subresource and selectable fields.
+use super::text;
+use serde_json::Value;
+use setpoint_object::field::{Error, Path};
+
+const COLUMN_TYPES: &str = "boolean,date,integer,number,string";
+const COLUMN_FORMATS: &str = "byte,date,date-time,double,float,int32,int64,password";
+/// The most selectable fields of a version.
+const SELECTABLE_FIELDS_MAX: usize = 8;
+
+fn one_of(list: &str, value: &str) -> bool {
+    list.split(',').any(|allowed| allowed == value)
+}
+
+/// `additionalPrinterColumns`.
+pub(super) fn columns(columns: &Value, path: &Path, errors: &mut Vec<Error>) {
+    for (i, column) in columns.as_array().into_iter().flatten().enumerate() {
+        let path = path.index(i);
+        let (ty, format) = (text(column, "type"), text(column, "format"));
+        if text(column, "name").is_empty() {
+            errors.push(Error::required(path.child("name"), ""));
+        }
+        let detail = format!("must be one of {COLUMN_TYPES}");
+        if ty.is_empty() {
+            errors.push(Error::required(path.child("type"), detail));
+        } else if !one_of(COLUMN_TYPES, ty) {
+            errors.push(Error::invalid(path.child("type"), &ty.into(), detail));
+        }
+        if !format.is_empty() && !one_of(COLUMN_FORMATS, format) {
+            let detail = format!("must be one of {COLUMN_FORMATS}");
+            errors.push(Error::invalid(path.child("format"), &format.into(), detail));
+        }
+        simple_path(text(column, "jsonPath"), path.child("JSONPath"), errors);
+    }
+}
+
+/// A path must start with a dot; whether it may be used further.
+fn simple_path(json_path: &str, path: Path, errors: &mut Vec<Error>) -> bool {
+    if json_path.is_empty() {
+        errors.push(Error::required(path, ""));
+        return false;
+    }
+    if !json_path.starts_with('.') {
+        let detail = "must be a simple json path starting with .";
+        errors.push(Error::invalid(path, &json_path.into(), detail));
+        return false;
+    }
+    true
+}
+
+/// `subresources.scale`.
+pub(super) fn scale(subresources: &Value, path: &Path, errors: &mut Vec<Error>) {
+    let Some(scale) = subresources.get("scale") else { return };
+    let path = path.child("scale");
+    for (field, root) in [("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")] {
+        let json_path = text(scale, field);
+        if simple_path(json_path, path.child(field), errors)
+            && !json_path.starts_with(&format!("{root}."))
+        {
+            let detail = format!("should be a json path under {root}");
+            errors.push(Error::invalid(path.child(field), &json_path.into(), detail));
+        }
+    }
+    let selector = text(scale, "labelSelectorPath");
+    if !selector.is_empty()
+        && simple_path(selector, path.child("labelSelectorPath"), errors)
+        && !selector.starts_with(".spec.")
+        && !selector.starts_with(".status.")
+    {
+        let detail = "should be a json path under either .spec or .status";
+        errors.push(Error::invalid(path.child("labelSelectorPath"), &selector.into(), detail));
+    }
+}
+
+/// `selectableFields`.
+pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+    let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
+    if fields.len() > SELECTABLE_FIELDS_MAX {
+        errors.push(Error::too_many(path.clone(), fields.len(), SELECTABLE_FIELDS_MAX));
+    }
+    let mut seen = Vec::new();
+    for (i, field) in fields.iter().enumerate() {
+        let json_path = text(field, "jsonPath");
+        let path = path.index(i).child("jsonPath");
+        if json_path.is_empty() {
+            errors.push(Error::required(path, ""));
+            continue;
+        }
+        match target(json_path, schema) {
+            Err(what) => {
+                let detail = format!("is an invalid path: {what}");
+                errors.push(Error::invalid(path.clone(), &json_path.into(), detail));
+            }
+            Ok(target) => {
+                let int_or_string =
+                    target.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true));
+                if int_or_string
+                    || !matches!(text(target, "type"), "string" | "boolean" | "integer")
+                {
+                    errors.push(Error::invalid(
+                        path.clone(),
+                        &json_path.into(),
+                        "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
+                    ));
+                }
+            }
+        }
+        if seen.contains(&json_path) {
+            errors.push(Error::duplicate(path, &json_path.into()));
+        } else {
+            seen.push(json_path);
+        }
+    }
+}
+
+/// The schema node a simple path points at.
+fn target<'a>(json_path: &str, schema: &'a Value) -> Result<&'a Value, String> {
+    let Some(rest) = json_path.strip_prefix('.') else {
+        let first = json_path.split(['.', '[']).next().unwrap_or("");
+        return match json_path.starts_with('[') {
+            true => Err("array notation is not allowed".to_owned()),
+            false => Err(format!("expected [ or . but got: {first}")),
+        };
+    };
+    if rest.is_empty() {
+        return Err("unexpected end of JSON path".to_owned());
+    }
+    if rest.contains('[') {
+        return Err("array notation is not allowed".to_owned());
+    }
+    let missing = || "does not refer to a valid field".to_owned();
+    let names: Vec<&str> = rest.split('.').collect();
+    if matches!(names[0], "metadata" | "apiVersion" | "kind") {
+        return Err(missing());
+    }
+    names.into_iter().try_fold(schema, |node, name| {
+        node.get("properties").and_then(|properties| properties.get(name)).ok_or_else(missing)
+    })
+}

@@ -1,0 +1,134 @@
+//! `spec.conversion`.
+use super::text;
+use serde_json::Value;
+use setpoint_object::field::{Error, Path};
+use setpoint_object::name;
+
+/// The versions of ConversionReview.
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+
+pub(super) fn conversion(conversion: &Value, errors: &mut Vec<Error>) {
+    let path = Path::new("spec.conversion");
+    let (config_path, versions_path) =
+        (path.child("webhookClientConfig"), path.child("conversionReviewVersions"));
+    let webhook = conversion.get("webhook");
+    let config = webhook.and_then(|webhook| webhook.get("clientConfig"));
+    let versions = webhook
+        .and_then(|webhook| webhook.get("conversionReviewVersions")?.as_array())
+        .filter(|versions| !versions.is_empty());
+    match text(conversion, "strategy") {
+        "" if conversion.is_null() => {}
+        "" => errors.push(Error::required(path.child("strategy"), "")),
+        "Webhook" => {
+            match config {
+                Some(config) => client_config(config, &config_path, errors),
+                None => errors
+                    .push(Error::required(config_path, "required when strategy is set to Webhook")),
+            }
+            review_versions(versions.map_or(&[], Vec::as_slice), &versions_path, errors);
+        }
+        strategy => {
+            if strategy != "None" {
+                let path = path.child("strategy");
+                errors.push(Error::not_supported(path, &strategy.into(), &["None", "Webhook"]));
+            }
+            let detail = "should not be set when strategy is not set to Webhook";
+            if config.is_some() {
+                errors.push(Error::forbidden(config_path, detail));
+            }
+            if versions.is_some() {
+                errors.push(Error::forbidden(versions_path, detail));
+            }
+        }
+    }
+}
+
+fn review_versions(versions: &[Value], path: &Path, errors: &mut Vec<Error>) {
+    if versions.is_empty() {
+        errors.push(Error::required(path.clone(), ""));
+        return;
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
+        if seen.contains(&version) {
+            errors.push(Error::invalid(path.index(i), &version.into(), "duplicate version"));
+        }
+        seen.push(version);
+        for problem in name::dns1035_label(version) {
+            errors.push(Error::invalid(path.index(i), &version.into(), problem));
+        }
+    }
+    if !seen.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
+        let detail = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
+        errors.push(Error::invalid(path.clone(), &Value::Array(versions.to_vec()), detail));
+    }
+}
+
+fn client_config(config: &Value, path: &Path, errors: &mut Vec<Error>) {
+    match (config.get("url").and_then(Value::as_str), config.get("service")) {
+        (Some(url), None) => webhook_url(url, path.child("url"), errors),
+        (None, Some(service)) => webhook_service(service, &path.child("service"), errors),
+        _ => {
+            errors.push(Error::required(path.clone(), "exactly one of url or service is required"))
+        }
+    }
+}
+
+fn webhook_url(url: &str, path: Path, errors: &mut Vec<Error>) {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let host = rest.split(['/', '?', '#']).next().unwrap_or("");
+    if scheme != "https" {
+        let detail = format!("'https' is the only allowed URL scheme{FORM}");
+        errors.push(Error::invalid(path.clone(), &scheme.into(), detail));
+    }
+    if host.is_empty() {
+        let detail = format!("host must be specified{FORM}");
+        errors.push(Error::invalid(path.clone(), &host.into(), detail));
+    }
+    if host.contains('@') {
+        let user = host.rsplit_once('@').map_or("", |(user, _)| user);
+        let detail = "user information is not permitted in the URL";
+        errors.push(Error::invalid(path.clone(), &user.into(), detail));
+    }
+    if let Some((_, fragment)) = rest.split_once('#') {
+        let detail = "fragments are not permitted in the URL";
+        errors.push(Error::invalid(path.clone(), &fragment.into(), detail));
+    }
+    if let Some((_, query)) = rest.split('#').next().unwrap_or("").split_once('?') {
+        let detail = "query parameters are not permitted in the URL";
+        errors.push(Error::invalid(path, &query.into(), detail));
+    }
+}
+
+fn webhook_service(service: &Value, path: &Path, errors: &mut Vec<Error>) {
+    for field in ["name", "namespace"] {
+        if text(service, field).is_empty() {
+            errors.push(Error::required(path.child(field), ""));
+        }
+    }
+    let port = service.get("port").and_then(Value::as_i64).unwrap_or(443);
+    if !(1..=65535).contains(&port) {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.push(Error::invalid(path.child("port"), &port.into(), detail));
+    }
+    let Some(url_path) = service.get("path").and_then(Value::as_str) else { return };
+    let path = path.child("path");
+    let mut fault = |detail: String| {
+        errors.push(Error::invalid(path.clone(), &url_path.into(), detail));
+    };
+    if !url_path.starts_with('/') {
+        fault("must start with a '/'".to_owned());
+    }
+    let inner = url_path.strip_prefix('/').unwrap_or(url_path);
+    if inner.is_empty() {
+        return;
+    }
+    for (i, segment) in inner.strip_suffix('/').unwrap_or(inner).split('/').enumerate() {
+        if segment.is_empty() {
+            fault(format!("segment[{i}] may not be empty"));
+        } else if !name::dns1123_subdomain(segment).is_empty() {
+            fault(format!("segment[{i}]: {}", name::dns1123_subdomain(segment).join(",")));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The definition's own name, the names it defines, and who may take a protected group.
+use super::text;
+use serde_json::Value;
+use setpoint_object::field::{Error, Path};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::name;
+
+/// `metadata.name` is made of plural and group.
+pub(super) fn name(crd: &Value, errors: &mut Vec<Error>) {
+    let spec = crd.get("spec").unwrap_or(&Value::Null);
+    let plural = spec.pointer("/names/plural").and_then(Value::as_str).unwrap_or("");
+    let required = format!("{plural}.{}", text(spec, "group"));
+    let detail = "must be spec.names.plural+\".\"+spec.group";
+    let base = crd.meta_str("generateName");
+    if !base.is_empty() {
+        let path = Path::new("metadata.generateName");
+        errors.push(Error::invalid(path, &Value::from(base), detail));
+    }
+    let given = crd.name();
+    for problem in name::dns1123_subdomain(given).into_iter().filter(|_| !given.is_empty()) {
+        errors.push(Error::invalid(Path::new("metadata.name"), &Value::from(given), problem));
+    }
+    if given != required {
+        errors.push(Error::invalid(Path::new("metadata.name"), &Value::from(given), detail));
+    }
+}
+
+/// `spec.names`.
+pub(super) fn names(names: &Value, errors: &mut Vec<Error>) {
+    let path = Path::new("spec.names");
+    for field in ["plural", "singular", "kind", "listKind"] {
+        if text(names, field).is_empty() {
+            errors.push(Error::required(path.child(field), ""));
+        }
+    }
+    let mut check = |path: Path, value: &str, mixed_case: bool| {
+        if value.is_empty() {
+            return;
+        }
+        let problems =
+            name::dns1035_label(&if mixed_case { value.to_lowercase() } else { value.to_owned() });
+        if !problems.is_empty() {
+            let prefix = match mixed_case {
+                true => "may have mixed case, but should otherwise match: ",
+                false => "",
+            };
+            let detail = format!("{prefix}{}", problems.join(","));
+            errors.push(Error::invalid(path, &Value::from(value), detail));
+        }
+    };
+    check(path.child("plural"), text(names, "plural"), false);
+    check(path.child("singular"), text(names, "singular"), false);
+    check(path.child("kind"), text(names, "kind"), true);
+    check(path.child("listKind"), text(names, "listKind"), true);
+    labels(names, "shortNames", &path, errors);
+    let (kind, list_kind) = (text(names, "kind"), text(names, "listKind"));
+    if !kind.is_empty() && kind == list_kind {
+        let detail = "kind and listKind may not be the same";
+        errors.push(Error::invalid(path.child("listKind"), &list_kind.into(), detail));
+    }
+    labels(names, "categories", &path, errors);
+}
+
+fn labels(names: &Value, field: &str, path: &Path, errors: &mut Vec<Error>) {
+    let list = names.get(field).and_then(Value::as_array).into_iter().flatten();
+    for (i, label) in list.enumerate() {
+        let label = label.as_str().unwrap_or("");
+        let problems = name::dns1035_label(label);
+        if !problems.is_empty() {
+            errors.push(Error::invalid(
+                path.child(field).index(i),
+                &label.into(),
+                problems.join(","),
+            ));
+        }
+    }
+}
+
+/// The annotation by which a protected group is taken.
+const APPROVAL: &str = "api-approved.kubernetes.io";
+const APPROVAL_SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+
+/// What the approval annotation of a definition says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Approval {
+    /// The group is nobody's.
+    NotNeeded,
+    /// There is no annotation.
+    Missing,
+    /// A URL.
+    Approved(String),
+    /// A reason that starts with `unapproved`.
+    Unapproved(String),
+    /// Something else.
+    Invalid(String),
+}
+
+/// Reads the approval annotation, when the group needs one.
+pub fn approval_of(crd: &Value) -> Approval {
+    let group = crd.pointer("/spec/group").and_then(Value::as_str).unwrap_or("");
+    let protected = ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|domain| group == *domain || group.ends_with(&format!(".{domain}")));
+    if !protected {
+        return Approval::NotNeeded;
+    }
+    let annotation = crd.meta().and_then(|meta| meta.get("annotations")?.get(APPROVAL)?.as_str());
+    let Some(annotation) = annotation else { return Approval::Missing };
+    let is_url = annotation
+        .split_once("://")
+        .is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty());
+    if annotation.starts_with("unapproved") {
+        Approval::Unapproved(annotation.to_owned())
+    } else if is_url {
+        Approval::Approved(annotation.to_owned())
+    } else {
+        Approval::Invalid(annotation.to_owned())
+    }
+}
+
+pub(super) fn approval(crd: &Value, errors: &mut Vec<Error>) {
+    let path = Path::new("metadata.annotations").key(APPROVAL);
+    let must = format!("protected groups must have approval annotation {APPROVAL:?}");
+    match approval_of(crd) {
+        Approval::Missing => {
+            errors.push(Error::required(path, format!("{must}, {APPROVAL_SEE}")));
+        }
+        Approval::Invalid(given) => errors.push(Error::invalid(
+            path,
+            &Value::from(given),
+            format!(
+                "{must} with either a URL or a reason starting with \"unapproved\", {APPROVAL_SEE}"
+            ),
+        )),
+        Approval::NotNeeded | Approval::Approved(_) | Approval::Unapproved(_) => {}
+    }
+}

@@ -1,0 +1,329 @@
+//! `openAPIV3Schema`: keywords and extensions node by node, then structure, then defaults.
+use super::{defaults, rules, structural, text};
+use crate::validate::is_known_format;
+use serde_json::Value;
+use setpoint_object::field::{Error, Path};
+
+/// Members of every object with type information.
+pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// What the root may have beside a status subresource, as the error names it, and on the wire.
+const ROOT_FIELDS: &[(&str, &str)] = &[
+    ("Description", "description"),
+    ("Type", "type"),
+    ("Format", "format"),
+    ("Title", "title"),
+    ("Maximum", "maximum"),
+    ("ExclusiveMaximum", "exclusiveMaximum"),
+    ("Minimum", "minimum"),
+    ("ExclusiveMinimum", "exclusiveMinimum"),
+    ("MaxLength", "maxLength"),
+    ("MinLength", "minLength"),
+    ("Pattern", "pattern"),
+    ("MaxItems", "maxItems"),
+    ("MinItems", "minItems"),
+    ("UniqueItems", "uniqueItems"),
+    ("MultipleOf", "multipleOf"),
+    ("Required", "required"),
+    ("Items", "items"),
+    ("Properties", "properties"),
+    ("ExternalDocs", "externalDocs"),
+    ("Example", "example"),
+    ("XPreserveUnknownFields", "x-kubernetes-preserve-unknown-fields"),
+    ("XValidations", "x-kubernetes-validations"),
+];
+
+/// Validates one schema; `status` when a status subresource goes with it.
+pub(super) fn validate(schema: &Value, status: bool, path: &Path, errors: &mut Vec<Error>) {
+    let before = errors.len();
+    if status {
+        beside_status(schema, path, errors);
+    }
+    if is_true(schema, "nullable") {
+        let detail = "nullable cannot be true at the root";
+        errors.push(Error::forbidden(path.child("nullable"), detail));
+    }
+    node(schema, path, &Place { root: true, ..Place::default() }, errors);
+    let structure = structural::validate(schema, path);
+    if !structure.is_empty() {
+        errors.extend(structure);
+    } else if errors.len() == before && !text(schema, "$schema").is_empty() {
+        let detail = "OpenAPIV3Schema 'schema' is not supported";
+        errors.push(Error::invalid(path.clone(), &"".into(), detail));
+    } else {
+        defaults::validate(schema, path, errors);
+    }
+}
+
+fn beside_status(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+    let ty = text(schema, "type");
+    if !ty.is_empty() && ty != "object" {
+        let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+        errors.push(Error::invalid(path.child("type"), &ty.into(), detail));
+        return;
+    }
+    let is_set = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    };
+    let allowed = |name: &str| ROOT_FIELDS.iter().any(|(_, wire)| *wire == name);
+    let members = schema.as_object().into_iter().flatten();
+    if members.filter(|(_, value)| is_set(value)).any(|(name, _)| !allowed(name)) {
+        let names: Vec<&str> = ROOT_FIELDS.iter().map(|(name, _)| *name).collect();
+        let detail = format!(
+            "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+            names.join(" ")
+        );
+        errors.push(Error::invalid(path.clone(), schema, detail));
+    }
+}
+
+/// Where a node stands.
+#[derive(Clone, Default)]
+struct Place {
+    root: bool,
+    /// Where a default would have to be, when none may be: `top-level metadata`.
+    no_default: Option<String>,
+    /// Inside `metadata` of a resource.
+    in_metadata: bool,
+}
+
+fn node(schema: &Value, path: &Path, place: &Place, errors: &mut Vec<Error>) {
+    if !schema.is_object() {
+        return;
+    }
+    unsupported(schema, path, place, errors);
+    if is_true(schema, "uniqueItems") {
+        let detail =
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+        errors.push(Error::forbidden(path.child("uniqueItems"), detail));
+    }
+    let inner = Place { root: false, ..place.clone() };
+    if let Some(additional) = schema.get("additionalProperties") {
+        let has_properties =
+            schema.get("properties").and_then(Value::as_object).is_some_and(|p| !p.is_empty());
+        if has_properties && additional.is_object() {
+            let detail = "additionalProperties and properties are mutual exclusive";
+            errors.push(Error::forbidden(path.child("additionalProperties"), detail));
+        }
+        node(additional, &path.child("additionalProperties"), &inner, errors);
+    }
+    let resource = place.root || is_true(schema, "x-kubernetes-embedded-resource");
+    for (name, property) in
+        schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+    {
+        let mut inner = inner.clone();
+        if resource && META_FIELDS.contains(&name.as_str()) {
+            inner.in_metadata |= name == "metadata";
+            inner.no_default =
+                Some(format!("{} {name}", if place.root { "top-level" } else { "embedded" }));
+        }
+        node(property, &path.child("properties").key(name), &inner, errors);
+    }
+    for list in ["allOf", "oneOf", "anyOf"] {
+        let branches = schema.get(list).and_then(Value::as_array).into_iter().flatten();
+        for (i, branch) in branches.enumerate() {
+            node(branch, &path.child(list).index(i), &inner, errors);
+        }
+    }
+    if let Some(not) = schema.get("not") {
+        node(not, &path.child("not"), &inner, errors);
+    }
+    if let Some(items) = schema.get("items") {
+        node(items, &path.child("items"), &inner, errors);
+    }
+    extensions(schema, path, errors);
+    rules::validate(schema, path, errors);
+}
+
+fn unsupported(schema: &Value, path: &Path, place: &Place, errors: &mut Vec<Error>) {
+    let mut forbid = |name: &str, detail: String| {
+        errors.push(Error::forbidden(path.child(name), detail));
+    };
+    if let Some(place) = &place.no_default
+        && schema.get("default").is_some_and(|default| !default.is_null())
+    {
+        forbid("default", format!("must not be set in {place}"));
+    }
+    for keyword in
+        ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"]
+    {
+        let set = match schema.get(keyword) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty() || keyword == "$ref",
+            Some(Value::Object(members)) => !members.is_empty() || keyword == "dependencies",
+            Some(_) => true,
+        };
+        if set {
+            forbid(keyword, format!("{keyword} is not supported"));
+        }
+    }
+    if text(schema, "type") == "null" {
+        forbid("type", "type cannot be set to null, use nullable as an alternative".to_owned());
+    }
+    if schema.get("items").is_some_and(Value::is_array) {
+        forbid("items", "items must be a schema object and not an array".to_owned());
+    }
+    if place.in_metadata && is_true(schema, "x-kubernetes-embedded-resource") {
+        let detail = "must not be used inside of resource meta";
+        forbid("x-kubernetes-embedded-resource", detail.to_owned());
+    }
+}
+
+fn extensions(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+    let ty = text(schema, "type");
+    if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
+        let path = path.child("x-kubernetes-preserve-unknown-fields");
+        errors.push(Error::invalid(path, &Value::Bool(false), "must be true or undefined"));
+    }
+    let needs_type = |extension: &str, wanted: &str, errors: &mut Vec<Error>| {
+        let detail = format!("must be {wanted} if {extension} is specified");
+        errors.push(match ty {
+            "" => Error::required(path.child("type"), detail),
+            ty => Error::invalid(path.child("type"), &ty.into(), detail),
+        });
+    };
+    if let Some(map_type) = schema.get("x-kubernetes-map-type").and_then(Value::as_str) {
+        if ty != "object" {
+            needs_type("x-kubernetes-map-type", "object", errors);
+        }
+        if !matches!(map_type, "atomic" | "granular") {
+            let path = path.child("x-kubernetes-map-type");
+            errors.push(Error::not_supported(path, &map_type.into(), &["atomic", "granular"]));
+        }
+    }
+    let list_type = schema.get("x-kubernetes-list-type").and_then(Value::as_str);
+    if let Some(list_type) = list_type {
+        if ty != "array" {
+            needs_type("x-kubernetes-list-type", "array", errors);
+        } else if !matches!(list_type, "atomic" | "set" | "map") {
+            let path = path.child("x-kubernetes-list-type");
+            errors.push(Error::not_supported(path, &list_type.into(), &["atomic", "set", "map"]));
+        }
+    }
+    let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
+    if keys.is_some_and(|keys| !keys.is_empty()) && list_type != Some("map") {
+        let path = path.child("x-kubernetes-list-type");
+        let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
+        errors.push(match list_type {
+            None => Error::required(path, detail),
+            Some(other) => Error::invalid(path, &other.into(), detail),
+        });
+    }
+    let keys = keys.map_or(&[][..], Vec::as_slice);
+    match list_type {
+        Some("map") => map_list(schema, keys, path, errors),
+        Some("set") => set_items(schema, path, errors),
+        _ => {}
+    }
+}
+
+fn map_list(schema: &Value, keys: &[Value], path: &Path, errors: &mut Vec<Error>) {
+    let keys_path = path.child("x-kubernetes-list-map-keys");
+    if keys.is_empty() {
+        let detail = "must not be empty if x-kubernetes-list-type is map";
+        errors.push(Error::required(keys_path.clone(), detail));
+    }
+    let path = path.child("items");
+    let Some(items) = schema.get("items").filter(|items| items.is_object()) else {
+        let detail = "must have a schema if x-kubernetes-list-type is map";
+        errors.push(Error::required(path, detail));
+        return;
+    };
+    let ty = text(items, "type");
+    if ty != "object" {
+        let detail = "must be object if parent array's x-kubernetes-list-type is map";
+        errors.push(Error::invalid(path.child("type"), &ty.into(), detail));
+    }
+    let property = |key: &str| items.get("properties").and_then(|properties| properties.get(key));
+    let shown = Value::Array(keys.to_vec());
+    let keys: Vec<&str> = keys.iter().filter_map(Value::as_str).collect();
+    if ty == "object" {
+        for (i, key) in keys.iter().enumerate() {
+            let path = path.child("properties").key(key).child("type");
+            match property(key).map(|property| text(property, "type")) {
+                Some(ty @ ("array" | "object")) => errors.push(Error::invalid(
+                    path,
+                    &ty.into(),
+                    "must be a scalar type if parent array's x-kubernetes-list-type is map",
+                )),
+                Some(_) => {}
+                None => errors.push(Error::invalid(
+                    keys_path.clone(),
+                    &shown,
+                    "entries must all be names of item properties",
+                )),
+            }
+            if keys[..i].contains(key) {
+                let detail = "must not contain duplicate entries";
+                errors.push(Error::invalid(keys_path.clone(), &shown, detail));
+            }
+        }
+    }
+    not_nullable(items, "map", &path, errors);
+    let required = items.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    for key in keys {
+        let Some(property) = property(key) else { continue };
+        let path = path.child("properties").key(key);
+        let has_default = property.get("default").is_some_and(|default| !default.is_null());
+        if !has_default && !required.iter().any(|name| name == key) {
+            errors.push(Error::required(
+                path.child("default"),
+                "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+            ));
+        }
+        if is_true(property, "nullable") {
+            errors.push(Error::forbidden(
+                path.child("nullable"),
+                "this property is in x-kubernetes-list-map-keys, so it cannot be nullable",
+            ));
+        }
+    }
+}
+
+fn set_items(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+    let path = path.child("items");
+    let Some(items) = schema.get("items").filter(|items| items.is_object()) else { return };
+    not_nullable(items, "set", &path, errors);
+    let (extension, default_is_atomic) = match text(items, "type") {
+        "object" => ("x-kubernetes-map-type", false),
+        "array" => ("x-kubernetes-list-type", true),
+        _ => return,
+    };
+    let given = items.get(extension).cloned().unwrap_or_default();
+    if given != "atomic" && !(given.is_null() && default_is_atomic) {
+        let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        errors.push(Error::invalid(path.child(extension), &given, detail));
+    }
+}
+
+fn not_nullable(items: &Value, list_type: &str, path: &Path, errors: &mut Vec<Error>) {
+    if is_true(items, "nullable") {
+        let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
+        errors.push(Error::forbidden(path.child("nullable"), detail));
+    }
+}
+
+/// Whether a member is `true`.
+pub(super) fn is_true(schema: &Value, name: &str) -> bool {
+    schema.get(name) == Some(&Value::Bool(true))
+}
+
+/// `unrecognized format "foo"` for every format that nobody enforces.
+pub(super) fn unknown_formats(schema: &Value, warnings: &mut Vec<String>) {
+    let format = text(schema, "format");
+    if !format.is_empty() && !is_known_format(format) {
+        warnings.push(format!("unrecognized format {format:?}"));
+    }
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for inner in properties.into_iter().flat_map(|properties| properties.values()) {
+        unknown_formats(inner, warnings);
+    }
+    for name in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get(name).filter(|inner| inner.is_object()) {
+            unknown_formats(inner, warnings);
+        }
+    }
+}

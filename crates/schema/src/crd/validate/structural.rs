@@ -1,0 +1,276 @@
+//! The structural schema rules (spec: crd §3). Errors come sorted by their text.
+use super::schema::is_true;
+use super::text;
+use crate::crd::regexp;
+use serde_json::{Map, Value};
+use setpoint_object::field::{Error, Path};
+
+const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+const COMBINATORS: [&str; 3] = ["anyOf", "allOf", "oneOf"];
+
+/// What a node is to its parent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Root,
+    Item,
+    Field,
+}
+
+/// Every violation of the rules below a schema.
+pub(super) fn validate(schema: &Value, path: &Path) -> Vec<Error> {
+    let mut errors = Vec::new();
+    invariants(schema, Level::Root, path, &mut errors);
+    complete(schema, Some(schema), path, path, &mut errors);
+    errors.sort_by_cached_key(Error::to_string);
+    errors
+}
+
+fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+}
+
+fn property<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+    schema.get("properties")?.get(name)
+}
+
+fn branches<'a>(schema: &'a Value, list: &str) -> &'a [Value] {
+    schema.get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn invariants(schema: &Value, level: Level, path: &Path, errors: &mut Vec<Error>) {
+    let ty = text(schema, "type");
+    let embedded = is_true(schema, "x-kubernetes-embedded-resource");
+    let preserve = is_true(schema, "x-kubernetes-preserve-unknown-fields");
+    let int_or_string = is_true(schema, "x-kubernetes-int-or-string");
+    let additional = schema.get("additionalProperties").filter(|value| !value.is_null());
+    if additional.is_some() && level == Level::Root {
+        let detail = "must not be used at the root";
+        errors.push(Error::forbidden(path.child("additionalProperties"), detail));
+    }
+    if int_or_string {
+        for (set, name) in [
+            (preserve, "x-kubernetes-preserve-unknown-fields"),
+            (embedded, "x-kubernetes-embedded-resource"),
+        ] {
+            if set {
+                let detail = "must be false if x-kubernetes-int-or-string is true";
+                errors.push(Error::invalid(path.child(name), &Value::Bool(true), detail));
+            }
+        }
+    }
+    let skip_any_of = int_or_string && is_int_or_string_any_of(schema);
+    let skip_first_all_of =
+        int_or_string && branches(schema, "allOf").first().is_some_and(is_int_or_string_any_of);
+    value_validation(schema, skip_any_of, skip_first_all_of, path, errors);
+    typed(schema, ty, level, path, errors);
+    if embedded && additional.is_some() {
+        let detail = "must not be used if x-kubernetes-embedded-resource is set";
+        errors.push(Error::forbidden(path.child("additionalProperties"), detail));
+    }
+    if level == Level::Root || embedded {
+        type_and_metadata(schema, level, path, errors);
+    }
+    if embedded && !preserve && properties(schema).next().is_none() {
+        errors.push(Error::required(
+            path.child("properties"),
+            "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
+        ));
+    }
+    for (name, inner) in properties(schema) {
+        invariants(inner, Level::Field, &path.child("properties").key(name), errors);
+    }
+    if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
+        invariants(items, Level::Item, &path.child("items"), errors);
+    } else if ty == "array" && schema.get("items").is_none() {
+        errors.push(Error::required(path.child("items"), "must be specified"));
+    }
+    if let Some(inner) = additional.filter(|inner| inner.is_object()) {
+        invariants(inner, Level::Field, &path.child("additionalProperties"), errors);
+    }
+}
+
+fn typed(schema: &Value, ty: &str, level: Level, path: &Path, errors: &mut Vec<Error>) {
+    let path = path.child("type");
+    let untyped = is_true(schema, "x-kubernetes-int-or-string")
+        || is_true(schema, "x-kubernetes-preserve-unknown-fields");
+    if is_true(schema, "x-kubernetes-embedded-resource") && ty != "object" {
+        let detail = "must be object if x-kubernetes-embedded-resource is true";
+        errors.push(match ty {
+            "" => Error::required(path.clone(), detail),
+            ty => Error::invalid(path.clone(), &ty.into(), detail),
+        });
+    } else if ty.is_empty() && !untyped {
+        let place = match level {
+            Level::Root => "at the root",
+            Level::Item => "for specified array items",
+            Level::Field => "for specified object fields",
+        };
+        errors.push(Error::required(path.clone(), format!("must not be empty {place}")));
+    }
+    if level == Level::Root && !ty.is_empty() && ty != "object" {
+        errors.push(Error::invalid(path.clone(), &ty.into(), "must be object at the root"));
+    }
+    if !ty.is_empty() && !TYPES.contains(&ty) {
+        errors.push(Error::not_supported(path, &ty.into(), &TYPES));
+    }
+}
+
+/// `apiVersion`, `kind` and `metadata` of a resource.
+fn type_and_metadata(schema: &Value, level: Level, path: &Path, errors: &mut Vec<Error>) {
+    let path = path.child("properties");
+    for (name, wanted) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
+        let Some(ty) = property(schema, name).map(|inner| text(inner, "type")) else { continue };
+        if ty != wanted {
+            let path = path.key(name).child("type");
+            errors.push(Error::invalid(path, &ty.into(), format!("must be {wanted}")));
+        }
+    }
+    let Some(metadata) = property(schema, "metadata").filter(|_| level == Level::Root) else {
+        return;
+    };
+    let nothing_else =
+        metadata.as_object().into_iter().flatten().all(|(name, value)| match name.as_str() {
+            "type" | "default" => true,
+            "properties" => value
+                .as_object()
+                .is_none_or(|p| p.keys().all(|name| matches!(&**name, "name" | "generateName"))),
+            _ => {
+                value.is_null()
+                    || *value == Value::Bool(false)
+                    || value.as_str() == Some("")
+                    || value.as_array().is_some_and(Vec::is_empty)
+            }
+        });
+    if !nothing_else {
+        errors.push(Error::forbidden(
+            path.key("metadata"),
+            "must not specify anything other than name and generateName, but metadata is implicitly specified",
+        ));
+    }
+}
+
+/// `anyOf: [{type: integer}, {type: string}]`, exactly.
+fn is_int_or_string_any_of(schema: &Value) -> bool {
+    let only = |branch: &Value, ty: &str| {
+        branch.as_object().is_some_and(|b: &Map<_, _>| b.len() == 1) && text(branch, "type") == ty
+    };
+    matches!(branches(schema, "anyOf"), [a, b] if only(a, "integer") && only(b, "string"))
+}
+
+fn value_validation(
+    schema: &Value,
+    skip_any_of: bool,
+    skip_first_all_of: bool,
+    path: &Path,
+    errors: &mut Vec<Error>,
+) {
+    for list in COMBINATORS {
+        if list == "anyOf" && skip_any_of {
+            continue;
+        }
+        for (i, branch) in branches(schema, list).iter().enumerate() {
+            let skip = list == "allOf" && i == 0 && skip_first_all_of;
+            nested(branch, skip, &path.child(list).index(i), errors);
+        }
+    }
+    if let Some(not) = schema.get("not").filter(|not| not.is_object()) {
+        nested(not, false, &path.child("not"), errors);
+    }
+    let pattern = text(schema, "pattern");
+    if let Some(error) = regexp::go_error(pattern).filter(|_| !pattern.is_empty()) {
+        let detail = format!("must be a valid regular expression, but isn't: {error}");
+        errors.push(Error::invalid(path.child("pattern"), &pattern.into(), detail));
+    }
+}
+
+/// A schema inside a combinator: only value validations.
+fn nested(schema: &Value, skip_any_of: bool, path: &Path, errors: &mut Vec<Error>) {
+    value_validation(schema, skip_any_of, false, path, errors);
+    for (how, names) in [
+        (
+            "must be empty to be structural",
+            &[
+                "type",
+                "title",
+                "description",
+                "x-kubernetes-list-map-keys",
+                "x-kubernetes-validations",
+            ][..],
+        ),
+        (
+            "must be undefined to be structural",
+            &["default", "additionalProperties", "x-kubernetes-list-type", "x-kubernetes-map-type"],
+        ),
+        (
+            "must be false to be structural",
+            &[
+                "nullable",
+                "x-kubernetes-preserve-unknown-fields",
+                "x-kubernetes-embedded-resource",
+                "x-kubernetes-int-or-string",
+            ],
+        ),
+    ] {
+        for name in names {
+            let set = match schema.get(*name) {
+                None | Some(Value::Null) => false,
+                Some(Value::Bool(value)) => *value || how.contains("undefined"),
+                Some(Value::String(text)) => !text.is_empty() || how.contains("undefined"),
+                Some(Value::Array(list)) => !list.is_empty() || how.contains("undefined"),
+                Some(_) => true,
+            };
+            if set {
+                errors.push(Error::forbidden(path.child(name), how));
+            }
+        }
+    }
+    if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
+        nested(items, false, &path.child("items"), errors);
+    }
+    for (name, inner) in properties(schema) {
+        nested(inner, false, &path.child("properties").key(name), errors);
+    }
+}
+
+/// What combinators mention must also be specified outside them. `schema` is the combinator's side (found at `value_path`),
+/// `outside` the same place outside, found at `path`.
+fn complete(
+    schema: &Value,
+    outside: Option<&Value>,
+    path: &Path,
+    value_path: &Path,
+    errors: &mut Vec<Error>,
+) {
+    for list in ["allOf", "anyOf", "oneOf"] {
+        for (i, branch) in branches(schema, list).iter().enumerate() {
+            let value_path = value_path.child(list).index(i);
+            nested_complete(branch, outside, path, &value_path, errors);
+        }
+    }
+    if let Some(not) = schema.get("not").filter(|not| not.is_object()) {
+        nested_complete(not, outside, path, &value_path.child("not"), errors);
+    }
+}
+
+fn nested_complete(
+    schema: &Value,
+    outside: Option<&Value>,
+    path: &Path,
+    value_path: &Path,
+    errors: &mut Vec<Error>,
+) {
+    if outside.is_none() {
+        let detail = format!("because it is defined in {value_path}");
+        errors.push(Error::required(path.clone(), detail));
+    }
+    complete(schema, outside, path, value_path, errors);
+    if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
+        let outside = outside.and_then(|outside| outside.get("items"));
+        nested_complete(items, outside, &path.child("items"), &value_path.child("items"), errors);
+    }
+    for (name, inner) in properties(schema) {
+        let outside = outside.and_then(|outside| property(outside, name));
+        let step = |path: &Path| path.child("properties").key(name);
+        nested_complete(inner, outside, &step(path), &step(value_path), errors);
+    }
+}

@@ -1,0 +1,530 @@
+use super::validate_definition;
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+fn crd() -> Value {
+    json!({
+        "metadata": {"name": "foos.ex.io"},
+        "spec": {
+            "group": "ex.io", "scope": "Namespaced",
+            "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
+            "conversion": {"strategy": "None"},
+            "versions": [version("v1", json!({"spec": {"type": "object", "properties": {"color": {"type": "string"}, "n": {"type": "integer"}}}}))],
+        },
+        "status": {"storedVersions": ["v1"]},
+    })
+}
+
+fn version(name: &str, properties: Value) -> Value {
+    json!({"name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}})
+}
+
+/// Sets members of the definition by pointer (null removes) and shows what is wrong with it.
+fn check(changes: &[(&str, Value)], expect: Expect) {
+    expect.assert_eq(&show(&validate_definition(&changed(changes), None)));
+}
+
+fn changed(changes: &[(&str, Value)]) -> Value {
+    let mut crd = crd();
+    for (pointer, value) in changes {
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        match crd.pointer_mut(parent).unwrap() {
+            Value::Object(members) if value.is_null() => drop(members.remove(name)),
+            Value::Object(members) => drop(members.insert(name.to_owned(), value.clone())),
+            Value::Array(items) => items.push(value.clone()),
+            _ => unreachable!(),
+        }
+    }
+    crd
+}
+
+fn show(errors: &[setpoint_object::field::Error]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// The property `x` of `spec` in the only version has this schema.
+fn check_property(schema: Value, expect: Expect) {
+    check(&[("/spec/versions/0/schema/openAPIV3Schema/properties/x", schema)], expect);
+}
+
+#[test]
+fn a_plain_definition_is_valid() {
+    check(&[], expect![""]);
+}
+
+#[test]
+fn names_and_scope() {
+    check(
+        &[("/metadata/name", json!("foo.ex.io"))],
+        expect![[
+            r#"metadata.name: Invalid value: "foo.ex.io": must be spec.names.plural+"."+spec.group"#
+        ]],
+    );
+    check(
+        &[("/spec/group", json!("ex")), ("/metadata/name", json!("foos.ex"))],
+        expect![[r#"spec.group: Invalid value: "ex": should be a domain with at least one dot"#]],
+    );
+    check(
+        &[("/spec/scope", json!("Foo"))],
+        expect![[
+            r#"spec.scope: Unsupported value: "Foo": supported values: "Cluster", "Namespaced""#
+        ]],
+    );
+    check(&[("/spec/scope", Value::Null)], expect!["spec.scope: Required value"]);
+    check(
+        &[("/spec/names/listKind", json!("Foo"))],
+        expect![[
+            r#"spec.names.listKind: Invalid value: "Foo": kind and listKind may not be the same"#
+        ]],
+    );
+    check(
+        &[("/spec/names/kind", json!("F_o"))],
+        expect![[
+            r#"spec.names.kind: Invalid value: "F_o": may have mixed case, but should otherwise match: a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"#
+        ]],
+    );
+    check(
+        &[("/spec/names/shortNames", json!(["A"]))],
+        expect![[
+            r#"spec.names.shortNames[0]: Invalid value: "A": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"#
+        ]],
+    );
+}
+
+#[test]
+fn protected_groups_need_approval() {
+    let protected = |annotation: Option<&str>| {
+        let mut changes =
+            vec![("/spec/group", json!("x.k8s.io")), ("/metadata/name", json!("foos.x.k8s.io"))];
+        if let Some(text) = annotation {
+            changes.push(("/metadata/annotations", json!({"api-approved.kubernetes.io": text})));
+        }
+        changes
+    };
+    check(
+        &protected(None),
+        expect![[
+            r#"metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation "api-approved.kubernetes.io", see https://github.com/kubernetes/enhancements/pull/1111"#
+        ]],
+    );
+    check(
+        &protected(Some("blah")),
+        expect![[
+            r#"metadata.annotations[api-approved.kubernetes.io]: Invalid value: "blah": protected groups must have approval annotation "api-approved.kubernetes.io" with either a URL or a reason starting with "unapproved", see https://github.com/kubernetes/enhancements/pull/1111"#
+        ]],
+    );
+    check(&protected(Some("unapproved, test")), expect![""]);
+    check(&protected(Some("https://x/1")), expect![""]);
+}
+
+#[test]
+fn versions() {
+    check(
+        &[("/spec/versions/-", version("v1", json!({})))],
+        expect![[r#"
+            spec.versions: Invalid value: [{"AdditionalPrinterColumns":null,"Deprecated":false,"DeprecationWarning":null,"Name":"v1","Schema":{"openAPIV3Schema":{"properties":{"spec":{"properties":{"color":{"type":"string"},"n":{"type":"integer"}},"type":"object"}},"type":"object"}},"SelectableFields":null,"Served":true,"Storage":true,"Subresources":null},{"AdditionalPrinterColumns":null,"Deprecated":false,"DeprecationWarning":null,"Name":"v1","Schema":{"openAPIV3Schema":{"properties":{},"type":"object"}},"SelectableFields":null,"Served":true,"Storage":true,"Subresources":null}]: must contain unique version names
+            spec.versions: Invalid value: [{"AdditionalPrinterColumns":null,"Deprecated":false,"DeprecationWarning":null,"Name":"v1","Schema":{"openAPIV3Schema":{"properties":{"spec":{"properties":{"color":{"type":"string"},"n":{"type":"integer"}},"type":"object"}},"type":"object"}},"SelectableFields":null,"Served":true,"Storage":true,"Subresources":null},{"AdditionalPrinterColumns":null,"Deprecated":false,"DeprecationWarning":null,"Name":"v1","Schema":{"openAPIV3Schema":{"properties":{},"type":"object"}},"SelectableFields":null,"Served":true,"Storage":true,"Subresources":null}]: must have exactly one version marked as storage version"#]],
+    );
+    check(
+        &[("/spec/versions/0/storage", json!(false)), ("/status/storedVersions", Value::Null)],
+        expect![[r#"
+            spec.versions: Invalid value: [{"AdditionalPrinterColumns":null,"Deprecated":false,"DeprecationWarning":null,"Name":"v1","Schema":null,"SelectableFields":null,"Served":true,"Storage":false,"Subresources":null}]: must have exactly one version marked as storage version
+            status.storedVersions: Invalid value: null: must have at least one stored version"#]],
+    );
+    check(
+        &[("/spec/versions/0/schema", Value::Null)],
+        expect!["spec.versions[0].schema.openAPIV3Schema: Required value: schemas are required"],
+    );
+    check(
+        &[("/spec/versions/0/deprecationWarning", json!("x"))],
+        expect![[
+            r#"spec.versions[0].deprecationWarning: Invalid value: "x": can only be set for deprecated versions"#
+        ]],
+    );
+    check(
+        &[
+            ("/spec/versions/0/deprecated", json!(true)),
+            ("/spec/versions/0/deprecationWarning", json!("a\u{1}")),
+        ],
+        expect![[
+            r#"spec.versions[0].deprecationWarning: Invalid value: "a\x01": must only contain printable UTF-8 characters; non-printable character found at index 1"#
+        ]],
+    );
+    check(
+        &[("/status/storedVersions", json!(["v0"]))],
+        expect![[
+            r#"status.storedVersions[0]: Invalid value: "v0": missing from spec.versions; v0 was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v0 and removes v0 from status.storedVersions"#
+        ]],
+    );
+    check(
+        &[("/spec/preserveUnknownFields", json!(true))],
+        expect![
+            "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        ],
+    );
+}
+
+#[test]
+fn errors_point_at_the_lifted_place_unless_versions_differ() {
+    let bad = json!({"x": {"type": "array"}});
+    check(
+        &[("/spec/versions/0/schema/openAPIV3Schema/properties", bad.clone())],
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].items: Required value: must be specified"
+        ],
+    );
+    check(
+        &[("/spec/versions/-", version("v2", bad))],
+        expect![
+            "spec.versions[1].schema.openAPIV3Schema.properties[x].items: Required value: must be specified"
+        ],
+    );
+}
+
+#[test]
+fn structure() {
+    check_property(
+        json!({}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].type: Required value: must not be empty for specified object fields"
+        ],
+    );
+    check_property(
+        json!({"type": "array", "items": {}}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].items.type: Required value: must not be empty for specified array items"
+        ],
+    );
+    check_property(
+        json!({"type": "foo"}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].type: Unsupported value: "foo": supported values: "array", "boolean", "integer", "number", "object", "string""#
+        ]],
+    );
+    check_property(
+        json!({"type": "string", "pattern": "("}),
+        expect![[
+            "spec.validation.openAPIV3Schema.properties[x].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `(`"
+        ]],
+    );
+    check_property(
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"
+        ],
+    );
+    check_property(
+        json!({"type": "integer", "anyOf": [{"type": "integer", "description": "d", "default": 1, "nullable": true}]}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].default: Forbidden: must be undefined to be structural
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].description: Forbidden: must be empty to be structural
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].nullable: Forbidden: must be false to be structural
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].type: Forbidden: must be empty to be structural"#]],
+    );
+    check_property(
+        json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        expect![""],
+    );
+    check_property(
+        json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "string"}, {"type": "integer"}]}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].type: Forbidden: must be empty to be structural
+        spec.validation.openAPIV3Schema.properties[x].anyOf[1].type: Forbidden: must be empty to be structural"#]],
+    );
+    check_property(
+        json!({"$ref": "#/x", "type": "object", "uniqueItems": true}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].$ref: Forbidden: $ref is not supported
+        spec.validation.openAPIV3Schema.properties[x].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"#]],
+    );
+    check_property(
+        json!({"type": "object", "x-kubernetes-embedded-resource": true}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+        ],
+    );
+    check_property(
+        json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true"
+        ],
+    );
+    let root = "/spec/versions/0/schema/openAPIV3Schema";
+    let at = |name: &str| format!("{root}/{name}");
+    check(
+        &[(&at("type"), json!("string"))],
+        expect![[
+            r#"spec.validation.openAPIV3Schema.type: Invalid value: "string": must be object at the root"#
+        ]],
+    );
+    check(
+        &[(&at("nullable"), json!(true))],
+        expect![
+            "spec.validation.openAPIV3Schema.nullable: Forbidden: nullable cannot be true at the root"
+        ],
+    );
+    check(
+        &[(&at("additionalProperties"), json!(true))],
+        expect![
+            "spec.validation.openAPIV3Schema.additionalProperties: Forbidden: must not be used at the root"
+        ],
+    );
+    check(
+        &[(&at("anyOf"), json!([{"properties": {"b": {"minimum": 1}}}]))],
+        expect![
+            "spec.validation.openAPIV3Schema.properties[b]: Required value: because it is defined in spec.validation.openAPIV3Schema.anyOf[0].properties[b]"
+        ],
+    );
+    check(
+        &[(&at("properties/metadata"), json!({"type": "object", "description": "d"}))],
+        expect![
+            "spec.validation.openAPIV3Schema.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"
+        ],
+    );
+    check(
+        &[(&at("properties/kind"), json!({"type": "integer"}))],
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[kind].type: Invalid value: "integer": must be string"#
+        ]],
+    );
+    check(
+        &[(&at("$schema"), json!("http://x"))],
+        expect![[
+            r#"spec.validation.openAPIV3Schema: Invalid value: "": OpenAPIV3Schema 'schema' is not supported"#
+        ]],
+    );
+}
+
+#[test]
+fn lists_and_maps() {
+    check_property(
+        json!({"type": "string", "x-kubernetes-list-type": "set"}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].type: Invalid value: "string": must be array if x-kubernetes-list-type is specified"#
+        ]],
+    );
+    check_property(
+        json!({"type": "array", "x-kubernetes-list-type": "foo", "items": {"type": "string"}}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].x-kubernetes-list-type: Unsupported value: "foo": supported values: "atomic", "set", "map""#
+        ]],
+    );
+    check_property(
+        json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object", "nullable": true}}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set
+        spec.validation.openAPIV3Schema.properties[x].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set"#]],
+    );
+    let map = |keys: Value, a: Value| json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys, "items": {"type": "object", "properties": {"a": a}}});
+    check_property(
+        map(json!(["a"]), json!({"type": "string"})),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].items.properties[a].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
+        ],
+    );
+    check_property(
+        map(json!(["b"]), json!({"type": "string"})),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].x-kubernetes-list-map-keys: Invalid value: ["b"]: entries must all be names of item properties"#
+        ]],
+    );
+    check_property(
+        map(json!(["a", "a"]), json!({"type": "string", "default": "d"})),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].x-kubernetes-list-map-keys: Invalid value: ["a","a"]: must not contain duplicate entries"#
+        ]],
+    );
+    check_property(
+        json!({"type": "string", "x-kubernetes-map-type": "foo"}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].type: Invalid value: "string": must be object if x-kubernetes-map-type is specified
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-map-type: Unsupported value: "foo": supported values: "atomic", "granular""#]],
+    );
+}
+
+#[test]
+fn defaults() {
+    check_property(
+        json!({"type": "string", "default": 1}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "integer":  in body must be of type string: "integer""#
+        ]],
+    );
+    check_property(
+        json!({"type": "string", "enum": ["a"], "default": "b"}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Unsupported value: "b": supported values: "a""#
+        ]],
+    );
+    check_property(
+        json!({"type": "object", "default": {}, "required": ["a"], "properties": {"a": {"type": "integer", "default": 1}}}),
+        expect!["spec.validation.openAPIV3Schema.properties[x].default.a: Required value"],
+    );
+    check_property(
+        json!({"type": "object", "default": {"b": 1}, "properties": {"a": {"type": "integer"}}}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Invalid value: {"b":1}: must not have unknown fields"#
+        ]],
+    );
+    check(
+        &[(
+            "/spec/versions/0/schema/openAPIV3Schema/properties/metadata",
+            json!({"type": "object", "default": {}}),
+        )],
+        expect![
+            "spec.validation.openAPIV3Schema.properties[metadata].default: Forbidden: must not be set in top-level metadata"
+        ],
+    );
+}
+
+#[test]
+fn rules() {
+    let rule = |rule: Value| json!({"type": "object", "properties": {"n": {"type": "integer"}}, "x-kubernetes-validations": [rule]});
+    check_property(
+        rule(json!({"rule": " "})),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Required value: rule is not specified"
+        ],
+    );
+    check_property(
+        rule(json!({"rule": "a\n&& b"})),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].message: Required value: message must be specified if rule contains line breaks"
+        ],
+    );
+    check_property(
+        rule(json!({"rule": "true", "reason": "Foo", "fieldPath": ".zz", "optionalOldSelf": true})),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].reason: Unsupported value: "Foo": supported values: "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].fieldPath: Invalid value: ".zz": must be a valid path
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule"#]],
+    );
+    check_property(
+        rule(
+            json!({"rule": "self.n == oldSelf.orValue(1)", "fieldPath": ".n", "optionalOldSelf": true}),
+        ),
+        expect![""],
+    );
+}
+
+#[test]
+fn columns_scale_and_selectable_fields() {
+    let version = "/spec/versions/0";
+    check(
+        &[(
+            &format!("{version}/additionalPrinterColumns"),
+            json!([{"type": "foo", "format": "bar", "jsonPath": "spec.x"}]),
+        )],
+        expect![[r#"
+        spec.additionalPrinterColumns[0].name: Required value
+        spec.additionalPrinterColumns[0].type: Invalid value: "foo": must be one of boolean,date,integer,number,string
+        spec.additionalPrinterColumns[0].format: Invalid value: "bar": must be one of byte,date,date-time,double,float,int32,int64,password
+        spec.additionalPrinterColumns[0].JSONPath: Invalid value: "spec.x": must be a simple json path starting with ."#]],
+    );
+    check(
+        &[(
+            &format!("{version}/subresources"),
+            json!({"scale": {"specReplicasPath": "spec.replicas", "statusReplicasPath": ".spec.x", "labelSelectorPath": ".x"}}),
+        )],
+        expect![[r#"
+        spec.subresources.scale.specReplicasPath: Invalid value: "spec.replicas": must be a simple json path starting with .
+        spec.subresources.scale.statusReplicasPath: Invalid value: ".spec.x": should be a json path under .status
+        spec.subresources.scale.labelSelectorPath: Invalid value: ".x": should be a json path under either .spec or .status"#]],
+    );
+    let fields =
+        [".spec.color", ".spec.color", ".spec.nope", "spec.n", ".", ".spec[0]", ".spec", ""];
+    let fields: Vec<Value> = fields.iter().map(|path| json!({"jsonPath": path})).collect();
+    check(
+        &[(&format!("{version}/selectableFields"), json!(fields))],
+        expect![[r#"
+        spec.selectableFields[1].jsonPath: Duplicate value: ".spec.color"
+        spec.selectableFields[2].jsonPath: Invalid value: ".spec.nope": is an invalid path: does not refer to a valid field
+        spec.selectableFields[3].jsonPath: Invalid value: "spec.n": is an invalid path: expected [ or . but got: spec
+        spec.selectableFields[4].jsonPath: Invalid value: ".": is an invalid path: unexpected end of JSON path
+        spec.selectableFields[5].jsonPath: Invalid value: ".spec[0]": is an invalid path: array notation is not allowed
+        spec.selectableFields[6].jsonPath: Invalid value: ".spec": must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.
+        spec.selectableFields[7].jsonPath: Required value"#]],
+    );
+}
+
+#[test]
+fn a_status_subresource_limits_the_root() {
+    let version = "/spec/versions/0";
+    let errors = validate_definition(
+        &changed(&[
+            (&format!("{version}/subresources"), json!({"status": {}})),
+            (&format!("{version}/schema/openAPIV3Schema/minProperties"), json!(1)),
+        ]),
+        None,
+    );
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].path.as_str(), "spec.validation.openAPIV3Schema");
+    assert!(errors[0].detail.starts_with("only [Description Type Format Title Maximum") && errors[0].detail.ends_with("XPreserveUnknownFields XValidations] fields are allowed at the root of the schema if the status subresource is enabled"));
+}
+
+#[test]
+fn conversion() {
+    let with =
+        |conversion: Value, expect: Expect| check(&[("/spec/conversion", conversion)], expect);
+    with(
+        json!({"strategy": "Foo"}),
+        expect![[
+            r#"spec.conversion.strategy: Unsupported value: "Foo": supported values: "None", "Webhook""#
+        ]],
+    );
+    with(
+        json!({"strategy": "None", "webhook": {"clientConfig": {"url": "https://a"}, "conversionReviewVersions": ["v1"]}}),
+        expect![[r#"
+        spec.conversion.webhookClientConfig: Forbidden: should not be set when strategy is not set to Webhook
+        spec.conversion.conversionReviewVersions: Forbidden: should not be set when strategy is not set to Webhook"#]],
+    );
+    with(
+        json!({"strategy": "Webhook"}),
+        expect![[r#"
+        spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook
+        spec.conversion.conversionReviewVersions: Required value"#]],
+    );
+    let hook = |config: Value, versions: Value| json!({"strategy": "Webhook", "webhook": {"clientConfig": config, "conversionReviewVersions": versions}});
+    with(
+        hook(json!({}), json!(["v1"])),
+        expect![
+            "spec.conversion.webhookClientConfig: Required value: exactly one of url or service is required"
+        ],
+    );
+    with(
+        hook(json!({"url": "http://a/b?c#d"}), json!(["v2", "v2"])),
+        expect![[r#"
+        spec.conversion.webhookClientConfig.url: Invalid value: "http": 'https' is the only allowed URL scheme; desired format: https://host[/path]
+        spec.conversion.webhookClientConfig.url: Invalid value: "d": fragments are not permitted in the URL
+        spec.conversion.webhookClientConfig.url: Invalid value: "c": query parameters are not permitted in the URL
+        spec.conversion.conversionReviewVersions[1]: Invalid value: "v2": duplicate version
+        spec.conversion.conversionReviewVersions: Invalid value: ["v2","v2"]: must include at least one of v1, v1beta1"#]],
+    );
+    with(
+        hook(json!({"service": {"port": 70000, "path": "x//y"}}), json!(["v1"])),
+        expect![[r#"
+        spec.conversion.webhookClientConfig.service.name: Required value
+        spec.conversion.webhookClientConfig.service.namespace: Required value
+        spec.conversion.webhookClientConfig.service.port: Invalid value: 70000: port is not valid: must be between 1 and 65535, inclusive
+        spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": must start with a '/'
+        spec.conversion.webhookClientConfig.service.path: Invalid value: "x//y": segment[1] may not be empty"#]],
+    );
+}
+
+#[test]
+fn updates_keep_what_is_fixed_and_bear_what_was_wrong() {
+    let show = |old: &Value, new: &Value| show(&validate_definition(new, Some(old)));
+    let broken = changed(&[("/spec/versions/0/schema/openAPIV3Schema/properties/x", json!({}))]);
+    expect![""].assert_eq(&show(&broken, &broken));
+    expect!["spec.validation.openAPIV3Schema.properties[x].type: Required value: must not be empty for specified object fields"].assert_eq(&show(&crd(), &broken));
+    let other = changed(&[("/spec/scope", json!("Cluster"))]);
+    expect![""].assert_eq(&show(&crd(), &other));
+    let mut established = crd();
+    established["status"]["conditions"] = json!([{"type": "Established", "status": "True"}]);
+    expect![[r#"spec.scope: Invalid value: "Cluster": field is immutable"#]]
+        .assert_eq(&show(&established, &other));
+    let plural =
+        changed(&[("/spec/names/plural", json!("bars")), ("/metadata/name", json!("bars.ex.io"))]);
+    expect![[r#"spec.names.plural: Invalid value: "bars": field is immutable"#]]
+        .assert_eq(&show(&crd(), &plural));
+}

@@ -1,0 +1,176 @@
+//! `spec` and its versions.
+use super::{columns, conversion, list, names, schema, shown, text};
+use serde_json::Value;
+use setpoint_object::field::{Error, Path};
+use setpoint_object::name;
+
+/// The longest deprecation warning, in characters.
+const WARNING_CHARS_MAX: usize = 256;
+
+pub(super) fn spec(crd: &Value, errors: &mut Vec<Error>) {
+    let null = Value::Null;
+    let spec = crd.get("spec").unwrap_or(&null);
+    group(text(spec, "group"), errors);
+    let scope = text(spec, "scope");
+    if scope.is_empty() {
+        errors.push(Error::required(Path::new("spec.scope"), ""));
+    } else if !matches!(scope, "Cluster" | "Namespaced") {
+        let path = Path::new("spec.scope");
+        errors.push(Error::not_supported(path, &scope.into(), &["Cluster", "Namespaced"]));
+    }
+    let versions = list(crd);
+    let path = Path::new("spec.versions");
+    for (i, version) in versions.iter().enumerate() {
+        let path = path.index(i);
+        let name = text(version, "name");
+        if !name::dns1035_label(name).is_empty() {
+            errors.push(Error::invalid(path.child("name"), &name.into(), label_problems(name)));
+        }
+        deprecation(version, &path, errors);
+        of_version(version, versions, &path, false, errors);
+    }
+    lists(versions, &path, errors);
+    if let Some(first) = versions.first().map(|version| text(version, "name"))
+        && !first.is_empty()
+        && !name::dns1035_label(first).is_empty()
+    {
+        let path = Path::new("spec.version");
+        errors.push(Error::invalid(path, &first.into(), label_problems(first)));
+    }
+    for (i, version) in versions.iter().enumerate() {
+        let served = version.get("served") == Some(&Value::Bool(true));
+        if served && version.pointer("/schema/openAPIV3Schema").is_none() {
+            let path = path.index(i).child("schema").child("openAPIV3Schema");
+            errors.push(Error::required(path, "schemas are required"));
+        }
+    }
+    names::names(spec.get("names").unwrap_or(&null), errors);
+    if let Some(first) = versions.first() {
+        of_version(first, versions, &Path::new("spec"), true, errors);
+    }
+    conversion::conversion(spec.get("conversion").unwrap_or(&null), errors);
+}
+
+fn group(group: &str, errors: &mut Vec<Error>) {
+    let path = Path::new("spec.group");
+    let problems = name::dns1123_subdomain(group);
+    if group.is_empty() {
+        errors.push(Error::required(path, ""));
+    } else if !problems.is_empty() {
+        errors.push(Error::invalid(path, &group.into(), problems.join(",")));
+    } else if !group.contains('.') {
+        errors.push(Error::invalid(
+            path,
+            &group.into(),
+            "should be a domain with at least one dot",
+        ));
+    }
+}
+
+fn label_problems(name: &str) -> String {
+    name::dns1035_label(name).join(",")
+}
+
+fn lists(versions: &[Value], path: &Path, errors: &mut Vec<Error>) {
+    let mut seen: Vec<&str> = versions.iter().map(|version| text(version, "name")).collect();
+    seen.sort_unstable();
+    if seen.windows(2).any(|pair| pair[0] == pair[1]) {
+        let shown = shown::versions(versions);
+        errors.push(Error::invalid(path.clone(), &shown, "must contain unique version names"));
+    }
+    if storage_versions(versions).count() != 1 {
+        errors.push(Error::invalid(
+            path.clone(),
+            &shown::versions(versions),
+            "must have exactly one version marked as storage version",
+        ));
+    }
+}
+
+fn storage_versions(versions: &[Value]) -> impl Iterator<Item = &str> {
+    versions
+        .iter()
+        .filter(|version| version.get("storage") == Some(&Value::Bool(true)))
+        .map(|version| text(version, "name"))
+}
+
+/// What a version may say, either of its own (`lifted` false, when versions differ) or lifted (when they are equal).
+fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors: &mut Vec<Error>) {
+    let here = |name: &str| {
+        let first = all.first().and_then(|version| version.get(name));
+        let equal = all.iter().all(|version| version.get(name) == first);
+        version.get(name).filter(|_| equal == lifted)
+    };
+    if let Some(schema) = here("schema").and_then(|schema| schema.get("openAPIV3Schema")) {
+        let path =
+            path.child(if lifted { "validation" } else { "schema" }).child("openAPIV3Schema");
+        let has_status = |version: &Value| version.pointer("/subresources/status").is_some();
+        let status = if lifted { all.iter().any(has_status) } else { has_status(version) };
+        schema::validate(schema, status, &path, errors);
+    }
+    if let Some(subresources) = here("subresources") {
+        columns::scale(subresources, &path.child("subresources"), errors);
+    }
+    if let Some(columns) = here("additionalPrinterColumns") {
+        columns::columns(columns, &path.child("additionalPrinterColumns"), errors);
+    }
+    if let Some(fields) = here("selectableFields") {
+        let schema = version.pointer("/schema/openAPIV3Schema").unwrap_or(&Value::Null);
+        columns::selectable(fields, schema, &path.child("selectableFields"), errors);
+    }
+}
+
+fn deprecation(version: &Value, path: &Path, errors: &mut Vec<Error>) {
+    let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else { return };
+    let deprecated = version.get("deprecated") == Some(&Value::Bool(true));
+    let unprintable = warning.chars().position(|c| c.is_control() || c == '\u{fffd}');
+    let path = path.child("deprecationWarning");
+    let mut fault = |detail: String| {
+        errors.push(Error::invalid(path.clone(), &warning.into(), detail));
+    };
+    if !deprecated {
+        fault("can only be set for deprecated versions".to_owned());
+    }
+    if warning.is_empty() {
+        fault("must not be an empty string".to_owned());
+    }
+    if warning.len() > WARNING_CHARS_MAX {
+        fault(format!("must be <= {WARNING_CHARS_MAX} characters long"));
+    }
+    if let Some(at) = unprintable {
+        fault(format!(
+            "must only contain printable UTF-8 characters; non-printable character found at index {at}"
+        ));
+    }
+}
+
+/// `status.storedVersions`.
+pub(super) fn stored(crd: &Value, errors: &mut Vec<Error>) {
+    let versions = list(crd);
+    let path = Path::new("status.storedVersions");
+    let stored = crd.pointer("/status/storedVersions").and_then(Value::as_array);
+    let Some(stored) = stored.filter(|stored| !stored.is_empty()) else {
+        // Creation stores the storage version: only a definition without one has none.
+        if storage_versions(versions).next().is_none() {
+            errors.push(Error::invalid(
+                path,
+                &Value::Null,
+                "must have at least one stored version",
+            ));
+        }
+        return;
+    };
+    for (i, name) in stored.iter().filter_map(Value::as_str).enumerate() {
+        if !versions.iter().any(|version| text(version, "name") == name) {
+            errors.push(Error::invalid(
+                path.index(i),
+                &name.into(),
+                format!(
+                    "missing from spec.versions; {name} was previously a storage version, and must remain in \
+                     spec.versions until a storage migration ensures no data remains persisted in {name} and \
+                     removes {name} from status.storedVersions"
+                ),
+            ));
+        }
+    }
+}
