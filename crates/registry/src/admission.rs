@@ -2,6 +2,7 @@
 //!
 //! The mutating halves run before names, strategy and validation, the validating ones after. Webhooks and policies become further
 //! links of the same chain.
+mod classes;
 mod defaults;
 mod lifecycle;
 mod priority;
@@ -93,9 +94,12 @@ impl Chain {
         Self {
             plugins: vec![
                 Box::new(lifecycle::NamespaceLifecycle),
+                Box::new(defaults::TaintNodesByCondition),
                 Box::new(priority::Priority),
                 Box::new(defaults::DefaultTolerationSeconds),
+                Box::new(classes::DefaultStorageClass),
                 Box::new(defaults::StorageObjectInUseProtection),
+                Box::new(classes::DefaultIngressClass),
             ],
         }
     }

@@ -17,6 +17,7 @@ pub(super) fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
     let (name, uid) = (job.name().to_owned(), job.uid().to_owned());
     if job["spec"]["manualSelector"] != true && job["spec"].is_object() {
         let spec = &mut job["spec"];
+        spec["manualSelector"] = false.into();
         let labels = &mut spec["template"]["metadata"]["labels"];
         for (key, value) in [
             ("controller-uid", &uid),

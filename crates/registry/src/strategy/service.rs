@@ -294,7 +294,8 @@ fn allocate_ports(
     // Ports of one number share a node port whatever their protocols.
     let mut given: HashMap<i64, i64> = HashMap::new();
     let path = field::Path::new("spec.ports");
-    for (i, port) in spec["ports"].as_array_mut().into_iter().flatten().enumerate() {
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+    for (i, port) in ports.into_iter().flatten().enumerate() {
         let (number, wanted) = (port["port"].as_i64().unwrap_or(0), node_port(port));
         let path = path.index(i).child("nodePort");
         if wanted != 0 {

@@ -1,0 +1,89 @@
+//! Claims and ingresses that name no class get the default one, when there is one.
+use super::{Operation, Plugin, Review};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, Skim};
+use setpoint_store::RangeRequest;
+
+/// DefaultStorageClass; a claim whose class is the empty text wants none.
+#[derive(Debug)]
+pub(super) struct DefaultStorageClass;
+impl Plugin for DefaultStorageClass {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation == Operation::Create && review.is("", "persistentvolumeclaims")
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        claim: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        let is_set = claim["spec"].get("storageClassName").is_some()
+            || claim["metadata"]["annotations"]
+                .get("volume.beta.kubernetes.io/storage-class")
+                .is_some();
+        let found = default_class(
+            review,
+            "/registry/storageclasses/",
+            "storageclass.kubernetes.io/is-default-class",
+        );
+        async move {
+            if !is_set && let Some(name) = found.await? {
+                claim["spec"]["storageClassName"] = name.into();
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+/// DefaultIngressClass; the old annotation counts as a class.
+#[derive(Debug)]
+pub(super) struct DefaultIngressClass;
+impl Plugin for DefaultIngressClass {
+    fn handles(&self, review: &Review<'_>) -> bool {
+        review.operation == Operation::Create && review.is("networking.k8s.io", "ingresses")
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        ingress: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        let is_set = ingress["spec"].get("ingressClassName").is_some()
+            || ingress.meta().is_some_and(|m| {
+                m.get("annotations").is_some_and(|a| a.get("kubernetes.io/ingress.class").is_some())
+            });
+        let found = default_class(
+            review,
+            "/registry/ingressclasses/",
+            "ingressclass.kubernetes.io/is-default-class",
+        );
+        async move {
+            if !is_set && let Some(name) = found.await? {
+                ingress["spec"]["ingressClassName"] = name.into();
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+/// The newest class with the annotation; of the same second, the first by name.
+async fn default_class(
+    review: &Review<'_>,
+    prefix: &'static str,
+    annotation: &str,
+) -> Result<Option<String>, ApiError> {
+    let found = review.inner.store.range(RangeRequest::prefix(prefix)).await;
+    let entries = found.map_err(crate::write::store_error)?.value.entries;
+    let mut newest: Option<(String, String)> = None;
+    for entry in &entries {
+        let skim = Skim::of(&entry.value).map_err(ApiError::internal)?;
+        if !skim.annotations.iter().any(|(key, value)| key == annotation && value == "true") {
+            continue;
+        }
+        if newest.as_ref().is_none_or(|(created, _)| created.as_str() < &*skim.creation_timestamp) {
+            newest = Some((skim.creation_timestamp.into_owned(), skim.name.into_owned()));
+        }
+    }
+    Ok(newest.map(|(_, name)| name))
+}
