@@ -103,6 +103,11 @@ impl Clause<'_> {
         self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
     }
 
+    /// Type and subtype as written.
+    pub(crate) fn media_type(&self) -> (&str, &str) {
+        (self.main, self.sub)
+    }
+
     /// The encoding a clause names; wildcards name JSON.
     pub(crate) fn encoding(&self, partial_wildcards: bool) -> Option<Encoding> {
         match (self.main, self.sub) {

@@ -1,7 +1,7 @@
 //! OpenAPI v2 and v3 documents of everything that is served (spec: api-server §1.3, crd §12).
 //!
 //! Pure functions of a [`Catalog`]: built-in types come from the facts tables, custom ones from their definitions' schemas. Nothing is
-//! built before it is asked for and nothing is kept here; who serves the documents caches them by [`Catalog::generation`]. Documents are
+//! built before it is asked for; `Documents`, which serves them, keeps what was made until [`Catalog::generation`] changes. Documents are
 //! written piece by piece, so that the whole server's v2 document never exists as a tree.
 //!
 //! What clients read in them: `kubectl explain` the schemas of the v3 document of a group version; `kubectl apply` and `diff` the merge
@@ -15,6 +15,7 @@ mod path;
 mod protobuf;
 mod row;
 mod schema;
+mod serve;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,8 @@ use serde_json::{Value, json};
 use setpoint_registry::Catalog;
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use serve::Documents;
 
 /// Documents of the v3 index beside those of group versions.
 const OTHER_DOCUMENTS: [(&str, &str); 3] = [
@@ -67,13 +70,24 @@ pub fn v2_protobuf(catalog: &Catalog) -> Bytes {
 
 /// The v3 index: every document with the path and hash ([`etag`]) it is served under. Builds every document to hash it.
 pub fn v3_index(catalog: &Catalog) -> Bytes {
-    let mut paths = serde_json::Map::new();
-    for key in v3_keys(catalog) {
-        if let Some(document) = v3_document(catalog, &key) {
-            let url = format!("/openapi/v3/{key}?hash={}", etag(&document));
-            paths.insert(key, json!({"serverRelativeURL": url}));
-        }
-    }
+    let documents: Vec<(String, String)> = v3_keys(catalog)
+        .into_iter()
+        .filter_map(|key| {
+            let hash = etag(&v3_document(catalog, &key)?);
+            Some((key, hash))
+        })
+        .collect();
+    index_of(documents.iter().map(|(key, hash)| (&**key, &**hash)))
+}
+
+/// The index over keys and hashes.
+fn index_of<'a>(documents: impl Iterator<Item = (&'a str, &'a str)>) -> Bytes {
+    let paths: serde_json::Map<String, Value> = documents
+        .map(|(key, hash)| {
+            let url = format!("/openapi/v3/{key}?hash={hash}");
+            (key.to_owned(), json!({"serverRelativeURL": url}))
+        })
+        .collect();
     Bytes::from(json!({"paths": paths}).to_string())
 }
 

@@ -61,9 +61,18 @@ impl Site<'_> {
 
     /// Every root that is served, sorted.
     fn paths(&self) -> Vec<String> {
-        let mut paths: Vec<String> = ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]
-            .map(str::to_owned)
-            .into();
+        let mut paths: Vec<String> = [
+            "/api",
+            "/apis",
+            "/healthz",
+            "/livez",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_owned)
+        .into();
         for group in &self.catalog.groups {
             if !group.name.is_empty() {
                 paths.push(format!("/apis/{}", group.name));

@@ -36,6 +36,8 @@ pub(crate) enum Route {
         /// Version.
         version: Arc<str>,
     },
+    /// `/openapi/…`: what follows.
+    OpenApi(String),
     /// A resource path.
     Resource(ResourceRoute),
 }
@@ -76,6 +78,7 @@ pub(crate) fn route(catalog: &Catalog, path: &str) -> Result<Route, Miss> {
         [""] => Ok(Route::Root),
         ["version"] | ["version", ""] => Ok(Route::Version),
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health(endpoint, check),
+        ["openapi", rest @ ..] => Ok(Route::OpenApi(rest.join("/"))),
         ["api"] | ["api", ""] => Ok(Route::ApiVersions),
         ["api", version, rest @ ..] => group_version(catalog, "", version, rest),
         ["apis"] | ["apis", ""] => Ok(Route::ApiGroups),

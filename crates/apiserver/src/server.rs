@@ -7,6 +7,7 @@ use crate::filter::authenticate::Credentials;
 use crate::filter::in_flight::InFlight;
 use crate::filter::{audit_id, deadline, panics, readiness};
 use crate::health::Health;
+use crate::openapi;
 use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
 use crate::respond::{self, Style};
@@ -45,6 +46,7 @@ struct Inner {
     rng: Mutex<SmallRng>,
     in_flight: InFlight,
     aggregated: Aggregated,
+    open_api: openapi::Documents,
     drain: CancellationToken,
 }
 
@@ -87,6 +89,7 @@ impl ApiServerBuilder {
                 rng: Mutex::new(SmallRng::seed_from_u64(self.seed)),
                 in_flight: InFlight::new(),
                 aggregated: Aggregated::default(),
+                open_api: openapi::Documents::default(),
                 drain: CancellationToken::new(),
             }),
         }
@@ -261,6 +264,10 @@ impl Inner {
         }
         if parts.method != Method::GET {
             return respond::error(&ApiError::method_not_allowed(), &parts.headers, style);
+        }
+        if let Route::OpenApi(path) = route {
+            let now = self.registry.clock().now();
+            return self.open_api.respond(catalog, path, query, &parts.headers, style, now);
         }
         let site = root::Site { catalog, aggregated: &self.aggregated, address: &self.address };
         site.respond(route, &parts.headers, style)
