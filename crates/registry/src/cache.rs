@@ -1,29 +1,298 @@
 //! The watch cache: per resource an ordered index of current bytes and a bounded window of events, fed by the store's change feed.
+//!
+//! # Theory
+//!
+//! One task ([`WatchCache::run`]) reads one change feed over everything and is the only writer. It hands each batch to the
+//! caches of the resources it touches, one lock each, and then publishes how far it has come:
+//!
+//! ```text
+//! store ── feed ──▶ run ──▶ ResourceCache { index, window } ──┬──▶ LIST  (a snapshot of the index)
+//!                    │                                        └──▶ WATCH (a position in the window)
+//!                    └────▶ reached: every change up to here is in
+//! ```
+//!
+//! - An [`Item`] is an object at one revision. Index and window share it, and with it every encoding made of it: the
+//!   resourceVersion is spliced in once, an event is framed once, however many watch.
+//! - A watcher has no buffer here and no task: it holds a position in the window and takes what is behind it when it is
+//!   polled. The window is the buffer of all of them. A watcher whose position has left the window is ended, never
+//!   skipped over events; it costs nothing until then but the window's own, bounded, memory.
+//! - `reached` is published after the batch is in. A reader that sees `reached = r` before it takes a resource's lock
+//!   thus finds every change of the resource up to `r`, and perhaps later ones: the state it then sees is the
+//!   resource's state at the later of `r` and the last change it finds.
+//! - When the feed breaks, every watch ends and the cache is filled anew; its history starts over.
+//!
+//! Keys are `/registry/<resource>/…`; two words name the resource when the first has a dot (an API group) or is
+//! `services`. So a cache needs no catalog, and CRDs that come and go need no care but [`WatchCache::close_watches`].
+mod item;
+mod resource;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use item::{Change, Item};
+pub(crate) use resource::{Begin, Index, Position, ResourceCache, Taken, WatcherId};
+
 use crate::registry::Inner;
+use bytes::Bytes;
+use parking_lot::RwLock;
 use setpoint_object::ApiError;
+use setpoint_store::{At, Batch, ChangeFeed, RangeRequest, Revision, Store, StoreError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+/// Everything the cache follows.
+const ROOT: &str = "/registry/";
+/// Objects read at once while the cache is filled.
+const FILL_PAGE_MAX: usize = 10_000;
+/// How long the cache waits before it asks a store again that could not serve.
+///
+/// One second, as the reflector that fills kube-apiserver's cache backs off at first.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// How long a read waits for the cache, or the store, to reach the revision it asks for.
+///
+/// Three seconds, as kube-apiserver's `blockTimeout`: after it the client is told to come again.
+pub(crate) const FRESH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How far the cache is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Reached {
+    /// Everything up to this revision is in.
+    pub(crate) revision: u64,
+    /// It has been filled and follows the store.
+    pub(crate) is_filled: bool,
+    /// It has been stopped: nothing will follow.
+    pub(crate) is_stopped: bool,
+}
 
 /// The watch caches of every resource, by storage prefix.
 #[derive(Debug, Default)]
 pub(crate) struct WatchCache {
-    _private: (),
+    shared: Arc<Shared>,
 }
-#[allow(dead_code)]
+#[derive(Debug, Default)]
+struct Shared {
+    resources: RwLock<Resources>,
+    reached: watch::Sender<Reached>,
+}
+#[derive(Debug, Default)]
+struct Resources {
+    by_prefix: BTreeMap<Arc<str>, Arc<ResourceCache>>,
+    /// The revision of the last fill: the history of every resource starts there.
+    filled_at: u64,
+    is_stopped: bool,
+}
+
 impl WatchCache {
     /// Fills itself from the store and follows its change feed until `stop`, then ends every watch politely.
-    pub(crate) async fn run(
-        &self,
-        _inner: &Inner,
-        _stop: CancellationToken,
-    ) -> Result<(), ApiError> {
-        todo!()
+    ///
+    /// A store that cannot serve is asked again; watches end meanwhile. Dropping the future leaves the cache as it is,
+    /// standing still.
+    ///
+    /// # Errors
+    ///
+    /// The store was closed.
+    pub(crate) async fn run(&self, inner: &Inner, stop: CancellationToken) -> Result<(), ApiError> {
+        let ended = self.follow(&*inner.store, &stop).await;
+        self.shared.stop();
+        ended
     }
-    /// Waits until everything up to `revision` has been taken in.
-    pub(crate) async fn wait_until(&self, _revision: u64) {
-        todo!()
+
+    async fn follow(&self, store: &dyn Store, stop: &CancellationToken) -> Result<(), ApiError> {
+        loop {
+            let error = tokio::select! {
+                // Cancel safe: a dropped fill has replaced nothing, a dropped batch ends with the cache.
+                error = self.fill_and_follow(store) => error,
+                () = stop.cancelled() => return Ok(()),
+            };
+            if matches!(error, StoreError::Closed) {
+                return Err(ApiError::internal(error));
+            }
+            tracing::warn!(%error, "follow the store's changes");
+            self.shared.reset();
+            tokio::select! {
+                // Cancel safe: a sleep takes nothing.
+                () = tokio::time::sleep(RETRY_PERIOD) => {}
+                () = stop.cancelled() => return Ok(()),
+            }
+        }
+    }
+
+    /// Returns when the feed, or a read, fails.
+    async fn fill_and_follow(&self, store: &dyn Store) -> StoreError {
+        let mut feed = match self.fill(store).await {
+            Ok(feed) => feed,
+            Err(error) => return error,
+        };
+        loop {
+            match feed.next().await {
+                Ok(batch) => self.shared.apply(batch),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Reads the present and opens the feed behind it.
+    async fn fill(&self, store: &dyn Store) -> Result<Box<dyn ChangeFeed>, StoreError> {
+        let mut request = RangeRequest {
+            limit: FILL_PAGE_MAX,
+            ..RangeRequest::prefix(Bytes::from_static(ROOT.as_bytes()))
+        };
+        let mut items = Vec::new();
+        let revision = loop {
+            let page = store.range(request.clone()).await?;
+            // Later pages look at the revision of the first.
+            let revision = match request.at {
+                At::Exactly(revision) => revision,
+                At::Latest => page.revision,
+            };
+            let is_last = page.value.entries.len() < FILL_PAGE_MAX;
+            items.extend(page.value.entries);
+            match items.last() {
+                Some(last) if !is_last => {
+                    request.at = At::Exactly(revision);
+                    request.start = [&*last.key, b"\0"].concat().into();
+                }
+                _ => break revision,
+            }
+        };
+        let feed = store.changes(Bytes::from_static(ROOT.as_bytes()), revision).await?;
+        self.shared.fill(revision, items.into_iter().map(|kv| Arc::new(Item::from(kv))));
+        Ok(feed)
+    }
+
+    /// The cache of the resource whose keys start with this prefix.
+    pub(crate) fn resource(&self, storage_prefix: &str) -> Arc<ResourceCache> {
+        self.shared.resource(storage_prefix)
+    }
+    /// How far it is.
+    pub(crate) fn reached(&self) -> Reached {
+        *self.shared.reached.borrow()
+    }
+    /// How far it is, followed.
+    pub(crate) fn reached_changes(&self) -> watch::Receiver<Reached> {
+        self.shared.reached.subscribe()
+    }
+
+    /// Waits until everything up to `revision` has been taken in, or the cache was stopped.
+    pub(crate) async fn wait_until(&self, revision: u64) {
+        let mut reached = self.shared.reached.subscribe();
+        let is_there = |r: &Reached| r.is_stopped || r.is_filled && r.revision >= revision;
+        // The sender lives as long as `self`.
+        _ = reached.wait_for(is_there).await;
+    }
+    /// Waits until the cache holds everything up to `revision`.
+    ///
+    /// # Errors
+    ///
+    /// 504 after [`FRESH_TIMEOUT`]: the client retries.
+    pub(crate) async fn wait_fresh(&self, revision: u64) -> Result<(), ApiError> {
+        wait_fresh(&mut self.reached_changes(), revision).await
     }
     /// Ends every watch of a resource (its CRD changed or went away); clients reconnect.
-    pub(crate) fn close_watches(&self, _storage_prefix: &str) {
-        todo!()
+    pub(crate) fn close_watches(&self, storage_prefix: &str) {
+        self.shared.resource(storage_prefix).close_watches();
     }
+}
+
+/// See [`WatchCache::wait_fresh`].
+pub(crate) async fn wait_fresh(
+    reached: &mut watch::Receiver<Reached>,
+    revision: u64,
+) -> Result<(), ApiError> {
+    let is_there = |r: &Reached| r.is_filled && r.revision >= revision;
+    let waited = tokio::time::timeout(FRESH_TIMEOUT, reached.wait_for(is_there)).await;
+    let is_fresh = matches!(waited, Ok(Ok(_)));
+    drop(waited);
+    if is_fresh {
+        return Ok(());
+    }
+    Err(ApiError::too_large_resource_version(revision, reached.borrow().revision))
+}
+
+impl Shared {
+    fn resource(&self, prefix: &str) -> Arc<ResourceCache> {
+        if let Some(resource) = self.resources.read().by_prefix.get(prefix) {
+            return resource.clone();
+        }
+        let mut resources = self.resources.write();
+        let (filled_at, is_stopped) = (resources.filled_at, resources.is_stopped);
+        let new = || Arc::new(ResourceCache::new(filled_at, is_stopped));
+        resources.by_prefix.entry(prefix.into()).or_insert_with(new).clone()
+    }
+
+    /// Replaces everything by the state at a revision.
+    fn fill(&self, revision: Revision, items: impl Iterator<Item = Arc<Item>>) {
+        let mut by_prefix: BTreeMap<Arc<str>, Vec<Arc<Item>>> = BTreeMap::new();
+        for item in items {
+            let prefix = prefix_of(&item.key);
+            match by_prefix.get_mut(prefix) {
+                Some(items) => items.push(item),
+                None => _ = by_prefix.insert(prefix.into(), vec![item]),
+            }
+        }
+        let resources: Vec<_> = {
+            let mut resources = self.resources.write();
+            resources.filled_at = revision.0;
+            for prefix in by_prefix.keys() {
+                let new = || Arc::new(ResourceCache::new(revision.0, false));
+                resources.by_prefix.entry(prefix.clone()).or_insert_with(new);
+            }
+            resources.by_prefix.iter().map(|(p, r)| (p.clone(), r.clone())).collect()
+        };
+        for (prefix, resource) in resources {
+            resource.fill(revision.0, by_prefix.remove(&prefix).unwrap_or_default());
+        }
+        self.reached.send_replace(Reached {
+            revision: revision.0,
+            is_filled: true,
+            is_stopped: false,
+        });
+    }
+
+    /// Takes a batch in: one lock for each resource it touches, with the changes in the batch's order.
+    fn apply(&self, batch: Batch) {
+        let mut by_prefix: BTreeMap<Bytes, Vec<setpoint_store::Change>> = BTreeMap::new();
+        for change in batch.changes {
+            let prefix = change.key.slice(..prefix_of(&change.key).len());
+            by_prefix.entry(prefix).or_default().push(change);
+        }
+        for (prefix, changes) in by_prefix {
+            self.resource(std::str::from_utf8(&prefix).unwrap_or(ROOT)).apply(changes);
+        }
+        self.reached.send_modify(|reached| reached.revision = batch.revision.0);
+    }
+
+    /// The feed broke: nothing is known until the next fill.
+    fn reset(&self) {
+        self.reached.send_modify(|reached| reached.is_filled = false);
+        self.all().iter().for_each(|resource| resource.close_watches());
+    }
+    fn stop(&self) {
+        self.reached.send_modify(|reached| reached.is_stopped = true);
+        self.resources.write().is_stopped = true;
+        self.all().iter().for_each(|resource| resource.stop());
+    }
+    fn all(&self) -> Vec<Arc<ResourceCache>> {
+        self.resources.read().by_prefix.values().cloned().collect()
+    }
+}
+
+/// The part of a key that names its resource, with the slash behind it.
+fn prefix_of(key: &[u8]) -> &str {
+    let rest = key.get(ROOT.len()..).unwrap_or_default();
+    let word = |from: usize| {
+        let rest = rest.get(from..).unwrap_or_default();
+        rest.iter().position(|b| *b == b'/').map(|len| from + len + 1)
+    };
+    let end = match word(0) {
+        None => 0,
+        Some(end) if rest[..end].contains(&b'.') || &rest[..end] == b"services/" => {
+            word(end).unwrap_or(end)
+        }
+        Some(end) => end,
+    };
+    // Keys are text: object and resource names are.
+    std::str::from_utf8(&key[..ROOT.len().min(key.len()) + end]).unwrap_or(ROOT)
 }

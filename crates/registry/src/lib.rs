@@ -12,6 +12,8 @@ pub mod registry;
 pub mod request;
 mod strategy;
 pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod watch;
 mod write;
 

@@ -1,35 +1,117 @@
 //! GET, LIST and WATCH.
+//!
+//! # Theory
+//!
+//! | read                                         | served from                                                     |
+//! |----------------------------------------------|-----------------------------------------------------------------|
+//! | GET                                          | the store, live                                                 |
+//! | LIST, newest                                 | the cache, once it has reached the store's revision             |
+//! | LIST, any (`0`) or not older than            | the cache, for the latter once it has reached the revision      |
+//! | LIST, exact, and all pages but the first     | the store at that revision                                      |
+//! | WATCH                                        | the cache: its index for initial events, then its window        |
+//!
+//! Objects go out as the bytes they are stored as, with the resourceVersion spliced in; a tree is made only for versions
+//! other than the stored one. A LIST before the cache is filled reads the store.
+mod list;
+mod options;
+mod scope;
+mod token;
+
+pub(crate) use options::{Fresh, WatchStart};
+pub(crate) use scope::Scope;
+
+use crate::convert;
 use crate::registry::Registry;
 use crate::request::*;
 use crate::watch::WatchStream;
-use setpoint_object::ApiError;
+use setpoint_object::{ApiError, Reason, encode, name};
+use setpoint_store::{At, StoreError};
 
 impl Registry {
     /// GET of an object or of a readable subresource (`status`, `scale`).
+    ///
+    /// Dropping the future does nothing.
+    ///
+    /// # Errors
+    ///
+    /// 404; 500 for a resourceVersion that is no number; 504 for one that the store does not reach within three seconds.
     pub async fn get(
         &self,
         _caller: &Caller,
-        _target: &Target,
-        _resource_version: &str,
+        target: &Target,
+        resource_version: &str,
     ) -> Result<Object, ApiError> {
-        todo!()
+        let resource = &*target.resource;
+        if let Some(fault) = name::path_segment(&target.name).first() {
+            let text = format!("Name parameter invalid: \"{}\": {fault}", target.name);
+            return Err(ApiError::bad_request(text));
+        }
+        let asked = options::parse_revision(resource_version).map_err(ApiError::unclassified)?;
+        let key = scope::key(resource, &target.namespace, &target.name);
+        let store = &*self.inner.store;
+        let mut found = store.get(&key, At::Latest).await.map_err(read_error)?;
+        if asked > found.revision.0 {
+            self.inner.cache.wait_fresh(asked).await?;
+            found = store.get(&key, At::Latest).await.map_err(read_error)?;
+        }
+        let Some(stored) = found.value else {
+            return Err(ApiError::not_found(&resource.group_resource(), &target.name));
+        };
+        let bytes = convert::serve(resource, &stored.value, stored.modified.0)?;
+        if target.subresource == "scale" {
+            let scale = crate::write::scale_of(resource, &crate::write::tree(&bytes)?)?;
+            return Ok(Object { bytes: encode::to_bytes(&scale) });
+        }
+        Ok(Object { bytes })
     }
     /// LIST.
+    ///
+    /// Dropping the future does nothing.
+    ///
+    /// # Errors
+    ///
+    /// 400 and 422 for options that cannot be, 410 for history that is gone, 504 for a revision that the store does not
+    /// reach within three seconds.
     pub async fn list(
         &self,
         _caller: &Caller,
-        _target: &Target,
-        _options: &ListOptions,
+        target: &Target,
+        options: &ListOptions,
     ) -> Result<List, ApiError> {
-        todo!()
+        list::List::new(&self.inner, target, options)?.run().await
     }
     /// WATCH. Refusals come as `Err` (before the stream), a too old start as the stream's first `Err`.
+    ///
+    /// # Errors
+    ///
+    /// 400, 422 and 500 for options that cannot be; 429 while the cache is not filled.
     pub async fn watch(
         &self,
         _caller: &Caller,
-        _target: &Target,
-        _options: &ListOptions,
+        target: &Target,
+        options: &ListOptions,
     ) -> Result<WatchStream, ApiError> {
-        todo!()
+        let start = WatchStart::of(options)?;
+        let scope = Scope::new(target, options)?;
+        WatchStream::start(&self.inner, scope, start, options)
     }
 }
+
+/// A read's failure as clients see it.
+fn read_error(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Compacted { .. } => {
+            ApiError::expired("The resourceVersion for the provided list is too old.")
+        }
+        StoreError::Future { asked, current } => {
+            ApiError::too_large_resource_version(asked.0, current.0)
+        }
+        StoreError::Unavailable(_) | StoreError::Closed | StoreError::Unknown(_) => {
+            ApiError::new(503, Reason::ServiceUnavailable, error.to_string())
+        }
+        other => ApiError::internal(other),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,30 @@
 //! Watch streams.
+//!
+//! # Theory
+//!
+//! A stream is a position in the watch cache, polled by its owner; no task and no queue stand behind it.
+//!
+//! | phase    | gives                                                     | goes on to                                       |
+//! |----------|-----------------------------------------------------------|--------------------------------------------------|
+//! | starting | nothing, until the cache is as fresh as was asked          | initial or live; ended with an `Err` if it cannot |
+//! | initial  | every object of one snapshot as ADDED, in key order        | live, behind the snapshot, after its bookmark     |
+//! | live     | every change behind the position, in order; bookmarks      | ended                                             |
+//! | ended    | nothing                                                   |                                                  |
+//!
+//! A live stream ends when its time is over, when the server stops, when its resource changes or the store's feed breaks,
+//! and when its position has left the cache's window: it was too slow. It then ends without an error: the client resumes
+//! behind the last revision it has seen. No event is ever skipped, none comes twice, and a bookmark never says more than
+//! the events before it.
+mod bookmark;
+mod phase;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use stream::WatchStream;
+
 use bytes::Bytes;
-use setpoint_object::ApiError;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::OnceLock;
 
 /// Kind of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +35,18 @@ pub enum EventKind {
     Deleted,
     Bookmark,
 }
+impl EventKind {
+    /// The wire name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+            Self::Bookmark => "BOOKMARK",
+        }
+    }
+}
+
 /// One event, shared by every watcher it goes to.
 #[derive(Debug)]
 pub struct Event {
@@ -32,17 +65,10 @@ impl Event {
     }
     /// The wire form `{"type":"ADDED","object":{...}}` and a newline; encoded once, shared.
     pub fn frame(&self) -> Bytes {
-        self.frame.get_or_init(|| todo!()).clone()
-    }
-}
-/// A stream of events. Ends when the watch times out, the server stops or the watcher is too slow; an `Err` is the ERROR event and the last item.
-#[derive(Debug)]
-pub struct WatchStream {
-    _private: (),
-}
-impl futures::Stream for WatchStream {
-    type Item = Result<Arc<Event>, ApiError>;
-    fn poll_next(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        todo!()
+        let encode = || {
+            let kind = self.kind.as_str().as_bytes();
+            [br#"{"type":""#, kind, br#"","object":"#, &*self.object, b"}\n"].concat().into()
+        };
+        self.frame.get_or_init(encode).clone()
     }
 }

@@ -1,0 +1,126 @@
+//! Objects at a revision, and changes of them, with every encoding made of them.
+use crate::catalog::Resource;
+use crate::convert;
+use crate::watch::{Event, EventKind};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use setpoint_object::{ApiError, GroupVersion, Skim};
+use setpoint_store::KeyValue;
+use std::sync::{Arc, OnceLock};
+
+/// An object at one revision.
+#[derive(Debug)]
+pub(crate) struct Item {
+    /// Its key in the store.
+    pub(crate) key: Bytes,
+    /// When it became so.
+    pub(crate) revision: u64,
+    /// As stored.
+    pub(crate) value: Bytes,
+    forms: Mutex<Vec<Form>>,
+    labels: OnceLock<Labels>,
+}
+type Labels = Box<[(Box<str>, Box<str>)]>;
+
+/// An item in one served version.
+#[derive(Debug)]
+struct Form {
+    group_version: GroupVersion,
+    object: Bytes,
+    added: Option<Arc<Event>>,
+    modified: Option<Arc<Event>>,
+}
+
+impl From<KeyValue> for Item {
+    fn from(kv: KeyValue) -> Self {
+        Self::new(kv.key, kv.modified.0, kv.value)
+    }
+}
+impl Item {
+    pub(crate) fn new(key: Bytes, revision: u64, value: Bytes) -> Self {
+        Self { key, revision, value, forms: Mutex::default(), labels: OnceLock::new() }
+    }
+    /// As a row serves it.
+    pub(crate) fn object(&self, resource: &Resource) -> Result<Bytes, ApiError> {
+        self.with_form(resource, |form| form.object.clone())
+    }
+    /// The event that it came to be so: `Added` or `Modified`.
+    pub(crate) fn event(
+        &self,
+        resource: &Resource,
+        kind: EventKind,
+    ) -> Result<Arc<Event>, ApiError> {
+        self.with_form(resource, |form| {
+            let object = form.object.clone();
+            let event = if kind == EventKind::Added { &mut form.added } else { &mut form.modified };
+            event.get_or_insert_with(|| Arc::new(Event::new(kind, object, self.revision))).clone()
+        })
+    }
+    /// Made under the lock, so that however many ask, it is made once. Versions are few.
+    fn with_form<T>(
+        &self,
+        resource: &Resource,
+        read: impl FnOnce(&mut Form) -> T,
+    ) -> Result<T, ApiError> {
+        let mut forms = self.forms.lock();
+        if let Some(form) = forms.iter_mut().find(|form| is_of(&form.group_version, resource)) {
+            return Ok(read(form));
+        }
+        let object = convert::serve(resource, &self.value, self.revision)?;
+        let group_version = resource.group_version();
+        let mut form = Form { group_version, object, added: None, modified: None };
+        let out = read(&mut form);
+        forms.push(form);
+        Ok(out)
+    }
+    /// The value of a label.
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        let labels = self.labels.get_or_init(|| {
+            let skim = Skim::of(&self.value).unwrap_or_default();
+            skim.labels.into_iter().map(|(k, v)| (k.into(), v.into())).collect()
+        });
+        labels.iter().find(|(k, _)| **k == *key).map(|(_, value)| &**value)
+    }
+}
+fn is_of(group_version: &GroupVersion, resource: &Resource) -> bool {
+    group_version.group == resource.gvk.group && group_version.version == resource.gvk.version
+}
+
+/// One change of one object.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// When.
+    pub(crate) revision: u64,
+    /// The object now; `None` when it was deleted.
+    pub(crate) now: Option<Arc<Item>>,
+    /// The object before; `None` when it was created.
+    pub(crate) before: Option<Arc<Item>>,
+    /// The DELETED events, by version.
+    deleted: Mutex<Vec<(GroupVersion, Arc<Event>)>>,
+}
+impl Change {
+    pub(crate) fn new(revision: u64, now: Option<Arc<Item>>, before: Option<Arc<Item>>) -> Self {
+        Self { revision, now, before, deleted: Mutex::default() }
+    }
+    /// The key of the object.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.now.as_ref().or(self.before.as_ref()).map_or(b"", |item| &item.key)
+    }
+    /// The event for a watcher that sees it as deleted: the state before, with the revision of the change.
+    pub(crate) fn deleted(&self, resource: &Resource) -> Result<Option<Arc<Event>>, ApiError> {
+        let Some(before) = &self.before else { return Ok(None) };
+        let mut deleted = self.deleted.lock();
+        if let Some((_, event)) = deleted.iter().find(|(gv, _)| is_of(gv, resource)) {
+            return Ok(Some(event.clone()));
+        }
+        let object = convert::serve(resource, &before.value, self.revision)?;
+        let event = Arc::new(Event::new(EventKind::Deleted, object, self.revision));
+        deleted.push((resource.group_version(), event.clone()));
+        Ok(Some(event))
+    }
+    /// What it keeps in memory beyond the present state, in bytes: the state before, stored and served.
+    pub(crate) fn weight(&self) -> usize {
+        let value_bytes = self.before.as_ref().map_or(0, |before| before.value.len());
+        size_of::<Self>() + size_of::<Item>() + 2 * value_bytes
+    }
+}

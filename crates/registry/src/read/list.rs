@@ -1,0 +1,215 @@
+//! One LIST.
+use super::options::ListAt;
+use super::token::Token;
+use super::{Scope, read_error};
+use crate::cache::{Index, Item};
+use crate::registry::Inner;
+use crate::request::{self, ListOptions, Object, Target};
+use bytes::Bytes;
+use setpoint_object::ApiError;
+use setpoint_store::{At, RangeRequest, Revision, StoreError};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Keys read at once when a selector leaves open how many a page takes.
+const CHUNK_MAX: usize = 1000;
+
+/// What an expired continue token is answered with.
+const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+pub(super) struct List<'a> {
+    inner: &'a Inner,
+    scope: Scope,
+    at: ListAt,
+    /// Zero: no limit.
+    limit: usize,
+    token: &'a str,
+    resource_version: &'a str,
+}
+/// Some items in key order.
+#[derive(Debug, Default)]
+struct Page {
+    objects: Vec<Object>,
+    /// The key of the last one, when more follow.
+    last: Option<Bytes>,
+    /// How many follow, where that is known.
+    remaining: Option<usize>,
+}
+
+impl<'a> List<'a> {
+    pub(super) fn new(
+        inner: &'a Inner,
+        target: &Target,
+        options: &'a ListOptions,
+    ) -> Result<Self, ApiError> {
+        let at = ListAt::of(options)?;
+        let limit = usize::try_from(options.limit).unwrap_or(0);
+        let scope = Scope::new(target, options)?;
+        let (token, resource_version) = (&*options.continue_token, &*options.resource_version);
+        Ok(Self { inner, scope, at, limit, token, resource_version })
+    }
+
+    pub(super) async fn run(mut self) -> Result<request::List, ApiError> {
+        let cache = &self.inner.cache;
+        match self.at {
+            ListAt::Continue => self.go_on().await,
+            ListAt::Exactly(revision) => {
+                let (start, _) = self.scope.range();
+                let exactly = At::Exactly(Revision(revision));
+                let (revision, page) = match self.from_store(start.clone(), exactly).await {
+                    Err(StoreError::Future { .. }) => {
+                        cache.wait_fresh(revision).await?;
+                        self.from_store(start, exactly).await.map_err(read_error)??
+                    }
+                    answer => answer.map_err(read_error)??,
+                };
+                Ok(self.answer(revision, page))
+            }
+            ListAt::AtLeast(revision) => {
+                cache.wait_fresh(revision).await?;
+                self.from_cache()
+            }
+            ListAt::Any if cache.reached().is_filled => {
+                self.limit = 0;
+                self.from_cache()
+            }
+            ListAt::Any | ListAt::Newest => {
+                if cache.reached().is_filled {
+                    let present = self.inner.store.revision().await.map_err(read_error)?;
+                    if cache.wait_fresh(present.0).await.is_ok() {
+                        return self.from_cache();
+                    }
+                }
+                let (start, _) = self.scope.range();
+                let answer = self.from_store(start, At::Latest).await;
+                let (revision, page) = answer.map_err(read_error)??;
+                Ok(self.answer(revision, page))
+            }
+        }
+    }
+
+    /// The page that a token asks for.
+    async fn go_on(&self) -> Result<request::List, ApiError> {
+        let token = Token::decode(self.token)?;
+        if !matches!(self.resource_version, "" | "0") {
+            let text = "specifying resource version is not allowed when using continue";
+            return Err(ApiError::bad_request(text));
+        }
+        let start: Bytes = [&*self.scope.prefix, token.start.as_bytes()].concat().into();
+        let at = token.revision.map_or(At::Latest, |revision| At::Exactly(Revision(revision)));
+        let (revision, page) = match self.from_store(start.clone(), at).await {
+            Err(StoreError::Compacted { .. }) => {
+                let mut expired = ApiError::expired(EXPIRED);
+                let fresh = Token { revision: None, start: token.start };
+                expired.0.metadata.continue_token = fresh.encode();
+                return Err(expired);
+            }
+            Err(StoreError::Future { asked, .. }) => {
+                self.inner.cache.wait_fresh(asked.0).await?;
+                self.from_store(start, at).await.map_err(read_error)??
+            }
+            answer => answer.map_err(read_error)??,
+        };
+        Ok(self.answer(revision, page))
+    }
+
+    fn answer(&self, revision: u64, page: Page) -> request::List {
+        let token = page.last.map(|last| {
+            let start = last.get(self.scope.prefix.len()..).unwrap_or_default();
+            let start = format!("{}\0", String::from_utf8_lossy(start));
+            Token { revision: Some(revision), start }.encode()
+        });
+        request::List {
+            revision,
+            items: page.objects,
+            continue_token: token.unwrap_or_default(),
+            remaining: page.remaining.and_then(|n| i64::try_from(n).ok()),
+        }
+    }
+
+    /// A page of the cache's present.
+    fn from_cache(&self) -> Result<request::List, ApiError> {
+        let cache = &self.inner.cache;
+        // Read before the snapshot: everything up to there is in it.
+        let reached = cache.reached().revision;
+        let (index, newest) = cache.resource(&self.scope.resource.storage_prefix).snapshot();
+        let page = self.page_of(&index)?;
+        Ok(self.answer(reached.max(newest), page))
+    }
+    fn page_of(&self, index: &Index) -> Result<Page, ApiError> {
+        let (start, end) = self.scope.range();
+        let range = (Bound::Included(&*start), upper(&end));
+        let mut items = index.range::<_, [u8]>(range).map(|(_, item)| item);
+        let mut page = Page::default();
+        let last = self.fill(&mut page, items.by_ref())?;
+        if let Some(last) = last {
+            let n_left = items.count();
+            page.last = (n_left > 0).then_some(last);
+            page.remaining = (n_left > 0 && self.scope.is_everything()).then_some(n_left);
+        }
+        Ok(page)
+    }
+    /// Adds what is selected until the page is full; then gives the key of its last item.
+    fn fill<'i>(
+        &self,
+        page: &mut Page,
+        items: impl Iterator<Item = &'i Arc<Item>>,
+    ) -> Result<Option<Bytes>, ApiError> {
+        for item in items {
+            if self.scope.is_everything() || self.scope.selects(item)? {
+                page.objects.push(Object { bytes: item.object(&self.scope.resource)? });
+                if page.objects.len() == self.limit {
+                    return Ok(Some(item.key.clone()));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A page of the store, from a key on. The inner error is an object that cannot be served.
+    async fn from_store(
+        &self,
+        mut start: Bytes,
+        mut at: At,
+    ) -> Result<Result<(u64, Page), ApiError>, StoreError> {
+        let (_, end) = self.scope.range();
+        let chunk = match self.limit {
+            0 => 0,
+            limit if self.scope.is_everything() => limit,
+            limit => limit.max(CHUNK_MAX),
+        };
+        let mut page = Page::default();
+        loop {
+            let request = RangeRequest { start: start.clone(), end: end.clone(), at, limit: chunk };
+            let snapshot = self.inner.store.range(request).await?;
+            let revision = match at {
+                At::Exactly(revision) => revision,
+                At::Latest => snapshot.revision,
+            };
+            // Later chunks look at the revision of the first.
+            at = At::Exactly(revision);
+            let (count, n_read) = (snapshot.value.count, snapshot.value.entries.len());
+            let entries = snapshot.value.entries.into_iter();
+            let items: Vec<_> = entries.map(|kv| Arc::new(Item::from(kv))).collect();
+            let mut rest = items.iter();
+            match self.fill(&mut page, rest.by_ref()) {
+                Err(error) => return Ok(Err(error)),
+                Ok(Some(last)) => {
+                    let n_left = rest.len() + (count - n_read);
+                    page.last = (n_left > 0).then_some(last);
+                    page.remaining = (n_left > 0 && self.scope.is_everything()).then_some(n_left);
+                    return Ok(Ok((revision.0, page)));
+                }
+                Ok(None) => {}
+            }
+            match items.last() {
+                Some(last) if n_read < count => start = [&*last.key, b"\0"].concat().into(),
+                _ => return Ok(Ok((revision.0, page))),
+            }
+        }
+    }
+}
+/// The upper bound of a range whose end may be open.
+fn upper(end: &Bytes) -> Bound<&[u8]> {
+    if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) }
+}

@@ -1,0 +1,143 @@
+use crate::Caller;
+use crate::testing::{Bench, config_map, options};
+use serde_json::json;
+use setpoint_store::Revision;
+
+/// Five ConfigMaps at revisions 2 to 6, odd ones labelled.
+async fn bench() -> Bench {
+    let bench = Bench::new().await;
+    for (idx, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+        let labels = if idx % 2 == 0 { json!({"odd": "1"}) } else { json!({}) };
+        bench.put(&format!("configmaps/default/{name}"), &config_map(name, labels, "1")).await;
+    }
+    bench
+}
+async fn error(bench: &Bench, text: &str) -> (u16, String) {
+    let error = bench.list("v1/configmaps", options(text)).await.unwrap_err();
+    (error.code(), error.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_shows_the_newest_state_and_the_stores_revision() {
+    let bench = bench().await;
+    bench.put("secrets/default/s", &json!({"metadata": {"name": "s"}})).await;
+    for (path, text, page) in [
+        ("v1/configmaps", "", "a@2=1 b@3=1 c@4=1 d@5=1 e@6=1 · at 7"),
+        ("v1/configmaps/default", "labels=odd", "a@2=1 c@4=1 e@6=1 · at 7"),
+        ("v1/configmaps/default", "fields=metadata.name=b", "b@3=1 · at 7"),
+        (
+            "v1/configmaps",
+            "fields=metadata.name!=b,metadata.namespace=default labels=!odd",
+            "d@5=1 · at 7",
+        ),
+        ("v1/configmaps/other", "", " · at 7"),
+        ("v1/configmaps", "rv=0 limit=2", "a@2=1 b@3=1 c@4=1 d@5=1 e@6=1 · at 7"),
+        ("v1/configmaps", "rv=3 fresh limit=2", "a@2=1 b@3=1 · at 7 · 3 remain · more"),
+        ("v1/configmaps", "rv=3", "a@2=1 b@3=1 c@4=1 d@5=1 e@6=1 · at 7"),
+        ("v1/configmaps", "rv=3 exact", "a@2=1 b@3=1 · at 3"),
+        ("v1/configmaps", "rv=4 limit=2", "a@2=1 b@3=1 · at 4 · 1 remain · more"),
+        ("v1/configmaps", "limit=2 labels=odd", "a@2=1 c@4=1 · at 7 · more"),
+        ("v1/configmaps", "limit=5", "a@2=1 b@3=1 c@4=1 d@5=1 e@6=1 · at 7"),
+        ("v1/configmaps", "limit=-1", "a@2=1 b@3=1 c@4=1 d@5=1 e@6=1 · at 7"),
+    ] {
+        assert_eq!(bench.list(path, options(text)).await.unwrap(), page, "{path} {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_show_one_revision() {
+    let bench = bench().await;
+    let target = bench.target("v1/configmaps/default");
+    let list = |options| {
+        let (registry, target) = (&bench.registry, &target);
+        async move { registry.list(&Caller::default(), target, &options).await }
+    };
+    let first = list(options("limit=2")).await.unwrap();
+    bench.delete("configmaps/default/c").await;
+    let token = first.continue_token.clone();
+    let second = list(options(&format!("limit=2 continue={token}"))).await.unwrap();
+    assert_eq!((second.revision, second.items.len(), second.remaining), (6, 2, Some(1)));
+    let last = list(options(&format!("limit=2 continue={}", second.continue_token))).await.unwrap();
+    assert_eq!((last.revision, last.items.len(), last.remaining), (6, 1, None));
+    assert_eq!(last.continue_token, "");
+    // Compacted: the answer carries a token that goes on with the newest state.
+    bench.store.compact(Revision(7)).await.unwrap();
+    let expired = list(options(&format!("limit=2 continue={token}"))).await.unwrap_err();
+    assert_eq!(expired.code(), 410);
+    assert!(expired.to_string().starts_with("The provided continue parameter is too old"));
+    let fresh = expired.0.metadata.continue_token.clone();
+    let rest = list(options(&format!("continue={fresh}"))).await.unwrap();
+    assert_eq!((rest.revision, rest.items.len()), (7, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_that_cannot_be_are_refused() {
+    let bench = bench().await;
+    let invalid = |text: &str| format!(r#"ListOptions.meta.k8s.io "" is invalid: {text}"#);
+    for (text, code, message) in [
+        ("fresh", 422, invalid("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")),
+        ("rv=0 exact", 422, invalid(r#"resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0""#)),
+        ("exact continue=x", 422, invalid("[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided]")),
+        ("initial", 422, invalid("sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list")),
+        ("rv=foo", 400, r#"invalid resource version: resourceVersion: Invalid value: "foo": strconv.ParseUint: parsing "foo": invalid syntax"#.to_owned()),
+        ("continue=? rv=3", 400, "invalid continue token: continue key is not valid: illegal base64 data at input byte 0".to_owned()),
+        ("continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NCwic3RhcnQiOiJhIn0 rv=3", 400, "specifying resource version is not allowed when using continue".to_owned()),
+    ] {
+        assert_eq!(error(&bench, text).await, (code, message), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_past_is_gone_and_the_future_is_waited_for() {
+    let bench = bench().await;
+    bench.store.compact(Revision(4)).await.unwrap();
+    let gone = "The resourceVersion for the provided list is too old.".to_owned();
+    assert_eq!(error(&bench, "rv=2 exact").await, (410, gone));
+    let future = "Timeout: Too large resource version: 9, current: 6".to_owned();
+    for text in ["rv=9", "rv=9 exact", "rv=9 limit=1"] {
+        assert_eq!(error(&bench, text).await, (504, future.clone()));
+    }
+    let (page, _) =
+        tokio::join!(bench.list("v1/configmaps", options("rv=7 exact limit=1")), async {
+            tokio::task::yield_now().await;
+            bench.delete("configmaps/default/a").await
+        });
+    assert_eq!(page.unwrap(), "b@3=1 · at 7 · 3 remain · more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_before_the_cache_is_filled_reads_the_store() {
+    let bench = bench().await;
+    let unfilled = Bench::idle(bench.store.clone());
+    for text in ["limit=2", "rv=0 limit=2"] {
+        let page = unfilled.list("v1/configmaps", options(text)).await.unwrap();
+        assert_eq!(page, "a@2=1 b@3=1 · at 6 · 3 remain · more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn get_reads_the_present() {
+    let bench = bench().await;
+    let get = async |name: &str, rv: &str| {
+        let target = bench.target(&format!("v1/configmaps/default/{name}"));
+        let object = bench.registry.get(&Caller::default(), &target, rv).await;
+        object.map(|o| setpoint_object::Skim::of(&o.bytes).unwrap().resource_version.into_owned())
+    };
+    assert_eq!(get("a", "").await.unwrap(), "2");
+    assert_eq!(get("a", "0").await.unwrap(), "2");
+    assert_eq!(get("a", "6").await.unwrap(), "2");
+    for (name, rv, code, message) in [
+        ("z", "", 404, r#"configmaps "z" not found"#),
+        ("a", "9", 504, "Timeout: Too large resource version: 9, current: 6"),
+        (
+            "a",
+            "x",
+            500,
+            r#"resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax"#,
+        ),
+        ("a%b", "", 400, r#"Name parameter invalid: "a%b": may not contain '%'"#),
+    ] {
+        let error = get(name, rv).await.unwrap_err();
+        assert_eq!((error.code(), error.to_string().as_str()), (code, message));
+    }
+}

@@ -1,0 +1,227 @@
+//! The stream itself.
+use super::bookmark::{self, Timer};
+use super::phase::Phase;
+use super::{Event, EventKind};
+use crate::cache::{Change, Position, Reached, ResourceCache, Taken, WatcherId};
+use crate::read::{Scope, WatchStart};
+use crate::registry::Inner;
+use crate::request::ListOptions;
+use setpoint_object::ApiError;
+use std::collections::VecDeque;
+use std::ops::Bound;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::watch::Receiver;
+
+/// How many objects or changes one poll looks at before it lets others run.
+const LOOKS_MAX: usize = 1024;
+
+/// A stream of events. Ends when the watch times out, the server stops or the watcher is too slow; an `Err` is the ERROR event and the last item.
+///
+/// It does nothing unless polled, and costs nothing but its place until then. Dropping it ends the watch.
+#[derive(Debug)]
+#[must_use = "a stream does nothing unless polled"]
+pub struct WatchStream {
+    // What it watches.
+    scope: Scope,
+    start: WatchStart,
+    allow_bookmarks: bool,
+    cache: Arc<ResourceCache>,
+    reached: Receiver<Reached>,
+    // Where it stands.
+    phase: Phase,
+    timer: Timer,
+    watcher: Option<(WatcherId, Position)>,
+    /// Taken from the window and not looked at yet: [`crate::cache::TAKE_MAX`] at most.
+    taken: VecDeque<Arc<Change>>,
+    /// Everything up to here has been given out, or is not selected.
+    seen: u64,
+}
+type Item = Result<Arc<Event>, ApiError>;
+
+impl WatchStream {
+    pub(crate) fn start(
+        inner: &Inner,
+        scope: Scope,
+        start: WatchStart,
+        options: &ListOptions,
+    ) -> Result<Self, ApiError> {
+        let reached = inner.cache.reached_changes();
+        let now = *reached.borrow();
+        if !now.is_filled && !now.is_stopped {
+            return Err(ApiError::too_many_requests("storage is (re)initializing", 1));
+        }
+        let cache = inner.cache.resource(&scope.resource.storage_prefix);
+        let allow_bookmarks = options.allow_bookmarks;
+        let timer = Timer::new(options.timeout, allow_bookmarks, &mut *inner.rng.lock());
+        let phase = Phase::starting(start, inner.store.clone(), reached.clone());
+        Ok(Self {
+            scope,
+            start,
+            allow_bookmarks,
+            cache,
+            reached,
+            phase,
+            timer,
+            watcher: None,
+            taken: VecDeque::new(),
+            seen: 0,
+        })
+    }
+
+    /// The cache is fresh enough: takes a place in it.
+    fn begin(&mut self) -> Result<(), ApiError> {
+        // Read before the place is taken: everything up to there is in the state it starts with.
+        let reached = self.reached.borrow().revision;
+        let begin = match self.start {
+            WatchStart::After(after) => self.cache.begin_after(after).map_err(|oldest| {
+                ApiError::expired(format!("too old resource version: {after} ({oldest})"))
+            })?,
+            _ => self.cache.begin(),
+        };
+        self.watcher = Some((begin.id, begin.position));
+        self.seen = match self.start {
+            WatchStart::After(after) => after,
+            _ => begin.newest.max(reached),
+        };
+        self.phase = match self.start {
+            WatchStart::Initial(_) => Phase::initial(begin, reached),
+            _ => Phase::Live,
+        };
+        Ok(())
+    }
+
+    /// The next object of the snapshot, or the bookmark behind them. `None`: look again.
+    fn next_initial(&mut self) -> Result<Option<Arc<Event>>, ApiError> {
+        let Phase::Initial { index, after, revision } = &mut self.phase else { return Ok(None) };
+        let (start, end) = self.scope.range();
+        let from = match after {
+            Some(key) => Bound::Excluded(&**key),
+            None => Bound::Included(&*start),
+        };
+        let to = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(&*end) };
+        let mut n_looked = 0;
+        for (key, item) in index.range::<_, [u8]>((from, to)) {
+            n_looked += 1;
+            let is_selected = self.scope.is_everything() || self.scope.selects(item)?;
+            if is_selected || n_looked == LOOKS_MAX {
+                let event = is_selected
+                    .then(|| item.event(&self.scope.resource, EventKind::Added))
+                    .transpose()?;
+                *after = Some(key.clone());
+                return Ok(event);
+            }
+        }
+        let revision = *revision;
+        self.phase = Phase::Live;
+        Ok(self.allow_bookmarks.then(|| bookmark::event(&self.scope.resource, revision, true)))
+    }
+
+    /// What a change means to this watcher.
+    fn event_of(&self, change: &Change) -> Result<Option<Arc<Event>>, ApiError> {
+        if change.revision <= self.seen_at_start() || !self.scope.has_key(change.key()) {
+            return Ok(None);
+        }
+        let selects = |item: &Option<Arc<crate::cache::Item>>| match item {
+            Some(item) => Ok(self.scope.is_everything() || self.scope.selects(item)?),
+            None => Ok::<_, ApiError>(false),
+        };
+        let resource = &self.scope.resource;
+        match (selects(&change.before)?, selects(&change.now)?, &change.now) {
+            (true, true, Some(now)) => now.event(resource, EventKind::Modified).map(Some),
+            (false, true, Some(now)) => now.event(resource, EventKind::Added).map(Some),
+            (true, false, _) => change.deleted(resource),
+            _ => Ok(None),
+        }
+    }
+    /// Changes up to here are not for this watcher: it asked for later ones, perhaps ones to come.
+    fn seen_at_start(&self) -> u64 {
+        match self.start {
+            WatchStart::After(after) => after,
+            _ => 0,
+        }
+    }
+
+    fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        for _ in 0..LOOKS_MAX {
+            let Some(change) = self.taken.pop_front() else {
+                // Read before the look into the window: what is up to there and not in it is not there.
+                let reached = self.reached.borrow().revision;
+                let Some((id, position)) = &mut self.watcher else { return Poll::Ready(None) };
+                match self.cache.take(*id, position, &mut self.taken, cx.waker()) {
+                    Taken::Ended => return Poll::Ready(None),
+                    Taken::Some => continue,
+                    Taken::Nothing => self.seen = self.seen.max(reached),
+                }
+                if std::mem::take(&mut self.timer.is_bookmark_due) {
+                    return Poll::Ready(Some(Ok(self.bookmark())));
+                }
+                return Poll::Pending;
+            };
+            let event = self.event_of(&change);
+            self.seen = self.seen.max(change.revision);
+            if let Some(item) = event.transpose() {
+                return Poll::Ready(Some(item));
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+    fn bookmark(&self) -> Arc<Event> {
+        bookmark::event(&self.scope.resource, self.seen, false)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if self.timer.is_over(cx) {
+            return Poll::Ready(None);
+        }
+        loop {
+            match &mut self.phase {
+                Phase::Starting(fresh) => match fresh.as_mut().poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(answer) => match answer.and_then(|()| self.begin()) {
+                        Ok(()) => {}
+                        // A cache that stopped meanwhile ends the stream, no more.
+                        Err(_) if self.reached.borrow().is_stopped => return Poll::Ready(None),
+                        Err(error) => return Poll::Ready(Some(Err(error))),
+                    },
+                },
+                Phase::Initial { .. } => match self.next_initial() {
+                    Err(error) => return Poll::Ready(Some(Err(error))),
+                    Ok(Some(event)) => return Poll::Ready(Some(Ok(event))),
+                    Ok(None) if matches!(self.phase, Phase::Live) => {}
+                    Ok(None) => {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                },
+                Phase::Live => return self.poll_live(cx),
+                Phase::Ended => return Poll::Ready(None),
+            }
+        }
+    }
+    fn end(&mut self) {
+        self.phase = Phase::Ended;
+        self.taken.clear();
+        if let Some((id, _)) = self.watcher.take() {
+            self.cache.end(id);
+        }
+    }
+}
+impl futures::Stream for WatchStream {
+    type Item = Item;
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        let polled = this.poll(cx);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            this.end();
+        }
+        polled
+    }
+}
+impl Drop for WatchStream {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,254 @@
+use crate::testing::{Bench, config_map, options, take};
+use serde_json::json;
+use setpoint_store::{Op, Revision};
+use std::time::Duration;
+
+/// Three ConfigMaps at revisions 2, 3 and 4; `c` is labelled otherwise.
+async fn bench() -> Bench {
+    let bench = Bench::new().await;
+    for (name, app) in [("a", "x"), ("b", "x"), ("c", "y")] {
+        let object = config_map(name, json!({"app": app}), "1");
+        bench.put(&format!("configmaps/default/{name}"), &object).await;
+    }
+    bench
+}
+async fn change(bench: &Bench, name: &str, app: &str, value: &str) -> u64 {
+    let object = config_map(name, json!({"app": app}), value);
+    bench.put(&format!("configmaps/default/{name}"), &object).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_version_starts_with_what_there_is() {
+    let bench = bench().await;
+    let mut all = bench.watch("v1/configmaps", options("")).await.unwrap();
+    let mut marked = bench.watch("v1/configmaps/default", options("rv=0 bookmarks")).await.unwrap();
+    let mut listed =
+        bench.watch("v1/configmaps", options("initial fresh bookmarks")).await.unwrap();
+    let mut other = bench.watch("v1/configmaps/other", options("")).await.unwrap();
+    assert_eq!(take(&mut all).await, "+a@2=1 +b@3=1 +c@4=1");
+    assert_eq!(take(&mut marked).await, "+a@2=1 +b@3=1 +c@4=1 *4!");
+    assert_eq!(take(&mut listed).await, "+a@2=1 +b@3=1 +c@4=1 *4!");
+    assert_eq!(take(&mut other).await, "");
+    change(&bench, "a", "x", "2").await;
+    bench.delete("configmaps/default/b").await;
+    change(&bench, "d", "x", "1").await;
+    for stream in [&mut all, &mut marked, &mut listed] {
+        assert_eq!(take(stream).await, "~a@5=2 -b@6=1 +d@7=1");
+    }
+    assert_eq!(take(&mut other).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_a_version_gets_the_changes_after_it() {
+    let bench = bench().await;
+    bench.settle().await;
+    let mut past = bench.watch("v1/configmaps", options("rv=2")).await.unwrap();
+    let mut now = bench.watch("v1/configmaps", options("silent fresh")).await.unwrap();
+    let mut future = bench.watch("v1/configmaps", options("rv=5")).await.unwrap();
+    assert_eq!(take(&mut past).await, "+b@3=1 +c@4=1");
+    assert_eq!(take(&mut now).await, "");
+    change(&bench, "a", "x", "2").await;
+    change(&bench, "a", "x", "3").await;
+    assert_eq!(take(&mut now).await, "~a@5=2 ~a@6=3");
+    assert_eq!(take(&mut future).await, "~a@6=3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_selector_sees_objects_come_and_go() {
+    let bench = bench().await;
+    let mut labels = bench.watch("v1/configmaps", options("labels=app=x")).await.unwrap();
+    let mut name = bench
+        .watch("v1/configmaps/default", options("fields=metadata.name=c bookmarks"))
+        .await
+        .unwrap();
+    assert_eq!(take(&mut labels).await, "+a@2=1 +b@3=1");
+    assert_eq!(take(&mut name).await, "+c@4=1 *4!");
+    change(&bench, "a", "y", "2").await;
+    change(&bench, "c", "x", "2").await;
+    change(&bench, "c", "x", "3").await;
+    change(&bench, "a", "y", "3").await;
+    bench.delete("configmaps/default/a").await;
+    bench.delete("configmaps/default/c").await;
+    // Leaving shows the state before with the new revision; what never was selected is never seen.
+    assert_eq!(take(&mut labels).await, "-a@5=1 +c@6=2 ~c@7=3 -c@10=3");
+    assert_eq!(take(&mut name).await, "~c@6=2 ~c@7=3 -c@10=3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_field_selector_reads_the_object() {
+    let bench = Bench::new().await;
+    let pod = |phase: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d"},
+            "spec": {"nodeName": "n"}, "status": {"phase": phase}})
+    };
+    bench.put("pods/d/p", &pod("Pending")).await;
+    let text = "fields=spec.host=n,status.phase=Running,spec.hostNetwork=false";
+    let mut running = bench.watch("v1/pods", options(text)).await.unwrap();
+    assert_eq!(take(&mut running).await, "");
+    bench.put("pods/d/p", &pod("Running")).await;
+    bench.put("pods/d/p", &pod("Failed")).await;
+    assert_eq!(take(&mut running).await, "+p@3 -p@4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_before_the_window_is_an_error_event() {
+    let bench = bench().await;
+    bench.settle().await;
+    let mut stream = bench.watch("v1/configmaps", options("rv=1")).await.unwrap();
+    assert_eq!(take(&mut stream).await, "+a@2=1 +b@3=1 +c@4=1");
+    // Another control plane over the same store starts with the present.
+    let later = Bench::over(bench.store.clone()).await;
+    let mut stream = later.watch("v1/configmaps", options("rv=3")).await.unwrap();
+    assert_eq!(take(&mut stream).await, "error: too old resource version: 3 (4) end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_that_cannot_be_are_refused_before_the_stream() {
+    let bench = Bench::new().await;
+    for (text, code, message) in [
+        (
+            "rv=foo",
+            500,
+            r#"resourceVersion: Invalid value: "foo": strconv.ParseUint: parsing "foo": invalid syntax"#,
+        ),
+        (
+            "initial",
+            422,
+            r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"#,
+        ),
+        (
+            "fresh",
+            422,
+            r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"#,
+        ),
+        (
+            "fields=a=b",
+            400,
+            r#""a" is not a known field selector: only "metadata.name", "metadata.namespace""#,
+        ),
+    ] {
+        let error = bench.watch("v1/configmaps", options(text)).await.unwrap_err();
+        assert_eq!((error.code(), error.to_string().as_str()), (code, message));
+    }
+    for (path, message) in [
+        ("batch:v1/jobs", r#"field label "a" not supported for Job"#),
+        ("v1/nodes", "field label not supported: a"),
+        ("apps:v1/deployments", "field label not supported: a"),
+    ] {
+        let error = bench.watch(path, options("fields=a=b")).await.unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+    let unfilled = Bench::idle(bench.store.clone());
+    assert_eq!(unfilled.watch("v1/pods", options("")).await.unwrap_err().code(), 429);
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_of_the_future_fail_after_three_seconds() {
+    let bench = bench().await;
+    let mut stream = bench.watch("v1/configmaps", options("initial fresh rv=9")).await.unwrap();
+    assert_eq!(take(&mut stream).await, "");
+    tokio::time::advance(Duration::from_secs(4)).await;
+    assert_eq!(
+        take(&mut stream).await,
+        "error: Timeout: Too large resource version: 9, current: 4 end"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_come_with_time_and_never_before_their_events() {
+    let bench = bench().await;
+    let mut stream =
+        bench.watch("v1/configmaps", options("rv=4 bookmarks timeout=200")).await.unwrap();
+    assert_eq!(take(&mut stream).await, "");
+    // Writes to other resources move the bookmark too.
+    bench.put("secrets/default/s", &json!({"metadata": {"name": "s"}})).await;
+    bench.settle().await;
+    tokio::time::advance(Duration::from_secs(76)).await;
+    change(&bench, "a", "x", "2").await;
+    bench.settle().await;
+    assert_eq!(take(&mut stream).await, "~a@6=2 *6");
+    tokio::time::advance(Duration::from_secs(76)).await;
+    assert_eq!(take(&mut stream).await, "*6");
+    tokio::time::advance(Duration::from_secs(47)).await;
+    assert_eq!(take(&mut stream).await, "*6");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(take(&mut stream).await, "end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_timeout_ends_within_the_hour() {
+    let bench = bench().await;
+    let mut stream = bench.watch("v1/configmaps", options("rv=4")).await.unwrap();
+    tokio::time::advance(Duration::from_secs(1799)).await;
+    assert_eq!(take(&mut stream).await, "");
+    tokio::time::advance(Duration::from_secs(1801)).await;
+    assert_eq!(take(&mut stream).await, "end");
+    let mut none = bench.watch("v1/configmaps", options("timeout=0")).await.unwrap();
+    assert_eq!(take(&mut none).await, "end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_end_politely_when_told() {
+    let mut bench = bench().await;
+    let mut maps = bench.watch("v1/configmaps", options("")).await.unwrap();
+    let mut pods = bench.watch("v1/pods", options("")).await.unwrap();
+    take(&mut maps).await;
+    take(&mut pods).await;
+    bench.inner().cache.close_watches("/registry/configmaps/");
+    assert_eq!((take(&mut maps).await.as_str(), take(&mut pods).await.as_str()), ("end", ""));
+    bench.stop.cancel();
+    assert_eq!(bench.tasks.join_next().await.unwrap().unwrap(), Ok(()));
+    assert_eq!(take(&mut pods).await, "end");
+    let mut late = bench.watch("v1/pods", options("")).await.unwrap();
+    assert_eq!(take(&mut late).await, "end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_slower_than_the_window_is_ended_and_skips_nothing() {
+    let bench = bench().await;
+    let mut slow = bench.watch("v1/configmaps", options("rv=4")).await.unwrap();
+    assert_eq!(take(&mut slow).await, "");
+    let big: bytes::Bytes = vec![b' '; 1 << 20].into();
+    for _ in 0..40 {
+        bench.commit(vec![Op::Put("/registry/configmaps/default/a".into(), big.clone())]).await;
+    }
+    bench.settle().await;
+    assert_eq!(take(&mut slow).await, "end");
+    let mut resumed = bench.watch("v1/configmaps", options("rv=4")).await.unwrap();
+    assert!(take(&mut resumed).await.starts_with("error: too old resource version: 4 ("));
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_event_groups_watch_one_storage() {
+    let bench = Bench::new().await;
+    let event = json!({"apiVersion": "v1", "kind": "Event", "message": "m",
+        "metadata": {"name": "e", "namespace": "d"}, "involvedObject": {"name": "p"}});
+    bench.put("events/d/e", &event).await;
+    let mut core = bench.watch("v1/events", options("fields=involvedObject.name=p")).await.unwrap();
+    let mut events =
+        bench.watch("events.k8s.io:v1/events", options("fields=regarding.name=p")).await.unwrap();
+    assert_eq!(take(&mut core).await, "+e@2");
+    assert_eq!(take(&mut events).await, "+e@2");
+    let target = bench.target("events.k8s.io:v1/events/d/e");
+    let object = bench.registry.get(&crate::Caller::default(), &target, "").await.unwrap();
+    let tree: serde_json::Value = serde_json::from_slice(&object.bytes).unwrap();
+    assert_eq!((&tree["note"], &tree["apiVersion"]), (&"m".into(), &"events.k8s.io/v1".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_encoding_goes_to_every_watcher() {
+    use futures::StreamExt as _;
+    let bench = bench().await;
+    let mut streams = Vec::new();
+    for text in ["", "labels=app=x", "fields=metadata.name=a"] {
+        streams.push(bench.watch("v1/configmaps", options(text)).await.unwrap());
+    }
+    let mut frames = Vec::new();
+    for stream in &mut streams {
+        frames.push(stream.next().await.unwrap().unwrap().frame());
+    }
+    assert!(frames.iter().all(|frame| frame.as_ptr() == frames[0].as_ptr()));
+    let expected = r#"{"type":"ADDED","object":{"apiVersion":"v1","data":{"v":"1"},"kind":"ConfigMap","metadata":{"labels":{"app":"x"},"name":"a","namespace":"default","resourceVersion":"2"}}}"#;
+    assert_eq!(frames[0], format!("{expected}\n"));
+    assert_eq!(bench.store.revision().await.unwrap(), Revision(4));
+}
