@@ -55,8 +55,6 @@ pub(crate) struct StatusRule {
 impl StatusRule {
     /// Custom resources: metadata is the main endpoint's, and a new object has no status.
     pub(crate) const CUSTOM: Self = Self { meta: StatusMeta::Nothing, initial: "" };
-    /// Everything but `spec` is taken, and a new object has an empty status.
-    pub(crate) const PLAIN: Self = Self { meta: StatusMeta::All, initial: "{}" };
 }
 
 /// What a write step may look at.

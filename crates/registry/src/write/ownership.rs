@@ -35,11 +35,10 @@ impl Write<'_> {
     pub(super) fn with_manager<T>(&self, f: impl FnOnce(&Typing<'_>, &Manager<'_>) -> T) -> T {
         let (name, reset) = (self.manager(), self.reset());
         let api_version = self.resource.group_version().to_string();
-        let kind = self.resource.gvk.to_string();
         f(
             &Typing {
                 schema: &self.resource.schema,
-                kind: &kind,
+                kind: &self.resource.gvk.kind,
                 reset: &reset,
                 custom: self.resource.custom,
                 versions: &self.resource.versions,

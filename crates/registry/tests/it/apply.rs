@@ -1,0 +1,126 @@
+//! Server-side apply through the write path (spec: patch §5).
+use crate::server::{Server, refused};
+use serde_json::{Value, json};
+use setpoint_registry::{PatchType, WriteOptions};
+use std::time::Duration;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+
+fn config(data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_apply_creates_then_does_nothing_then_removes_what_it_drops() {
+    let server = Server::start().await;
+    let created = server.apply(MAP, "m", config(json!({"k": "v", "l": "w"}))).await.unwrap();
+    let entry = &created["metadata"]["managedFields"][0];
+    assert_eq!((&entry["manager"], &entry["operation"]), (&json!("m"), &json!("Apply")));
+    assert_eq!(entry["fieldsV1"], json!({"f:data": {"f:k": {}, "f:l": {}}}));
+    assert!(created["metadata"]["uid"].is_string());
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let again = server.apply(MAP, "m", config(json!({"k": "v", "l": "w"}))).await.unwrap();
+    assert_eq!(again, created, "nothing changes, the times neither");
+    let less = server.apply(MAP, "m", config(json!({"k": "v"}))).await.unwrap();
+    assert_eq!(less["data"], json!({"k": "v"}));
+    assert_eq!(less["metadata"]["managedFields"][0]["time"], "2026-11-20T07:00:05Z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_are_told_and_forced() {
+    let server = Server::start().await;
+    server.create(MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await.unwrap();
+    let error = server.apply(MAP, "m", config(json!({"k": "w"}))).await.unwrap_err();
+    assert_eq!(
+        error.0.message,
+        r#"Apply failed with 1 conflict: conflict with "test" using v1: .data.k"#
+    );
+    assert_eq!(error.0.details.unwrap().causes[0].field, ".data.k");
+    let options = WriteOptions {
+        field_manager: "m".to_owned(),
+        force: Some(true),
+        ..WriteOptions::default()
+    };
+    let forced = server
+        .patch_with(MAP, PatchType::Apply, config(json!({"k": "w"})), &options)
+        .await
+        .unwrap();
+    assert_eq!(forced["data"], json!({"k": "w"}));
+    let entries = forced["metadata"]["managedFields"].as_array().unwrap();
+    let loser = entries.iter().find(|e| e["manager"] == "test").unwrap();
+    assert_eq!(loser["fieldsV1"], json!({"f:data": {".": {}}}), "only the map it made is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_an_apply() {
+    let server = Server::start().await;
+    let with = |meta: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta});
+    for (sent, expected) in [
+        (
+            json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}),
+            "400 invalid object type: /v1, Kind=Pod",
+        ),
+        (json!({}), "400 invalid object type: /, Kind="),
+        (with(json!({"name": "a", "managedFields": []})), "400 metadata.managedFields must be nil"),
+        (
+            with(json!({"name": "b"})),
+            "400 the name of the object (b) does not match the name on the URL (a)",
+        ),
+        (
+            with(json!({"name": "a", "uid": "u"})),
+            r#"409 Operation cannot be fulfilled on configmaps "a": uid mismatch: the provided object specified uid u, and no existing object was found"#,
+        ),
+        (
+            json!([]),
+            "400 error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}",
+        ),
+    ] {
+        assert_eq!(refused(server.apply(MAP, "m", sent.clone()).await), expected, "{sent}");
+    }
+    assert_eq!(
+        refused(server.apply(MAP, "", config(json!({}))).await),
+        r#"422 PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch"#
+    );
+    let mut unknown = config(json!({}));
+    unknown["foo"] = 1.into();
+    let unknown = refused(server.apply(MAP, "m", unknown).await);
+    assert_eq!(
+        unknown,
+        "500 failed to create typed patch object (/a; /v1, Kind=ConfigMap): .foo: field not declared in schema"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_is_applied_through_its_endpoint() {
+    let server = Server::start().await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let path = &format!("{deployments}/d");
+    let config = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}},
+    }});
+    let created = server.apply(path, "m", config.clone()).await.unwrap();
+    assert_eq!(created["spec"]["replicas"], 1, "defaults come as on create");
+    assert_eq!(server.apply(path, "m", config).await.unwrap(), created);
+    let status = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "status": {"replicas": 1}});
+    let missing = server
+        .apply(
+            &format!("{deployments}/e/status"),
+            "c",
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "e"}}),
+        )
+        .await;
+    assert_eq!(refused(missing), r#"404 deployments.apps "e" not found"#);
+    let applied = server.apply(&format!("{path}/status"), "c", status).await.unwrap();
+    assert_eq!(applied["status"]["replicas"], 1);
+    assert_eq!(applied["spec"], created["spec"]);
+    let entry = applied["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|m| m["manager"] == "c")
+        .unwrap();
+    assert_eq!(entry["subresource"], "status");
+    assert_eq!(applied["metadata"]["generation"], 1);
+}

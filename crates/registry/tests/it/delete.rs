@@ -1,0 +1,176 @@
+//! DELETE (spec: api-server §5.5, §11).
+use crate::server::{Server, refused};
+use serde_json::{Value, json};
+use setpoint_registry::{DeleteOptions, Propagation};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const POD: &str = "/api/v1/namespaces/default/pods/p";
+
+async fn with_map() -> (Server, Value) {
+    let server = Server::start().await;
+    let stored = server.create(MAPS, json!({"metadata": {"name": "a"}})).await.unwrap();
+    (server, stored)
+}
+async fn with_pod(node: &str) -> (Server, Value) {
+    let server = Server::start().await;
+    let mut sent = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}});
+    if !node.is_empty() {
+        sent["spec"]["nodeName"] = node.into();
+    }
+    let stored = server.create(PODS, sent).await.unwrap();
+    (server, stored)
+}
+fn propagation(policy: Propagation) -> DeleteOptions {
+    DeleteOptions { propagation: Some(policy), ..DeleteOptions::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_without_ties_goes_at_once() {
+    let (server, _) = with_map().await;
+    assert_eq!(server.delete(MAP).await.unwrap(), None, "a Success Status");
+    assert_eq!(refused(server.delete(MAP).await), r#"404 configmaps "a" not found"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn preconditions_name_the_kind() {
+    let (server, stored) = with_map().await;
+    let (uid, version) = (&stored["metadata"]["uid"], &stored["metadata"]["resourceVersion"]);
+    let options = DeleteOptions { uid: Some("u".to_owned()), ..DeleteOptions::default() };
+    let error = server.delete_with(MAP, &options).await.unwrap_err();
+    assert_eq!(
+        error.0.message,
+        format!(
+            r#"Operation cannot be fulfilled on ConfigMap "a": the UID in the precondition (u) does not match the UID in record ({}). The object might have been deleted and then recreated"#,
+            uid.as_str().unwrap()
+        )
+    );
+    assert_eq!(error.0.details.unwrap().kind, "ConfigMap");
+    let options =
+        DeleteOptions { resource_version: Some("1".to_owned()), ..DeleteOptions::default() };
+    assert_eq!(
+        refused(server.delete_with(MAP, &options).await),
+        format!(
+            r#"409 Operation cannot be fulfilled on ConfigMap "a": the ResourceVersion in the precondition (1) does not match the ResourceVersion in record ({}). The object might have been modified"#,
+            version.as_str().unwrap()
+        )
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn propagation_puts_finalizers_at_the_end() {
+    let (server, _) = with_map().await;
+    let deleted = server.delete_with(MAP, &propagation(Propagation::Foreground)).await.unwrap();
+    assert_eq!(deleted.unwrap()["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    let again = server.delete_with(MAP, &propagation(Propagation::Orphan)).await.unwrap();
+    assert_eq!(again.unwrap()["metadata"]["finalizers"], json!(["orphan"]));
+    assert_eq!(server.delete_with(MAP, &propagation(Propagation::Background)).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_orphan_by_default_and_say_so() {
+    let server = Server::start().await;
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    let job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "nginx"}]}}}});
+    server.create(jobs, job).await.unwrap();
+    let deleted = server.delete(&format!("{jobs}/j")).await.unwrap().unwrap();
+    assert_eq!(deleted["metadata"]["finalizers"], json!(["orphan"]));
+    assert_eq!(deleted["metadata"]["generation"], 2);
+    assert_eq!(
+        server.warnings(),
+        [
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_a_node_goes_at_once_and_is_returned() {
+    let (server, _) = with_pod("").await;
+    let last = server.delete(POD).await.unwrap().unwrap();
+    assert_eq!(last["metadata"]["deletionGracePeriodSeconds"], 0);
+    assert_eq!(last["metadata"]["resourceVersion"], server.revision().await.to_string());
+    assert_eq!(refused(server.get(POD).await), r#"404 pods "p" not found"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_on_a_node_gets_its_grace_which_only_shrinks() {
+    let (server, _) = with_pod("n").await;
+    let grace =
+        |seconds| DeleteOptions { grace_period_seconds: Some(seconds), ..DeleteOptions::default() };
+    let marked = server.delete(POD).await.unwrap().unwrap();
+    assert_eq!(marked["metadata"]["deletionTimestamp"], "2026-11-20T07:00:30Z");
+    assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 30);
+    assert_eq!(marked["metadata"]["generation"], 2);
+    assert_eq!(server.delete(POD).await.unwrap(), Some(marked.clone()));
+    assert_eq!(server.delete_with(POD, &grace(60)).await.unwrap(), Some(marked));
+    let sooner = server.delete_with(POD, &grace(10)).await.unwrap().unwrap();
+    assert_eq!(sooner["metadata"]["deletionTimestamp"], "2026-11-20T07:00:10Z");
+    assert_eq!(sooner["metadata"]["deletionGracePeriodSeconds"], 10);
+    assert_eq!(sooner["metadata"]["generation"], 2);
+    let last = server.delete_with(POD, &grace(0)).await.unwrap().unwrap();
+    assert_eq!(last["metadata"]["deletionGracePeriodSeconds"], 0);
+    assert_eq!(refused(server.get(POD).await), r#"404 pods "p" not found"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_goes_when_it_is_finalized() {
+    let server = Server::start().await;
+    let (all, path) = ("/api/v1/namespaces", "/api/v1/namespaces/n");
+    let created =
+        server.create(all, json!({"metadata": {"name": "n", "namespace": "x"}})).await.unwrap();
+    assert_eq!(created["spec"]["finalizers"], json!(["kubernetes"]));
+    assert_eq!(created["status"]["phase"], "Active");
+    assert_eq!(created["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "n"}));
+    assert!(created["metadata"].get("namespace").is_none());
+    let marked = server.delete(path).await.unwrap().unwrap();
+    assert_eq!(marked["status"]["phase"], "Terminating");
+    assert!(marked["metadata"]["deletionTimestamp"].is_string());
+    assert!(marked["metadata"].get("deletionGracePeriodSeconds").is_none());
+    assert_eq!(server.delete(path).await.unwrap(), Some(marked.clone()));
+    let error = server
+        .create("/api/v1/namespaces/n/configmaps", json!({"metadata": {"generateName": "a-"}}))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.0.message,
+        r#"configmaps "a-" is forbidden: unable to create new content in namespace n because it is being terminated"#
+    );
+    let cause = &error.0.details.unwrap().causes[0];
+    assert_eq!(
+        (cause.reason.as_str(), cause.field.as_str()),
+        ("NamespaceTerminating", "metadata.namespace")
+    );
+    let mut finalized = marked;
+    finalized["spec"]["finalizers"] = json!([]);
+    server.update("/api/v1/namespaces/n/finalize", finalized).await.unwrap();
+    assert_eq!(refused(server.get(path).await), r#"404 namespaces "n" not found"#);
+    assert_eq!(
+        refused(server.delete("/api/v1/namespaces/default").await),
+        r#"403 namespaces "default" is forbidden: this namespace may not be deleted"#
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_delete_leaves_everything() {
+    let (server, stored) = with_map().await;
+    let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
+    assert_eq!(server.delete_with(MAP, &dry).await.unwrap(), None);
+    let dry = DeleteOptions { dry_run: true, ..propagation(Propagation::Foreground) };
+    assert!(server.delete_with(MAP, &dry).await.unwrap().is_some());
+    assert_eq!(server.get(MAP).await.unwrap(), stored);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collection_is_answered_as_it_was() {
+    let (server, _) = with_map().await;
+    server
+        .create(MAPS, json!({"metadata": {"name": "b", "finalizers": ["ex.io/f"]}}))
+        .await
+        .unwrap();
+    assert_eq!(server.delete_collection(MAPS).await.unwrap(), 2);
+    assert_eq!(refused(server.get(MAP).await), r#"404 configmaps "a" not found"#);
+    let held = server.get(&format!("{MAPS}/b")).await.unwrap();
+    assert!(held["metadata"]["deletionTimestamp"].is_string());
+}

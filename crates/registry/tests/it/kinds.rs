@@ -1,0 +1,273 @@
+//! What single kinds demand and keep (spec: api-server §5.4, §5.6, §12.1).
+use crate::server::{Server, refused};
+use serde_json::{Value, json};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+
+fn named(name: &str, rest: Value) -> Value {
+    let mut object = rest;
+    object["metadata"]["name"] = name.into();
+    object
+}
+fn template(labels: Value) -> Value {
+    json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}})
+}
+fn deployment(selector: Value, labels: Value) -> Value {
+    named(
+        "d",
+        json!({"spec": {"selector": {"matchLabels": selector}, "template": template(labels)}}),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_on_create() {
+    let server = Server::start().await;
+    for (path, object, expected) in [
+        (
+            DEPLOYMENTS,
+            deployment(json!({"a": "c"}), json!({"a": "b"})),
+            r#"422 Deployment.apps "d" is invalid: spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#,
+        ),
+        (
+            DEPLOYMENTS,
+            named(
+                "d",
+                json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}}}}),
+            ),
+            r#"422 Deployment.apps "d" is invalid: spec.template.spec.containers: Required value"#,
+        ),
+        (
+            DEPLOYMENTS,
+            named("d", json!({"spec": {"template": template(json!({"a": "b"}))}})),
+            r#"422 Deployment.apps "d" is invalid: [spec.selector: Required value, spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`]"#,
+        ),
+        (
+            DEPLOYMENTS,
+            named(
+                "d",
+                json!({"spec": {"replicas": -1, "selector": {"matchLabels": {"a": "b"}}, "template": template(json!({"a": "b"}))}}),
+            ),
+            r#"422 Deployment.apps "d" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0"#,
+        ),
+        (
+            PODS,
+            named("p", json!({"spec": {}})),
+            r#"422 Pod "p" is invalid: spec.containers: Required value"#,
+        ),
+        (
+            PODS,
+            named(
+                "p",
+                json!({"spec": {"containers": [{"name": "c"}, {"name": "c", "image": "x"}]}}),
+            ),
+            r#"422 Pod "p" is invalid: [spec.containers[0].image: Required value, spec.containers[1].name: Duplicate value: "c"]"#,
+        ),
+        (
+            PODS,
+            named(
+                "p",
+                json!({"spec": {"containers": [{"name": "c", "image": "x", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}], "restartPolicy": "Foo"}}),
+            ),
+            r#"422 Pod "p" is invalid: [spec.containers[0].volumeMounts[0].name: Not found: "v", spec.restartPolicy: Unsupported value: "Foo": supported values: "Always", "OnFailure", "Never"]"#,
+        ),
+        (
+            PODS,
+            named(
+                "p",
+                json!({"spec": {"priorityClassName": "x", "containers": [{"name": "c", "image": "x"}]}}),
+            ),
+            r#"403 pods "p" is forbidden: no PriorityClass with name x was found"#,
+        ),
+        (
+            JOBS,
+            named(
+                "j",
+                json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}}}),
+            ),
+            r#"422 Job.batch "j" is invalid: spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never""#,
+        ),
+        (
+            SECRETS,
+            named("s", json!({"type": "kubernetes.io/tls", "data": {"tls.key": "eA=="}})),
+            r#"422 Secret "s" is invalid: data[tls.crt]: Required value"#,
+        ),
+        (
+            SECRETS,
+            named("s", json!({"data": {"a": "*"}})),
+            r#"400 Secret in version "v1" cannot be handled as a Secret: illegal base64 data at input byte 0"#,
+        ),
+        (
+            MAPS,
+            named("m", json!({"data": {"a": "b"}, "binaryData": {"a": "eA=="}})),
+            r#"422 ConfigMap "m" is invalid: data[a]: Invalid value: "a": duplicate of key present in binaryData"#,
+        ),
+        (
+            MAPS,
+            named("m", json!({"data": {"a": "x".repeat(1_048_577)}})),
+            r#"422 ConfigMap "m" is invalid: []: Too long: may not be more than 1048576 bytes"#,
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            named("System:X", json!({"rules": [{"apiGroups": [""], "resources": ["pods"]}]})),
+            r#"422 ClusterRole.rbac.authorization.k8s.io "System:X" is invalid: rules[0].verbs: Required value: verbs must contain at least one value"#,
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            named("p", json!({"value": 1_000_000_001})),
+            r#"422 PriorityClass.scheduling.k8s.io "p" is invalid: value: Forbidden: maximum allowed value of a user defined priority is 1000000000"#,
+        ),
+        (
+            "/api/v1/namespaces",
+            named("a.b", json!({})),
+            r#"422 Namespace "a.b" is invalid: metadata.name: Invalid value: "a.b": must not contain dots"#,
+        ),
+        (
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+            named("b", json!({"spec": {"minAvailable": 1, "maxUnavailable": 1}})),
+            r#"422 PodDisruptionBudget.policy "b" is invalid: spec: Invalid value: {"maxUnavailable":1,"minAvailable":1}: minAvailable and maxUnavailable cannot be both set"#,
+        ),
+        (
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            json!({"spec": {}}),
+            "501 selfsubjectaccessreviews is not implemented by this server",
+        ),
+    ] {
+        assert_eq!(refused(server.create(path, object.clone()).await), expected, "{object}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_counts_generations_and_keeps_its_selector() {
+    let server = Server::start().await;
+    let path = &format!("{DEPLOYMENTS}/d");
+    let mut sent = deployment(json!({"a": "b"}), json!({"a": "b"}));
+    sent["status"] = json!({"replicas": 9});
+    let created = server.create(DEPLOYMENTS, sent).await.unwrap();
+    assert_eq!(created["metadata"]["generation"], 1);
+    assert_eq!(created["status"], json!({}));
+    let generation = |object: &Value| object["metadata"]["generation"].as_i64().unwrap();
+    let scaled = server
+        .patch(path, json!({"spec": {"replicas": 3}, "status": {"replicas": 3}}))
+        .await
+        .unwrap();
+    assert_eq!((generation(&scaled), &scaled["status"]), (2, &json!({})));
+    let labelled = server.patch(path, json!({"metadata": {"labels": {"x": "y"}}})).await.unwrap();
+    assert_eq!(generation(&labelled), 2, "labels are not spec");
+    let annotated =
+        server.patch(path, json!({"metadata": {"annotations": {"x": "y"}}})).await.unwrap();
+    assert_eq!(generation(&annotated), 3, "annotations of a Deployment are its ReplicaSets' too");
+    let status = json!({"status": {"observedGeneration": 3, "replicas": 3}, "spec": {"replicas": 7}, "metadata": {"labels": null, "annotations": {"z": "z"}}});
+    let observed = server.patch(&format!("{path}/status"), status).await.unwrap();
+    assert_eq!(generation(&observed), 3);
+    assert_eq!(observed["status"]["replicas"], 3);
+    assert_eq!(observed["spec"]["replicas"], 3);
+    assert_eq!(observed["metadata"]["labels"], json!({"x": "y"}));
+    assert_eq!(observed["metadata"]["annotations"]["z"], "z");
+    assert_eq!(
+        refused(server.patch(path, json!({"spec": {"selector": {"matchLabels": {"a": null, "c": "d"}}, "template": {"metadata": {"labels": {"c": "d"}}}}})).await),
+        r#"422 Deployment.apps "d" is invalid: spec.selector: Invalid value: {"matchLabels":{"c":"d"}}: field is immutable"#
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_changes_its_images_and_little_else() {
+    let server = Server::start().await;
+    let path = &format!("{PODS}/p");
+    let sent = named("p", json!({"spec": {"containers": [{"name": "c", "image": "nginx"}]}}));
+    let created = server.create(PODS, sent).await.unwrap();
+    assert_eq!(created["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
+    assert_eq!(created["spec"]["priority"], 0);
+    let owned = created["metadata"]["managedFields"].to_string();
+    assert!(
+        owned.contains("f:dnsPolicy")
+            && !owned.contains("f:tolerations")
+            && !owned.contains("f:priority"),
+        "{owned}"
+    );
+    let image = json!({"spec": {"containers": [{"name": "c", "image": "nginx:2"}]}});
+    let none = setpoint_registry::WriteOptions::default();
+    let changed = server
+        .patch_with(path, setpoint_registry::PatchType::StrategicMerge, image, &none)
+        .await
+        .unwrap();
+    assert_eq!(changed["spec"]["containers"][0]["image"], "nginx:2");
+    assert_eq!(changed["metadata"]["generation"], 2);
+    let host = refused(server.patch(path, json!({"spec": {"hostNetwork": true}})).await);
+    assert!(
+        host.starts_with(r#"422 Pod "p" is invalid: spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`"#)
+            && host.contains("\n+ hostNetwork: true"),
+        "{host}"
+    );
+    let more =
+        json!([{"op": "add", "path": "/spec/containers/-", "value": {"name": "d", "image": "x"}}]);
+    let more = server.patch_with(path, setpoint_registry::PatchType::Json, more, &none).await;
+    assert_eq!(
+        refused(more),
+        r#"422 Pod "p" is invalid: spec.containers: Forbidden: pod updates may not add or remove containers"#
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn immutable_data_stays() {
+    let server = Server::start().await;
+    for (all, kind) in [(MAPS, "ConfigMap"), (SECRETS, "Secret")] {
+        let path = &format!("{all}/a");
+        let sent = named("a", json!({"data": {"k": "eA=="}, "immutable": true}));
+        server.create(all, sent).await.unwrap();
+        assert_eq!(
+            refused(server.patch(path, json!({"data": {"k": "eQ=="}})).await),
+            format!(
+                r#"422 {kind} "a" is invalid: data: Forbidden: field is immutable when `immutable` is set"#
+            )
+        );
+        assert_eq!(
+            refused(server.patch(path, json!({"immutable": null})).await),
+            format!(
+                r#"422 {kind} "a" is invalid: immutable: Forbidden: field is immutable when `immutable` is set"#
+            )
+        );
+        server.patch(path, json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_takes_texts_and_keeps_its_type() {
+    let server = Server::start().await;
+    let sent = named("s", json!({"stringData": {"a": "b"}, "data": {"a": "eA==", "c": "eA=="}}));
+    let stored = server.create(SECRETS, sent).await.unwrap();
+    assert_eq!(stored["data"], json!({"a": "Yg==", "c": "eA=="}));
+    assert_eq!(stored["type"], "Opaque");
+    assert!(stored.get("stringData").is_none());
+    assert_eq!(
+        refused(server.patch(&format!("{SECRETS}/s"), json!({"type": "foo/bar"})).await),
+        r#"422 Secret "s" is invalid: type: Invalid value: "foo/bar": field is immutable"#
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_object_in_two_versions() {
+    let server = Server::start().await;
+    let v2 = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    let v1 = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+    let sent = named(
+        "h",
+        json!({"spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}}),
+    );
+    let created = server.create(v1, sent).await.unwrap();
+    assert_eq!(created["apiVersion"], "autoscaling/v1");
+    assert_eq!(created["spec"]["targetCPUUtilizationPercentage"], 50);
+    let other = server.get(&format!("{v2}/h")).await.unwrap();
+    assert_eq!(other["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 50);
+    let patched =
+        server.patch(&format!("{v1}/h"), json!({"spec": {"maxReplicas": 5}})).await.unwrap();
+    assert_eq!(patched["apiVersion"], "autoscaling/v1");
+    assert_eq!(server.get(&format!("{v2}/h")).await.unwrap()["spec"]["maxReplicas"], 5);
+    assert_eq!(
+        refused(server.patch(&format!("{v2}/h"), json!({"spec": {"maxReplicas": 0}})).await),
+        r#"422 HorizontalPodAutoscaler.autoscaling "h" is invalid: [spec.maxReplicas: Invalid value: 0: must be greater than 0, spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`]"#
+    );
+}

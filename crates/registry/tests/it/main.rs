@@ -1,0 +1,10 @@
+//! The registry, through its public door, over the memory store.
+#![expect(clippy::unwrap_used, reason = "a test stops where it is wrong")]
+mod apply;
+mod create;
+mod delete;
+mod kinds;
+mod server;
+mod services;
+mod subresources;
+mod update;

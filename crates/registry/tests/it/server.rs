@@ -1,0 +1,166 @@
+//! A registry over a memory store, asked by URL as a client would.
+use bytes::Bytes;
+use serde_json::Value;
+use setpoint_object::ApiError;
+use setpoint_object::time::{Clock, Timestamp};
+use setpoint_registry::{
+    Body, Caller, DeleteOptions, Deleted, Format, ListOptions, PatchType, Registry, Target,
+    WriteOptions, Written,
+};
+use setpoint_store::{MemoryStore, Store, memory::MemoryOptions};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The registry, its store and the task that keeps it going.
+pub(crate) struct Server {
+    pub(crate) registry: Registry,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) caller: Caller,
+    tasks: JoinSet<Result<(), ApiError>>,
+    stop: CancellationToken,
+}
+/// 2026-11-20T07:00:00Z.
+const START: u64 = 1_795_158_000;
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::over(Arc::new(MemoryStore::new(MemoryOptions::default()))).await
+    }
+    /// A registry over a store that may hold something already.
+    pub(crate) async fn over(store: Arc<MemoryStore>) -> Self {
+        let clock = Clock::starting_at(Timestamp(Duration::from_secs(START)));
+        let (registry, worker) = Registry::builder(store.clone(), clock).seed(7).build();
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        tasks.spawn(worker.run(stop.clone()));
+        let mut ready = registry.ready();
+        tokio::select! {
+            ready = ready.wait_for(|ready| *ready) => { ready.expect("the registry lives"); }
+            ended = tasks.join_next() => panic!("the worker ended: {ended:?}"),
+        }
+        let caller = Caller {
+            user: "alice".to_owned(),
+            user_agent: "test/1".to_owned(),
+            ..Caller::default()
+        };
+        Self { registry, store, caller, tasks, stop }
+    }
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.expect("no panic").expect("a clean end");
+        }
+    }
+    /// What a path names: `/api/v1/namespaces/default/pods/x/status`.
+    pub(crate) fn target(&self, path: &str) -> Target {
+        let mut segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let group = if segments.remove(0) == "api" { "" } else { segments.remove(0) };
+        let version = segments.remove(0);
+        let mut namespace = String::new();
+        if segments[0] == "namespaces"
+            && segments.len() > 2
+            && !matches!(segments[2], "status" | "finalize")
+        {
+            namespace = segments[1].to_owned();
+            segments.drain(..2);
+        }
+        let catalog = self.registry.catalog();
+        let resource = catalog
+            .get(group, version, segments[0])
+            .unwrap_or_else(|| panic!("{path} is not served"));
+        let segment = |i: usize| segments.get(i).copied().unwrap_or_default().to_owned();
+        Target { resource: resource.clone(), namespace, name: segment(1), subresource: segment(2) }
+    }
+    pub(crate) async fn create(&self, path: &str, object: Value) -> Result<Value, ApiError> {
+        self.create_with(path, object, &WriteOptions::default()).await
+    }
+    pub(crate) async fn create_with(
+        &self,
+        path: &str,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<Value, ApiError> {
+        let target = self.target(path);
+        self.registry.create(&self.caller, &target, body(&object), options).await.map(written)
+    }
+    pub(crate) async fn create_text(&self, path: &str, text: &str) -> Result<Value, ApiError> {
+        let body = Body { bytes: Bytes::from(text.to_owned()), format: Format::Json };
+        let (target, options) = (self.target(path), WriteOptions::default());
+        self.registry.create(&self.caller, &target, body, &options).await.map(written)
+    }
+    pub(crate) async fn update(&self, path: &str, object: Value) -> Result<Value, ApiError> {
+        let (target, options) = (self.target(path), WriteOptions::default());
+        self.registry.update(&self.caller, &target, body(&object), &options).await.map(written)
+    }
+    /// A merge patch.
+    pub(crate) async fn patch(&self, path: &str, patch: Value) -> Result<Value, ApiError> {
+        self.patch_with(path, PatchType::Merge, patch, &WriteOptions::default()).await
+    }
+    pub(crate) async fn patch_with(
+        &self,
+        path: &str,
+        kind: PatchType,
+        patch: Value,
+        options: &WriteOptions,
+    ) -> Result<Value, ApiError> {
+        let target = self.target(path);
+        self.registry.patch(&self.caller, &target, kind, body(&patch), options).await.map(written)
+    }
+    /// A server-side apply.
+    pub(crate) async fn apply(
+        &self,
+        path: &str,
+        manager: &str,
+        config: Value,
+    ) -> Result<Value, ApiError> {
+        let options = WriteOptions { field_manager: manager.to_owned(), ..WriteOptions::default() };
+        self.patch_with(path, PatchType::Apply, config, &options).await
+    }
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, ApiError> {
+        let found = self.registry.get(&self.caller, &self.target(path), "").await?;
+        Ok(serde_json::from_slice(&found.bytes).expect("JSON"))
+    }
+    pub(crate) async fn delete(&self, path: &str) -> Result<Option<Value>, ApiError> {
+        self.delete_with(path, &DeleteOptions::default()).await
+    }
+    /// The object when the answer is one.
+    pub(crate) async fn delete_with(
+        &self,
+        path: &str,
+        options: &DeleteOptions,
+    ) -> Result<Option<Value>, ApiError> {
+        let deleted = self.registry.delete(&self.caller, &self.target(path), options).await?;
+        Ok(match deleted {
+            Deleted::Object { object, .. } => {
+                Some(serde_json::from_slice(&object.bytes).expect("JSON"))
+            }
+            Deleted::Gone { .. } => None,
+        })
+    }
+    pub(crate) async fn delete_collection(&self, path: &str) -> Result<usize, ApiError> {
+        let (list, options) = (ListOptions::default(), DeleteOptions::default());
+        let target = self.target(path);
+        let deleted =
+            self.registry.delete_collection(&self.caller, &target, &list, &options).await?;
+        Ok(deleted.items.len())
+    }
+    /// The store's revision: moves with every write that was one.
+    pub(crate) async fn revision(&self) -> u64 {
+        self.store.revision().await.expect("a revision").0
+    }
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.caller.warnings.lock())
+    }
+}
+fn written(written: Written) -> Value {
+    serde_json::from_slice(&written.object.bytes).expect("JSON")
+}
+fn body(object: &Value) -> Body {
+    Body { bytes: Bytes::from(object.to_string()), format: Format::Json }
+}
+/// The outcome of a refused request, with its causes' fields.
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, ApiError>) -> String {
+    let error = result.expect_err("a refusal");
+    format!("{} {}", error.code(), error.0.message)
+}

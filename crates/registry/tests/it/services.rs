@@ -1,0 +1,137 @@
+//! Services and what they are given (spec: api-server §12.1).
+use crate::server::{Server, refused};
+use serde_json::{Value, json};
+
+const ALL: &str = "/api/v1/namespaces/default/services";
+
+fn service(name: &str, spec: Value) -> Value {
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+fn path(name: &str) -> String {
+    format!("{ALL}/{name}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fresh_control_plane_has_the_kubernetes_service() {
+    let server = Server::start().await;
+    let kubernetes = server.get(&path("kubernetes")).await.unwrap();
+    assert_eq!(kubernetes["spec"]["clusterIPs"], json!(["10.0.0.1"]));
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        let namespace = server.get(&format!("/api/v1/namespaces/{name}")).await.unwrap();
+        assert_eq!(namespace["status"]["phase"], "Active");
+    }
+    // A second start finds everything there and in use.
+    let revision = server.revision().await;
+    let store = server.store.clone();
+    server.stop().await;
+    let server = Server::over(store).await;
+    assert_eq!(server.revision().await, revision);
+    let taken = service("a", json!({"clusterIP": "10.0.0.1", "ports": [{"port": 80}]}));
+    assert!(refused(server.create(ALL, taken).await).ends_with("provided IP is already allocated"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_a_service() {
+    let server = Server::start().await;
+    let taken = json!({"clusterIP": "10.0.0.50", "ports": [{"port": 80}]});
+    server.create(ALL, service("a", taken.clone())).await.unwrap();
+    let node_port = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]});
+    server.create(ALL, service("n", node_port.clone())).await.unwrap();
+    for (spec, expected) in [
+        (
+            taken,
+            r#"spec.clusterIPs: Invalid value: ["10.0.0.50"]: failed to allocate IP 10.0.0.50: provided IP is already allocated"#,
+        ),
+        (
+            json!({"clusterIP": "1.2.3.4", "ports": [{"port": 80}]}),
+            r#"spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided network does not match the current range"#,
+        ),
+        (
+            json!({"clusterIP": "foo", "ports": [{"port": 80}]}),
+            r#"spec.clusterIPs[0]: Invalid value: "foo": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"#,
+        ),
+        (
+            node_port,
+            "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated",
+        ),
+        (
+            json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 80}]}),
+            "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767",
+        ),
+        (json!({}), "spec.ports: Required value"),
+        (
+            json!({"ports": [{"port": 1}, {"port": 2}]}),
+            "[spec.ports[0].name: Required value, spec.ports[1].name: Required value]",
+        ),
+        (
+            json!({"type": "Foo", "ports": [{"port": 1}]}),
+            r#"spec.type: Unsupported value: "Foo": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort""#,
+        ),
+        (
+            json!({"ports": [{"port": 0}]}),
+            "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+        ),
+    ] {
+        let error = refused(server.create(ALL, service("x", spec.clone())).await);
+        assert_eq!(error, format!(r#"422 Service "x" is invalid: {expected}"#), "{spec}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn allocations_are_carried_over_released_and_not_owned() {
+    let server = Server::start().await;
+    let spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
+    let created = server.create(ALL, service("a", spec.clone())).await.unwrap();
+    let port = created["spec"]["ports"][0]["nodePort"].as_i64().unwrap();
+    let address = created["spec"]["clusterIP"].as_str().unwrap();
+    let owned = created["metadata"]["managedFields"].to_string();
+    assert!(owned.contains("f:targetPort") && !owned.contains("f:clusterIP\""), "{owned}");
+    // Left out by a PUT, nulled by a patch: both stay.
+    let mut put = service("a", spec);
+    put["metadata"]["labels"] = json!({"x": "y"});
+    let updated = server.update(&path("a"), put).await.unwrap();
+    assert_eq!(updated["spec"], created["spec"]);
+    let patched = server.patch(&path("a"), json!({"spec": {"clusterIP": null}})).await.unwrap();
+    assert_eq!(patched["spec"], created["spec"]);
+    let other = json!({"spec": {"clusterIP": "10.0.0.51", "clusterIPs": ["10.0.0.51"]}});
+    assert_eq!(
+        refused(server.patch(&path("a"), other).await),
+        r#"422 Service "a" is invalid: spec.clusterIPs[0]: Invalid value: ["10.0.0.51"]: may not change once set"#
+    );
+    // A type without addresses lets go of them.
+    let external =
+        json!({"spec": {"type": "ExternalName", "externalName": "x.example.com", "ports": null}});
+    let external = server.patch(&path("a"), external).await.unwrap();
+    for member in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        assert!(external["spec"].get(member).is_none(), "{member}: {external}");
+    }
+    let again = json!({"clusterIP": address, "type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+    server.create(ALL, service("b", again.clone())).await.unwrap();
+    // So does deletion.
+    let last = server.delete(&path("b")).await.unwrap().expect("Services are returned");
+    assert_eq!(last["spec"]["clusterIP"], address);
+    server.create(ALL, service("c", again)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_write_gives_back_what_it_took() {
+    let server = Server::start().await;
+    let address = json!({"clusterIP": "10.0.0.60", "ports": [{"port": 80}]});
+    server.create(ALL, service("a", json!({"ports": [{"port": 80}]}))).await.unwrap();
+    let taken = server.create(ALL, service("a", address.clone())).await;
+    assert_eq!(refused(taken), r#"409 services "a" already exists"#);
+    server.create(ALL, service("b", address)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_without_an_address() {
+    let server = Server::start().await;
+    let headless = json!({"clusterIP": "None", "selector": {"a": "b"}});
+    let headless = server.create(ALL, service("h", headless)).await.unwrap();
+    assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
+    assert_eq!(headless["spec"]["ipFamilyPolicy"], "SingleStack");
+    let bare = json!({"clusterIP": "None", "ports": [{"port": 80}]});
+    let bare = server.create(ALL, service("i", bare)).await.unwrap();
+    assert_eq!(bare["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+    assert_eq!(bare["spec"]["ipFamilyPolicy"], "RequireDualStack");
+}

@@ -1,0 +1,197 @@
+//! Scale, binding, eviction and the other subresources (spec: api-server §5.6).
+use crate::server::{Server, refused};
+use serde_json::{Value, json};
+use setpoint_registry::{PatchType, WriteOptions};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const POD: &str = "/api/v1/namespaces/default/pods/p";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+
+async fn with_deployment() -> Server {
+    let server = Server::start().await;
+    let sent = json!({"metadata": {"name": "d"}, "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]},
+        "template": {"metadata": {"labels": {"a": "b", "c": "d"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}},
+    }});
+    server.create(DEPLOYMENTS, sent).await.unwrap();
+    server
+}
+async fn with_pod() -> Server {
+    let server = Server::start().await;
+    let sent = json!({"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}});
+    server.create(PODS, sent).await.unwrap();
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_changes_replicas_alone() {
+    let server = with_deployment().await;
+    let path = &format!("{DEPLOYMENTS}/d/scale");
+    let sent = json!({"metadata": {"name": "d"}, "spec": {"replicas": 5}});
+    let scale = server.update(path, sent).await.unwrap();
+    assert_eq!(scale["kind"], "Scale");
+    assert_eq!(scale["apiVersion"], "autoscaling/v1");
+    assert_eq!(scale["spec"], json!({"replicas": 5}));
+    assert_eq!(scale["status"], json!({"replicas": 0, "selector": "a=b,c"}));
+    let parent = server.get(&format!("{DEPLOYMENTS}/d")).await.unwrap();
+    assert_eq!(parent["spec"]["replicas"], 5);
+    assert_eq!(parent["metadata"]["generation"], 2);
+    assert_eq!(parent["metadata"]["resourceVersion"], scale["metadata"]["resourceVersion"]);
+    let scaler = parent["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|m| m["subresource"] == "scale")
+        .expect("whoever scales owns the replicas");
+    assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+    let zero = server.patch(path, json!({"spec": {"replicas": 0}})).await.unwrap();
+    assert_eq!(zero["spec"], json!({}));
+    for (sent, expected) in [
+        (
+            json!({"metadata": {"name": "d"}, "spec": {"replicas": -1}}),
+            r#"422 Scale.autoscaling "d" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0"#,
+        ),
+        (
+            json!({"metadata": {"name": "d", "resourceVersion": "1"}, "spec": {"replicas": 1}}),
+            r#"409 Operation cannot be fulfilled on deployments.apps "d": the object has been modified; please apply your changes to the latest version and try again"#,
+        ),
+        (
+            json!({"metadata": {"name": "e"}}),
+            "400 the name of the object (e) does not match the name on the URL (d)",
+        ),
+    ] {
+        assert_eq!(refused(server.update(path, sent).await), expected);
+    }
+    let applied = server.apply(path, "hpa", json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 4}})).await;
+    let conflict = refused(applied);
+    assert!(conflict.starts_with("409 Apply failed with 1 conflict"), "{conflict}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_places_a_pod_once() {
+    let server = with_pod().await;
+    let binding = |name: &str, node: &str| json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": node}});
+    let path = &format!("{POD}/binding");
+    for (sent, expected) in [
+        (binding("q", "n"), "400 name in URL does not match name in Binding object"),
+        (binding("p", ""), "500 target.name: Required value"),
+    ] {
+        assert_eq!(refused(server.create(path, sent).await), expected);
+    }
+    let status = server.create(path, binding("p", "n")).await.unwrap();
+    assert_eq!(
+        status,
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
+    );
+    let pod = server.get(POD).await.unwrap();
+    assert_eq!(pod["spec"]["nodeName"], "n");
+    assert_eq!(pod["status"]["conditions"][0]["type"], "PodScheduled");
+    assert_eq!(pod["status"]["conditions"][0]["lastTransitionTime"], "2026-11-20T07:00:00Z");
+    assert_eq!(pod["metadata"]["generation"], 1);
+    let again = server.create("/api/v1/namespaces/default/bindings", binding("p", "m")).await;
+    assert_eq!(
+        refused(again),
+        r#"409 Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n""#
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_asks_the_budget() {
+    let server = with_pod().await;
+    server
+        .create(
+            &format!("{POD}/binding"),
+            json!({"metadata": {"name": "p"}, "target": {"name": "n"}}),
+        )
+        .await
+        .unwrap();
+    server.patch(&format!("{POD}/status"), json!({"status": {"phase": "Running"}})).await.unwrap();
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}});
+    server.create(BUDGETS, budget).await.unwrap();
+    let path = &format!("{POD}/eviction");
+    let eviction = || json!({"metadata": {"name": "p"}});
+    let early = server.create(path, eviction()).await.unwrap_err();
+    assert_eq!(early.code(), 429);
+    let details = early.0.details.unwrap();
+    assert_eq!(details.retry_after_seconds, 10);
+    assert_eq!(
+        details.causes[0].message,
+        "The disruption budget b is still being processed by the server."
+    );
+    let set = |allowed: i64| json!({"status": {"observedGeneration": 1, "disruptionsAllowed": allowed, "desiredHealthy": 1, "currentHealthy": 1, "expectedPods": 1}});
+    let status = &format!("{BUDGETS}/b/status");
+    server.patch(status, set(0)).await.unwrap();
+    let refusal = server.create(path, eviction()).await.unwrap_err();
+    assert_eq!(
+        refusal.0.message,
+        "Cannot evict pod as it would violate the pod's disruption budget."
+    );
+    let details = refusal.0.details.unwrap();
+    assert_eq!(
+        details.causes[0].message,
+        "The disruption budget b needs 1 healthy pods and has 1 currently"
+    );
+    assert_eq!(details.retry_after_seconds, 0);
+    server.patch(status, set(1)).await.unwrap();
+    let done = server.create(path, eviction()).await.unwrap();
+    assert_eq!(done["code"], 201);
+    let pod = server.get(POD).await.unwrap();
+    assert!(pod["metadata"]["deletionTimestamp"].is_string());
+    assert!(
+        pod["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|c| c["reason"] == "EvictionByEvictionAPI")
+    );
+    let budget = server.get(&format!("{BUDGETS}/b")).await.unwrap();
+    assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+    assert!(budget["status"]["disruptedPods"]["p"].is_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ephemeral_containers_are_only_added() {
+    let server = with_pod().await;
+    let path = &format!("{POD}/ephemeralcontainers");
+    let with = |containers: Value| json!({"spec": {"hostNetwork": true, "ephemeralContainers": containers}});
+    let debug = || json!({"name": "dbg", "image": "busybox"});
+    let pod = server.patch(path, with(json!([debug()]))).await.unwrap();
+    assert_eq!(pod["spec"]["ephemeralContainers"][0]["name"], "dbg");
+    assert!(pod["spec"].get("hostNetwork").is_none(), "only its own part is taken");
+    let removed = refused(server.patch(path, with(json!([]))).await);
+    assert!(removed.starts_with(r#"422 Pod "p" is invalid: spec.ephemeralContainers: Forbidden: existing ephemeral containers "dbg" may not be removed"#), "{removed}");
+    let changed =
+        refused(server.patch(path, with(json!([{"name": "dbg", "image": "other"}]))).await);
+    assert!(
+        changed.contains(r#"existing ephemeral containers "dbg" may not be changed"#),
+        "{changed}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_changes_resources_within_the_class() {
+    let server = with_pod().await;
+    let path = &format!("{POD}/resize");
+    let grow =
+        json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+    let grown =
+        server.patch_with(path, PatchType::StrategicMerge, grow, &WriteOptions::default()).await;
+    assert_eq!(
+        refused(grown),
+        r#"422 Pod "p" is invalid: spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing"#
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_need_a_node_agent() {
+    let server = with_pod().await;
+    let exec = server.create(&format!("{POD}/exec"), json!({})).await;
+    assert_eq!(refused(exec), "400 pod p does not have a host assigned");
+    let missing = server.create(&format!("{PODS}/q/exec"), json!({})).await;
+    assert_eq!(refused(missing), r#"404 pods "q" not found"#);
+    let token = "/api/v1/namespaces/default/serviceaccounts/x/token";
+    let token = server.create(token, json!({})).await;
+    assert_eq!(refused(token), "501 serviceaccounts/token is not implemented by this server");
+}

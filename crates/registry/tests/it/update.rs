@@ -1,0 +1,175 @@
+//! PUT and PATCH of the main endpoint (spec: api-server §5.4, patch §1).
+use crate::server::{Server, refused};
+use serde_json::{Value, json};
+use setpoint_registry::{FieldValidation, PatchType, WriteOptions};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+
+fn map(data: Value) -> Value {
+    json!({"metadata": {"name": "a"}, "data": data})
+}
+async fn server() -> (Server, Value) {
+    let server = Server::start().await;
+    let stored = server.create(MAPS, map(json!({"k": "v"}))).await.unwrap();
+    (server, stored)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_keeps_what_it_leaves_out_and_moves_the_version() {
+    let (server, first) = server().await;
+    let second = server.update(MAP, map(json!({"k": "w"}))).await.unwrap();
+    for member in ["uid", "creationTimestamp", "name", "namespace"] {
+        assert_eq!(first["metadata"][member], second["metadata"][member], "{member}");
+    }
+    assert_eq!(second["data"], json!({"k": "w"}));
+    assert_eq!(second["metadata"]["resourceVersion"], server.revision().await.to_string());
+    assert_ne!(first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_changes_nothing_writes_nothing() {
+    let (server, stored) = server().await;
+    let before = server.revision().await;
+    assert_eq!(server.update(MAP, stored.clone()).await.unwrap(), stored);
+    assert_eq!(server.update(MAP, map(json!({"k": "v"}))).await.unwrap(), stored);
+    assert_eq!(server.patch(MAP, json!({"data": {"k": "v"}})).await.unwrap(), stored);
+    assert_eq!(server.patch(MAP, json!({"metadata": {"labels": null}})).await.unwrap(), stored);
+    assert_eq!(server.revision().await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_an_update() {
+    let (server, stored) = server().await;
+    server.patch(MAP, json!({"data": {"x": "y"}})).await.unwrap();
+    let uid = stored["metadata"]["uid"].as_str().unwrap();
+    let with = |meta: Value| json!({"metadata": meta, "data": {"z": "z"}});
+    for (sent, expected) in [
+        (stored.clone(), r#"409 Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes to the latest version and try again"#.to_owned()),
+        (with(json!({"name": "b"})), "400 the name of the object (b) does not match the name on the URL (a)".to_owned()),
+        (with(json!({})), "400 the name of the object (a based on URL) was undeterminable: name must be provided".to_owned()),
+        (with(json!({"name": "a", "namespace": "x"})), "400 the namespace of the provided object does not match the namespace sent on the request".to_owned()),
+        (with(json!({"name": "a", "resourceVersion": "foo"})), r#"500 strconv.ParseUint: parsing "foo": invalid syntax"#.to_owned()),
+        (
+            with(json!({"name": "a", "uid": "other"})),
+            format!(r#"409 Operation cannot be fulfilled on configmaps "a": StorageError: invalid object, Code: 4, Key: /registry/configmaps/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: other, UID in object meta: {uid}"#),
+        ),
+        (
+            with(json!({"name": "a", "deletionTimestamp": "2001-01-01T00:00:00Z"})),
+            r#"422 ConfigMap "a" is invalid: metadata.deletionTimestamp: Invalid value: "2001-01-01T00:00:00Z": field is immutable"#.to_owned(),
+        ),
+    ] {
+        assert_eq!(refused(server.update(MAP, sent.clone()).await), expected, "{sent}");
+    }
+    let error = server
+        .update(MAP, with(json!({"name": "a", "deletionTimestamp": "2001-01-01T00:00:00Z"})))
+        .await
+        .unwrap_err();
+    assert_eq!(error.0.details.unwrap().causes.len(), 2, "immutable metadata is reported twice");
+    assert_eq!(
+        refused(server.update(&format!("{MAPS}/b"), json!({"metadata": {"name": "b"}})).await),
+        r#"404 configmaps "b" not found"#
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn some_kinds_are_created_by_put_and_some_need_a_version() {
+    let server = Server::start().await;
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
+    let sent = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "x"}});
+    let created = server.update(lease, sent.clone()).await.unwrap();
+    assert!(created["metadata"]["uid"].is_string());
+    let error = server.update(lease, sent).await.unwrap_err();
+    assert_eq!(
+        error.0.message,
+        r#"leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"#
+    );
+    assert_eq!(error.0.details.unwrap().kind, "leases");
+}
+
+#[tokio::test(start_paused = true)]
+async fn patches_of_three_types() {
+    let (server, _) = server().await;
+    let merged = server.patch(MAP, json!({"data": {"a": "b", "k": null}})).await.unwrap();
+    assert_eq!(merged["data"], json!({"a": "b"}));
+    let none = WriteOptions::default();
+    let ops = json!([{"op": "test", "path": "/data/a", "value": "b"}, {"op": "add", "path": "/data/c", "value": "d"}]);
+    let patched = server.patch_with(MAP, PatchType::Json, ops, &none).await.unwrap();
+    assert_eq!(patched["data"], json!({"a": "b", "c": "d"}));
+    let labels = json!({"metadata": {"labels": {"x": "y"}}});
+    let labelled = server.patch_with(MAP, PatchType::StrategicMerge, labels, &none).await.unwrap();
+    assert_eq!(labelled["metadata"]["labels"], json!({"x": "y"}));
+    for (patch, expected) in [
+        (
+            json!({"metadata": {"name": "b"}}),
+            "400 the name of the object (b) does not match the name on the URL (a)",
+        ),
+        (
+            json!({"metadata": {"resourceVersion": "1"}}),
+            r#"409 Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes to the latest version and try again"#,
+        ),
+        (
+            json!({"metadata": {"uid": "u"}}),
+            r#"422 ConfigMap "a" is invalid: metadata.uid: Invalid value: "u": field is immutable"#,
+        ),
+    ] {
+        assert_eq!(refused(server.patch(MAP, patch).await), expected);
+    }
+    let wrong = refused(server.patch(MAP, json!({"data": {"k": 1}})).await);
+    assert!(wrong.starts_with(r#"422  "" is invalid: patch: Invalid value: ""#), "{wrong}");
+    let strict =
+        WriteOptions { field_validation: FieldValidation::Strict, ..WriteOptions::default() };
+    let unknown = server.patch_with(MAP, PatchType::Merge, json!({"foo": 1}), &strict).await;
+    let unknown = refused(unknown);
+    assert!(unknown.ends_with(r#"strict decoding error: unknown field "foo""#), "{unknown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_finalizer_of_a_deleted_object_takes_it_along() {
+    let server = Server::start().await;
+    let sent = json!({"metadata": {"name": "a", "finalizers": ["ex.io/f"]}});
+    server.create(MAPS, sent).await.unwrap();
+    let deleted = server.delete(MAP).await.unwrap().expect("it remains");
+    assert_eq!(deleted["metadata"]["deletionTimestamp"], "2026-11-20T07:00:00Z");
+    assert_eq!(deleted["metadata"]["deletionGracePeriodSeconds"], 0);
+    let version = server.revision().await;
+    assert_eq!(server.delete(MAP).await.unwrap(), Some(deleted.clone()), "again: nothing happens");
+    assert_eq!(server.revision().await, version);
+    let added = json!({"metadata": {"finalizers": ["ex.io/f", "ex.io/g"]}});
+    assert_eq!(
+        refused(server.patch(MAP, added).await),
+        r#"422 ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"ex.io/g"}"#
+    );
+    assert_eq!(
+        refused(server.create(MAPS, json!({"metadata": {"name": "a"}})).await),
+        r#"409 object is being deleted: configmaps "a" already exists"#
+    );
+    let last = server.patch(MAP, json!({"metadata": {"finalizers": null}})).await.unwrap();
+    assert_eq!(last["metadata"]["resourceVersion"], deleted["metadata"]["resourceVersion"]);
+    assert_eq!(refused(server.get(MAP).await), r#"404 configmaps "a" not found"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_patches_all_land() {
+    let (server, _) = server().await;
+    let patches = (0..20).map(|i| {
+        let server = &server;
+        async move { server.patch(MAP, json!({"data": {format!("k{i}"): "v"}})).await }
+    });
+    for result in futures::future::join_all(patches).await {
+        result.unwrap();
+    }
+    let stored = server.get(MAP).await.unwrap();
+    assert_eq!(stored["data"].as_object().unwrap().len(), 21);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_update_answers_with_the_present_version() {
+    let (server, stored) = server().await;
+    let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
+    let patch = json!({"data": {"x": "y"}});
+    let answer = server.patch_with(MAP, PatchType::Merge, patch, &dry).await.unwrap();
+    assert_eq!(answer["data"], json!({"k": "v", "x": "y"}));
+    assert_eq!(answer["metadata"]["resourceVersion"], stored["metadata"]["resourceVersion"]);
+    assert_eq!(server.get(MAP).await.unwrap(), stored);
+}
