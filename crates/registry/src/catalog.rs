@@ -12,8 +12,10 @@ pub struct Catalog {
     /// Groups in discovery order; each with its versions in priority order.
     pub groups: Vec<Group>,
     /// Rows by group, version, resource.
-    pub rows: BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Resource>>,
+    pub rows: BTreeMap<RowKey, Arc<Resource>>,
 }
+/// Group, version and plural name of a row.
+pub type RowKey = (Arc<str>, Arc<str>, Arc<str>);
 /// A served group.
 #[derive(Debug, Clone)]
 pub struct Group {

@@ -79,7 +79,7 @@ impl Write<'_> {
             other => Some(other.to_owned()),
         };
         object.set_meta("resourceVersion", Value::Null);
-        let mut stored = self.to_stored(object)?;
+        let mut stored = self.stored_tree(object)?;
         self.prepare_create(&mut stored);
         let mut errors = Vec::new();
         self.validate_create(&stored, &mut errors);
@@ -104,7 +104,7 @@ impl Write<'_> {
                 return Err(self.already_exists(stored.name(), &found.value));
             }
             let object = if self.converts() {
-                Object { bytes: encode::to_bytes(&self.from_stored(stored)?) }
+                Object { bytes: encode::to_bytes(&self.served_tree(stored)?) }
             } else {
                 Object { bytes: encoded }
             };

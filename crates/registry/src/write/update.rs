@@ -101,7 +101,7 @@ impl Write<'_> {
         change: &mut Change<'_>,
     ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
         let stored = tree(&found.value)?;
-        let shown = if self.converts() { Some(self.from_stored(stored.clone())?) } else { None };
+        let shown = if self.converts() { Some(self.served_tree(stored.clone())?) } else { None };
         let old = shown.as_ref().unwrap_or(&stored);
         let Changed { mut object, owned } = change(old, found.modified)?;
         if !owned {
@@ -110,7 +110,7 @@ impl Write<'_> {
         let review = self.review(Operation::Update, &self.target.name, Some(old));
         self.inner.admission.mutate(&review, &mut object).await?;
         self.check_version(&object, found.modified)?;
-        let mut new = self.to_stored(object)?;
+        let mut new = self.stored_tree(object)?;
         self.prepare_update(&mut new, &stored);
         let mut errors = Vec::new();
         self.validate_update(&new, &stored, &mut errors);

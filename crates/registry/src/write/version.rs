@@ -13,11 +13,11 @@ impl Write<'_> {
             || (&*self.resource.gvk.group == "events.k8s.io" && !self.resource.custom)
     }
     /// A stored tree in the request's version.
-    pub(super) fn from_stored(&self, stored: Value) -> Result<Value, ApiError> {
+    pub(super) fn served_tree(&self, stored: Value) -> Result<Value, ApiError> {
         if self.converts() { crate::convert::to_served(self.resource, stored) } else { Ok(stored) }
     }
     /// A tree of the request's version as it is stored.
-    pub(super) fn to_stored(&self, served: Value) -> Result<Value, ApiError> {
+    pub(super) fn stored_tree(&self, served: Value) -> Result<Value, ApiError> {
         if self.converts() { crate::convert::to_stored(self.resource, served) } else { Ok(served) }
     }
     /// The answer for bytes that are in the store at `revision`.
@@ -25,7 +25,7 @@ impl Write<'_> {
         if !self.converts() {
             return Ok(served(stored, revision));
         }
-        let tree = self.from_stored(super::persist::tree(stored)?)?;
+        let tree = self.served_tree(super::persist::tree(stored)?)?;
         Ok(served(&setpoint_object::encode::to_bytes(&tree), revision))
     }
 }
