@@ -105,6 +105,11 @@ pub(crate) struct Strategy {
     pub(crate) prepare: Prepare,
     /// See [`Validate`].
     pub(crate) validate: Validate,
+    /// What a client is told about a valid new object, one text each.
+    pub(crate) warnings: fn(&Value) -> Vec<String>,
+}
+fn no_warnings(_: &Value) -> Vec<String> {
+    Vec::new()
 }
 fn prepare_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>) {}
 fn prepare_status_nothing(_: &Context<'_>, _: &mut Value, _: &Value) {}
@@ -126,6 +131,7 @@ pub(crate) const PLAIN: Strategy = Strategy {
     prepare_status: prepare_status_nothing,
     prepare: prepare_nothing,
     validate: validate_nothing,
+    warnings: no_warnings,
 };
 /// Custom resources: schema and status are the row's.
 pub(crate) static CUSTOM: Strategy = Strategy { unconditional_update: false, ..PLAIN };

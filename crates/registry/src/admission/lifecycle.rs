@@ -4,6 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::skim::scalar;
 use setpoint_object::status::Cause;
 use setpoint_object::{ApiError, GroupResource};
 
@@ -52,12 +53,13 @@ async fn check(review: &Review<'_>) -> Result<(), ApiError> {
             Ok(())
         };
     }
-    let found = review.inner.look_up("/registry/namespaces/", "", review.namespace).await?;
+    let key = format!("/registry/namespaces/{}", review.namespace);
+    let found = review.inner.live(key.as_bytes()).await?;
     let Some(namespace) = found else {
         let namespaces = GroupResource { group: "".into(), resource: "namespaces".into() };
         return Err(ApiError::not_found(&namespaces, review.namespace));
     };
-    if namespace.deletion_timestamp().is_empty() {
+    if scalar(&namespace.value, &["metadata", "deletionTimestamp"]).is_none() {
         return Ok(());
     }
     let mut error = review.forbidden(&format!(

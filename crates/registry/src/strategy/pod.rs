@@ -3,6 +3,7 @@ use super::Context;
 use super::pod_update;
 use crate::write::{validate_annotations, validate_labels};
 use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
 use setpoint_object::{field, name};
 use std::collections::BTreeMap;
 
@@ -17,6 +18,17 @@ pub(super) fn prepare_status(_: &Context<'_>, pod: &mut Value, old: &Value) {
     if let Some(class) = old["status"].get("qosClass") {
         pod["status"]["qosClass"] = class.clone();
     }
+}
+/// A name that is no label makes a strange host name.
+pub(super) fn warnings(pod: &Value) -> Vec<String> {
+    let messages = name::dns1123_label(pod.name());
+    if messages.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
+        messages.join(" ")
+    )]
 }
 /// A pod, new or changed.
 pub(super) fn validate(pod: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {

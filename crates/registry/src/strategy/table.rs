@@ -12,6 +12,7 @@ static POD: Strategy = Strategy {
     prepare: pod::prepare,
     prepare_status: pod::prepare_status,
     validate: pod::validate,
+    warnings: pod::warnings,
     ..with_status(StatusMeta::Pod, "{}")
 };
 static SERVICE: Strategy = Strategy {

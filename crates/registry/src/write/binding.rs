@@ -70,7 +70,8 @@ impl Write<'_> {
                     object["metadata"]["annotations"][key] = value.clone();
                 }
                 object.set_meta("resourceVersion", binding.resource_version().into());
-                Ok(Changed { object, owned: false })
+                // Kubernetes records no manager for this.
+                Ok(Changed { object, owned: true })
             })
             .await?;
         Ok(success())

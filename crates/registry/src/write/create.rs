@@ -91,6 +91,9 @@ impl Write<'_> {
         if !errors.is_empty() {
             return Err(self.invalid(&stored, &errors));
         }
+        for warning in (self.resource.strategy.warnings)(&stored) {
+            self.caller.warn(warning);
+        }
         self.inner.admission.validate(review, Some(&stored)).await?;
         if version.is_some() {
             return Err(ApiError::unclassified(

@@ -51,7 +51,8 @@ impl Write<'_> {
                         "message": "Eviction API: evicting",
                     });
                     set_condition(&mut object, condition, write.now);
-                    Ok(Changed { object, owned: false })
+                    // Kubernetes records no manager for this.
+                    Ok(Changed { object, owned: true })
                 })
                 .await?;
         }

@@ -1,7 +1,7 @@
 //! PUT, and the loop that every change of a stored object runs in.
 use super::metadata::{integer, put_back};
 use super::persist::{Outcome, tree};
-use super::{Write, metadata, status};
+use super::{Write, approval, metadata, status};
 use crate::admission::Operation;
 use crate::allocate::{Held, Reservation};
 use crate::request::{Body, Written};
@@ -218,6 +218,7 @@ impl Write<'_> {
                 self.step_generation(new, old, rule.is_some());
             }
             "status" => status::prepare(self, new, old),
+            "approval" => approval::date(new, old, self.now),
             // Other subresources made `new` of `old` themselves.
             "scale" | "resize" | "ephemeralcontainers" => {
                 self.step_generation(new, old, rule.is_some());

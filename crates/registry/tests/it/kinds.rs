@@ -188,6 +188,7 @@ async fn a_pod_changes_its_images_and_little_else() {
             && !owned.contains("f:priority"),
         "{owned}"
     );
+    assert_eq!(server.warnings(), [""; 0]);
     let image = json!({"spec": {"containers": [{"name": "c", "image": "nginx:2"}]}});
     let none = setpoint_registry::WriteOptions::default();
     let changed = server
@@ -270,4 +271,45 @@ async fn one_object_in_two_versions() {
         refused(server.patch(&format!("{v2}/h"), json!({"spec": {"maxReplicas": 0}})).await),
         r#"422 HorizontalPodAutoscaler.autoscaling "h" is invalid: [spec.maxReplicas: Invalid value: 0: must be greater than 0, spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`]"#
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_a_long_name_is_warned_of() {
+    let server = Server::start().await;
+    let sent =
+        named(&"x".repeat(64), json!({"spec": {"containers": [{"name": "c", "image": "x"}]}}));
+    server.create(PODS, sent).await.unwrap();
+    assert_eq!(
+        server.warnings(),
+        [
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [must be no more than 63 characters]"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_request_is_who_asked_and_is_approved_at_its_own_endpoint() {
+    let server = Server::start().await;
+    let all = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let sent = named(
+        "r",
+        json!({"spec": {"request": "eA==", "signerName": "ex.io/s", "usages": ["client auth"], "username": "root"}}),
+    );
+    let created = server.create(all, sent).await.unwrap();
+    assert_eq!(created["spec"]["username"], "alice");
+    let approve = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x"}], "certificate": "eA=="}});
+    let ignored = server.patch(&format!("{all}/r"), approve.clone()).await.unwrap();
+    assert_eq!(ignored["status"], json!({}));
+    let approved = server.patch(&format!("{all}/r/approval"), approve).await.unwrap();
+    assert_eq!(approved["status"]["conditions"][0]["lastUpdateTime"], "2026-11-20T07:00:00Z");
+    assert!(approved["status"].get("certificate").is_none(), "conditions only");
+    let signed = server
+        .patch(
+            &format!("{all}/r/status"),
+            json!({"status": {"certificate": "eA==", "conditions": null}}),
+        )
+        .await
+        .unwrap();
+    assert_eq!(signed["status"]["certificate"], "eA==");
+    assert_eq!(signed["status"]["conditions"][0]["type"], "Approved", "the decision stays");
 }
