@@ -82,6 +82,7 @@ impl RegistryWorker {
         let inner = &*self.inner;
         inner.allocator.rebuild(&*inner.store).await?;
         bootstrap::objects::ensure(&registry).await?;
+        let definitions = crd::Controller::load(&registry).await?;
         let present = inner.store.revision().await.map_err(crate::write::store_error)?;
         let ready = async {
             tokio::select! {
@@ -93,7 +94,7 @@ impl RegistryWorker {
         };
         let result = tokio::try_join!(
             inner.cache.run(inner, stop.clone()),
-            crd::run(registry.clone(), stop.clone()),
+            definitions.run(stop.clone()),
             compact(inner, &stop),
             ready,
         );

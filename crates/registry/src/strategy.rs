@@ -13,6 +13,8 @@ pub(crate) mod service;
 mod table;
 mod workload;
 
+pub(crate) use definition::CLEANUP_FINALIZER;
+
 use serde_json::Value;
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;

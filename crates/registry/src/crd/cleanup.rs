@@ -1,0 +1,161 @@
+//! The objects of a definition that is being deleted go before it does.
+use super::{RETRY_PERIOD, caller, update};
+use crate::catalog::Resource;
+use crate::registry::Registry;
+use crate::request::{DeleteOptions, Target};
+use crate::strategy::CLEANUP_FINALIZER;
+use crate::write::{set_condition, store_error};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{ApiError, Reason};
+use setpoint_schema::crd::condition_is_true;
+use setpoint_store::{RangeRequest, Revision};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to wait for objects that finalizers hold before looking again, when nothing is heard of them.
+///
+/// Five seconds, as Kubernetes' finalizer controller polls.
+const POLL_PERIOD: Duration = Duration::from_secs(5);
+/// Objects read at once.
+const PAGE_OBJECTS_MAX: usize = 500;
+
+/// Whether a definition waits for its objects to go.
+pub(super) fn is_due(definition: &Value) -> bool {
+    !definition.deletion_timestamp().is_empty()
+        && definition.finalizers().contains(&CLEANUP_FINALIZER)
+}
+
+/// Removes the objects, then the finalizer. Returns when the definition waits no more; tries for ever until then.
+pub(super) async fn run(registry: &Registry, name: &str, row: Arc<Resource>) {
+    loop {
+        match attempt(registry, name, &row).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%error, %name, "remove the objects of a custom resource definition");
+                let message = format!("could not delete instances: {error}");
+                let failed = condition("True", "InstanceDeletionFailed", &message);
+                // The condition is for people to read; without it the next attempt is as good.
+                _ = change(registry, name, Some(failed), false).await;
+                tokio::time::sleep(RETRY_PERIOD).await;
+            }
+        }
+    }
+}
+
+fn condition(status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": "Terminating", "status": status, "reason": reason, "message": message})
+}
+
+/// One turn; `true` when there is nothing left to do.
+async fn attempt(registry: &Registry, name: &str, row: &Arc<Resource>) -> Result<bool, ApiError> {
+    let Some(definition) = live(registry, name).await?.filter(is_due) else { return Ok(true) };
+    if !condition_is_true(&definition, "Established") {
+        let never = condition("False", "NeverEstablished", "resource was never established");
+        change(registry, name, Some(never), true).await?;
+        return Ok(true);
+    }
+    let busy =
+        condition("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
+    change(registry, name, Some(busy), false).await?;
+    let seen = delete_all(registry, row).await?;
+    if let Some(revision) = seen {
+        wait(registry, row, revision).await?;
+        return Ok(false);
+    }
+    let done = condition("False", "InstanceDeletionCompleted", "removed all instances");
+    change(registry, name, Some(done), true).await?;
+    Ok(true)
+}
+
+/// Deletes every object as anyone's DELETE does. `None` when none is left, else the revision at which some were.
+async fn delete_all(
+    registry: &Registry,
+    row: &Arc<Resource>,
+) -> Result<Option<Revision>, ApiError> {
+    let (caller, options) = (caller(), DeleteOptions::default());
+    let mut request = RangeRequest {
+        limit: PAGE_OBJECTS_MAX,
+        ..RangeRequest::prefix(Bytes::from(row.storage_prefix.as_bytes().to_vec()))
+    };
+    loop {
+        let page = registry.inner.store.range(request.clone()).await.map_err(store_error)?;
+        let Some(last) = page.value.entries.last() else { break };
+        request.start = [&*last.key, b"\0"].concat().into();
+        for entry in &page.value.entries {
+            let path = String::from_utf8_lossy(&entry.key[row.storage_prefix.len()..]).into_owned();
+            let (namespace, name) = path.split_once('/').unwrap_or(("", &path));
+            let target = Target {
+                resource: row.clone(),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                subresource: String::new(),
+            };
+            match registry.delete(&caller, &target, &options).await {
+                Err(error) if error.reason() != Reason::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        if page.value.entries.len() < PAGE_OBJECTS_MAX {
+            break;
+        }
+    }
+    request.start = Bytes::from(row.storage_prefix.as_bytes().to_vec());
+    request.limit = 1;
+    let left = registry.inner.store.range(request).await.map_err(store_error)?;
+    Ok((!left.value.entries.is_empty()).then_some(left.revision))
+}
+
+/// Waits for the next change of an object, or for [`POLL_PERIOD`].
+async fn wait(registry: &Registry, row: &Resource, after: Revision) -> Result<(), ApiError> {
+    let prefix = Bytes::from(row.storage_prefix.as_bytes().to_vec());
+    let mut feed = registry.inner.store.changes(prefix, after).await.map_err(store_error)?;
+    let changed = async { while feed.next().await.is_ok_and(|batch| batch.changes.is_empty()) {} };
+    // Elapsed or not: look again.
+    _ = tokio::time::timeout(POLL_PERIOD, changed).await;
+    Ok(())
+}
+
+async fn live(registry: &Registry, name: &str) -> Result<Option<Value>, ApiError> {
+    registry.inner.look_up(super::PREFIX, "", name).await
+}
+
+/// Sets a condition and, with `release`, takes the finalizer away; tries again when somebody else was faster.
+async fn change(
+    registry: &Registry,
+    name: &str,
+    condition: Option<Value>,
+    release: bool,
+) -> Result<(), ApiError> {
+    loop {
+        let key = format!("{}{name}", super::PREFIX);
+        let Some(found) = registry.inner.live(key.as_bytes()).await? else { return Ok(()) };
+        let mut object = crate::write::tree(&found.value)?;
+        if let Some(condition) = &condition {
+            set_condition(&mut object, condition.clone(), registry.inner.clock.now());
+        }
+        object.set_meta("resourceVersion", found.modified.to_string().into());
+        let written = match update(registry, object, "status").await {
+            Ok(written) if release => {
+                let mut object = written;
+                let left: Vec<String> = object
+                    .finalizers()
+                    .into_iter()
+                    .filter(|finalizer| *finalizer != CLEANUP_FINALIZER)
+                    .map(str::to_owned)
+                    .collect();
+                object.set_meta("finalizers", left.into());
+                update(registry, object, "").await
+            }
+            written => written,
+        };
+        match written {
+            Ok(_) => return Ok(()),
+            Err(error) if error.reason() == Reason::NotFound => return Ok(()),
+            Err(error) if error.reason() == Reason::Conflict => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A definition's versions as rows.
+use crate::bootstrap::storage_version_hash;
+use crate::catalog::{Resource, ScalePaths, Subresource};
+use crate::strategy;
+use crate::table::Columns;
+use serde_json::Value;
+use setpoint_object::GroupVersionKind;
+use setpoint_object::meta::ObjectExt;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Verbs of a custom resource, in discovery's order.
+const VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+/// Verbs of its subresources.
+const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// The rows of the served versions.
+pub(super) fn rows(definition: &Value) -> Vec<Arc<Resource>> {
+    versions(definition)
+        .iter()
+        .filter(|version| version["served"] == true)
+        .map(|version| Arc::new(row(definition, version)))
+        .collect()
+}
+
+/// The row of the storage version, served or not.
+pub(super) fn storage_row(definition: &Value) -> Arc<Resource> {
+    let stored = versions(definition).iter().find(|version| version["storage"] == true);
+    Arc::new(row(definition, stored.unwrap_or(&Value::Null)))
+}
+
+/// Where the objects of a definition are stored.
+pub(super) fn storage_prefix(definition: &Value) -> Arc<str> {
+    let spec = &definition["spec"];
+    format!("/registry/{}/{}/", text(spec, "group"), text(&spec["names"], "plural")).into()
+}
+
+fn versions(definition: &Value) -> &[Value] {
+    definition["spec"]["versions"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or("")
+}
+
+fn words(value: &Value) -> Vec<Arc<str>> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(Arc::from).collect()
+}
+
+fn row(definition: &Value, version: &Value) -> Resource {
+    let spec = &definition["spec"];
+    // What is accepted is served: a name that clashes stays out, and the others keep working.
+    let names = &definition["status"]["acceptedNames"];
+    let group = text(spec, "group");
+    let kind = text(names, "kind");
+    let gvk = GroupVersionKind::new(group, text(version, "name"), kind);
+    let storage_version = versions(definition)
+        .iter()
+        .find(|version| version["storage"] == true)
+        .map_or("", |version| text(version, "name"));
+    let served = versions(definition).iter().filter(|version| version["served"] == true);
+    let schema = version.pointer("/schema/openAPIV3Schema");
+    Resource {
+        resource: text(names, "plural").into(),
+        singular: text(names, "singular").into(),
+        list_kind: text(names, "listKind").into(),
+        namespaced: text(spec, "scope") == "Namespaced",
+        verbs: VERBS.map(Arc::from).to_vec(),
+        short_names: words(&names["shortNames"]),
+        categories: words(&names["categories"]),
+        subresources: subresources(&gvk, &version["subresources"]),
+        schema: setpoint_schema::crd::type_schema(schema.unwrap_or(&Value::Null)),
+        storage_version: storage_version.into(),
+        storage_prefix: storage_prefix(definition),
+        versions: served.map(|version| format!("{group}/{}", text(version, "name"))).collect(),
+        custom: true,
+        open_api: schema.cloned().map(Arc::new),
+        columns: Columns::custom(&version["additionalPrinterColumns"]),
+        selectable: selectable(&version["selectableFields"]),
+        deprecation: deprecation(definition, version, kind),
+        tracks_generation: true,
+        storage_version_hash: storage_version_hash(group, storage_version, kind),
+        terminating: !definition.deletion_timestamp().is_empty(),
+        strategy: &strategy::CUSTOM,
+        gvk,
+    }
+}
+
+fn subresources(gvk: &GroupVersionKind, declared: &Value) -> Vec<Subresource> {
+    let verbs = || SUBRESOURCE_VERBS.map(Arc::from).to_vec();
+    let mut list = Vec::new();
+    if !declared["status"].is_null() {
+        list.push(Subresource {
+            name: "status".into(),
+            gvk: gvk.clone(),
+            verbs: verbs(),
+            scale: None,
+        });
+    }
+    let scale = &declared["scale"];
+    if !scale.is_null() {
+        list.push(Subresource {
+            name: "scale".into(),
+            gvk: GroupVersionKind::new("autoscaling", "v1", "Scale"),
+            verbs: verbs(),
+            scale: Some(ScalePaths {
+                spec_replicas: text(scale, "specReplicasPath").into(),
+                status_replicas: text(scale, "statusReplicasPath").into(),
+                label_selector: scale["labelSelectorPath"]
+                    .as_str()
+                    .filter(|path| !path.is_empty())
+                    .map(Arc::from),
+            }),
+        });
+    }
+    list
+}
+
+/// Field-selector labels: paths without the leading dot.
+fn selectable(fields: &Value) -> Vec<Arc<str>> {
+    let paths = fields.as_array().into_iter().flatten().filter_map(|f| f["jsonPath"].as_str());
+    paths.map(|path| path.strip_prefix('.').unwrap_or(path).into()).collect()
+}
+
+/// The warning of a deprecated version, with a hint to the first newer one that is not.
+fn deprecation(definition: &Value, version: &Value, kind: &str) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    if let Some(own) = version["deprecationWarning"].as_str() {
+        return Some(own.to_owned());
+    }
+    let (group, name) = (text(&definition["spec"], "group"), text(version, "name"));
+    let mut newer: Vec<&str> = versions(definition)
+        .iter()
+        .filter(|other| other["served"] == true && other["deprecated"] != true)
+        .map(|other| text(other, "name"))
+        .filter(|other| compare_versions(other, name) == Ordering::Less)
+        .collect();
+    newer.sort_by(|a, b| compare_versions(a, b));
+    let hint = newer.first().map(|newer| format!("; use {group}/{newer} {kind}"));
+    Some(format!("{group}/{name} {kind} is deprecated{}", hint.unwrap_or_default()))
+}
+
+/// Orders versions as Kubernetes prefers them: `v2, v1, v1beta1, v3alpha1`, then what looks like no version, by name.
+pub(super) fn compare_versions(a: &str, b: &str) -> Ordering {
+    match (parse_version(a), parse_version(b)) {
+        (Some(a), Some(b)) => b.cmp(&a),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+/// (stability, major, minor): larger is preferred.
+fn parse_version(version: &str) -> Option<(u8, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (major, rest) = rest.split_at(digits);
+    let number = |text: &str| text.parse().ok().filter(|_| !text.starts_with('0'));
+    let major = number(major)?;
+    if rest.is_empty() {
+        return Some((2, major, 0));
+    }
+    let (stability, minor) = match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
+        (Some(minor), _) => (1, minor),
+        (None, Some(minor)) => (0, minor),
+        (None, None) => return None,
+    };
+    Some((stability, major, number(minor)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_as_kubernetes_prefers_them() {
+        let mut versions =
+            ["v3alpha1", "foo1", "v1", "v1beta2", "v10", "v2", "v1beta10", "v11alpha2", "v0"];
+        versions.sort_by(|a, b| compare_versions(a, b));
+        assert_eq!(
+            versions,
+            ["v10", "v2", "v1", "v1beta10", "v1beta2", "v11alpha2", "v3alpha1", "foo1", "v0"]
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! What is served of the definitions, and the catalog made of it.
+use super::{Definition, row};
+use crate::bootstrap;
+use crate::catalog::{Catalog, Group, Resource};
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_schema::crd::condition_is_true;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The rows of one definition and what they were made of.
+#[derive(Debug)]
+pub(super) struct Served {
+    uid: String,
+    spec: Value,
+    names: Value,
+    terminating: bool,
+    prefix: Arc<str>,
+    rows: Vec<Arc<Resource>>,
+}
+
+/// What an update of the served definitions did.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// The catalog is another one.
+    pub(super) any: bool,
+    /// Storage prefixes of what is served differently from now on: watchers start over.
+    pub(super) closed: Vec<Arc<str>>,
+    /// Storage prefixes of what is served no more.
+    pub(super) gone: Vec<Arc<str>>,
+}
+
+/// Whether a definition is served. Once established it is, whatever becomes of its names.
+fn is_served(definition: &Value) -> bool {
+    condition_is_true(definition, "Established")
+}
+
+/// Brings the served rows in line with the definitions; rows of unchanged ones are kept.
+pub(super) fn update(
+    served: &mut BTreeMap<String, Served>,
+    definitions: &BTreeMap<String, Definition>,
+) -> Changes {
+    let mut changes = Changes::default();
+    served.retain(|name, served| {
+        let keep = definitions
+            .get(name)
+            .is_some_and(|d| is_served(&d.object) && d.object.uid() == served.uid);
+        if !keep {
+            changes.any = true;
+            changes.gone.push(served.prefix.clone());
+        }
+        keep
+    });
+    for (name, Definition { object, .. }) in definitions {
+        if !is_served(object) {
+            continue;
+        }
+        let (spec, names) = (&object["spec"], &object["status"]["acceptedNames"]);
+        let terminating = !object.deletion_timestamp().is_empty();
+        let known = served.get(name);
+        let same_rows = known.is_some_and(|s| s.spec == *spec && s.names == *names);
+        if same_rows && known.is_some_and(|s| s.terminating == terminating) {
+            continue;
+        }
+        changes.any = true;
+        let prefix = row::storage_prefix(object);
+        if known.is_some() && !same_rows {
+            changes.closed.push(prefix.clone());
+        }
+        let now = Served {
+            uid: object.uid().to_owned(),
+            spec: spec.clone(),
+            names: names.clone(),
+            terminating,
+            prefix,
+            rows: row::rows(object),
+        };
+        served.insert(name.clone(), now);
+    }
+    changes
+}
+
+/// The built-in rows and those of the definitions. A built-in row is never replaced.
+pub(super) fn catalog(generation: u64, served: &BTreeMap<String, Served>) -> Catalog {
+    let built_in = bootstrap::catalog();
+    let mut groups = built_in.groups.clone();
+    let mut rows = built_in.rows.clone();
+    let mut custom: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
+    for row in served.values().flat_map(|served| &served.rows) {
+        let gvk = &row.gvk;
+        let key = (gvk.group.clone(), gvk.version.clone(), row.resource.clone());
+        rows.entry(key).or_insert_with(|| row.clone());
+        let versions = custom.entry(gvk.group.clone()).or_default();
+        if !versions.contains(&gvk.version) {
+            versions.push(gvk.version.clone());
+        }
+    }
+    for (name, mut versions) in custom {
+        versions.sort_by(|a, b| row::compare_versions(a, b));
+        match groups.iter_mut().find(|group| group.name == name) {
+            Some(group) => {
+                versions.retain(|version| !group.versions.contains(version));
+                group.versions.append(&mut versions);
+            }
+            None => groups.push(Group { name, versions, custom: true }),
+        }
+    }
+    Catalog { generation, groups, rows }
+}
