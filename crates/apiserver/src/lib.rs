@@ -53,6 +53,7 @@ mod table;
 mod verb;
 mod version;
 mod watch;
+mod websocket;
 
 pub use body::{BODY_BYTES_MAX, Body};
 pub use filter::authenticate::Credentials;

@@ -11,6 +11,7 @@ use crate::scan;
 use crate::table::{self, IncludeObject, Printer, printable};
 use crate::verb::Verb;
 use crate::watch;
+use crate::websocket::Upgrade;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -100,7 +101,11 @@ impl Exchange<'_> {
             include,
             clock: self.registry.clock().clone(),
         };
-        Ok(watch::respond(events, framing, self.drain.clone()))
+        let drain = self.drain.clone();
+        Ok(match Upgrade::of(self.parts) {
+            Some(upgrade) => upgrade.respond(watch::frames(events, framing, drain)),
+            None => watch::respond(events, framing, drain),
+        })
     }
 
     async fn create(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {

@@ -3,10 +3,11 @@
 use crate::BoxError;
 use crate::identity::Identity;
 use crate::server::ApiServer;
+use crate::websocket::Conversation;
 use bytes::Bytes;
 use http::Request;
 use hyper::body::Incoming;
-use hyper::rt::{Read, Write};
+use hyper::rt::{Executor as _, Read, Write};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
@@ -107,26 +108,45 @@ where
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_MAX);
     let builder = if http2 { builder.http2_only() } else { builder.http1_only() };
+    let conversations = streams.clone();
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         // What a peer may not bring itself: this connection says who it is.
         if let Some(identity) = &identity {
             request.extensions_mut().insert(identity.clone());
         }
-        let server = server.clone();
-        async move { Ok::<_, std::convert::Infallible>(server.serve::<Incoming>(request).await) }
+        let (server, conversations) = (server.clone(), conversations.clone());
+        async move {
+            let mut response = server.serve::<Incoming>(request).await;
+            if let Some(conversation) = Conversation::take(&mut response) {
+                conversations.execute(conversation);
+            }
+            Ok::<_, std::convert::Infallible>(response)
+        }
     });
-    let mut connection = pin!(builder.serve_connection(io, service));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
     tokio::select! {
         // Not cancelled by the other arm: it goes on below.
-        ended = connection.as_mut() => return ended,
-        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        ended = connection.as_mut() => ended?,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await?;
+        }
     }
-    connection.await
+    streams.finish().await;
+    Ok(())
 }
 
-/// The tasks of one HTTP/2 connection's streams; dropped with it.
+/// The tasks of one connection: streams of HTTP/2, the conversation after an upgrade.
 #[derive(Debug, Clone, Default)]
 struct Streams(Arc<Mutex<JoinSet<()>>>);
+
+impl Streams {
+    /// Waits for what still runs. Dropping it drops the tasks.
+    async fn finish(&self) {
+        let mut left = std::mem::take(&mut *self.0.lock());
+        while left.join_next().await.is_some() {}
+    }
+}
 
 impl<F> hyper::rt::Executor<F> for Streams
 where

@@ -1,0 +1,266 @@
+//! Watches over WebSocket: the same URL, upgraded (RFC 6455). One text message per event, a close frame at the end.
+//!
+//! Answering an upgrade makes a future that talks over the connection once HTTP has let go of it. Whoever owns the connection
+//! takes it out of the response ([`Conversation::take`]) and runs it; in process there is no connection to upgrade, and the
+//! request is answered as an ordinary watch.
+
+use crate::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{Stream, StreamExt as _};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// The longest message a client may send; all of them are ignored but pings and closes.
+const MESSAGE_BYTES_MAX: u64 = 64 * 1024;
+
+/// What every handshake's key is joined with (RFC 6455, section 1.3).
+const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Protocols of this name only carry a bearer token.
+const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
+
+const TEXT: u8 = 0x1;
+const CLOSE: u8 = 0x8;
+const PING: u8 = 0x9;
+const PONG: u8 = 0xa;
+
+/// Code of a normal end, as a close frame's body.
+const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
+
+/// What is said over an upgraded connection, waiting in a response's extensions.
+#[derive(Clone)]
+pub(crate) struct Conversation(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
+
+impl Conversation {
+    /// Takes it out of a response.
+    pub(crate) fn take(response: &mut Response<Body>) -> Option<BoxFuture<'static, ()>> {
+        let conversation = response.extensions_mut().remove::<Self>()?;
+        conversation.0.lock().take()
+    }
+}
+
+/// A request to upgrade.
+pub(crate) struct Upgrade {
+    accept: HeaderValue,
+    protocol: Option<HeaderValue>,
+    connection: OnUpgrade,
+}
+
+impl Upgrade {
+    /// Reads the request; `None` when it asks for no upgrade or came over nothing that can be upgraded.
+    pub(crate) fn of(parts: &Parts) -> Option<Self> {
+        let headers = &parts.headers;
+        let asked = has_token(headers, header::CONNECTION, "upgrade")
+            && has_token(headers, header::UPGRADE, "websocket");
+        if !asked || headers.get(header::SEC_WEBSOCKET_VERSION)? != "13" {
+            return None;
+        }
+        let key = headers.get(header::SEC_WEBSOCKET_KEY)?.to_str().ok()?;
+        let protocol = tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
+            .find(|protocol| !protocol.starts_with(BEARER))
+            .and_then(|protocol| HeaderValue::from_str(protocol).ok());
+        Some(Self {
+            accept: accept(key),
+            protocol,
+            connection: parts.extensions.get::<OnUpgrade>()?.clone(),
+        })
+    }
+
+    /// Switches protocols and sends a message per item until the stream ends or the client closes.
+    pub(crate) fn respond(
+        self,
+        messages: impl Stream<Item = Bytes> + Send + 'static,
+    ) -> Response<Body> {
+        let connection = self.connection;
+        let conversation = async move {
+            match connection.await {
+                Ok(upgraded) => {
+                    let (read, write) = tokio::io::split(TokioIo::new(upgraded));
+                    if let Err(error) = converse(read, write, messages).await {
+                        tracing::debug!(%error, "a WebSocket broke");
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "upgrade to WebSocket"),
+            }
+        };
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, self.accept);
+        if let Some(protocol) = self.protocol {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+        }
+        let conversation: BoxFuture<'static, ()> = Box::pin(conversation);
+        response.extensions_mut().insert(Conversation(Arc::new(Mutex::new(Some(conversation)))));
+        response
+    }
+}
+
+/// The answer to a handshake's key.
+fn accept(key: &str) -> HeaderValue {
+    let digest = ring::digest::digest(
+        &ring::digest::SHA1_FOR_LEGACY_USE_ONLY,
+        format!("{key}{GUID}").as_bytes(),
+    );
+    HeaderValue::try_from(STANDARD.encode(digest)).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// The comma-separated words of a header.
+fn tokens(headers: &HeaderMap, name: http::HeaderName) -> impl Iterator<Item = &str> {
+    headers
+        .get_all(name)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+}
+
+fn has_token(headers: &HeaderMap, name: http::HeaderName, token: &str) -> bool {
+    tokens(headers, name).any(|word| word.eq_ignore_ascii_case(token))
+}
+
+/// Sends messages, answers pings, ends when either side does.
+async fn converse(
+    mut read: impl AsyncRead + Unpin,
+    mut write: impl AsyncWrite + Unpin,
+    messages: impl Stream<Item = Bytes>,
+) -> std::io::Result<()> {
+    let mut messages = std::pin::pin!(messages);
+    let mut frame = Box::pin(receive(read));
+    loop {
+        tokio::select! {
+            // Cancel safe: a message is taken whole or not at all.
+            message = messages.next() => match message {
+                Some(message) => send(&mut write, TEXT, &message).await?,
+                None => {
+                    send(&mut write, CLOSE, &NORMAL).await?;
+                    return write.shutdown().await;
+                }
+            },
+            // Not cancelled by the other arm: the future lives across turns of the loop.
+            received = &mut frame => {
+                let (opcode, payload, rest) = received?;
+                match opcode {
+                    CLOSE => {
+                        send(&mut write, CLOSE, &payload).await?;
+                        return write.shutdown().await;
+                    }
+                    PING => send(&mut write, PONG, &payload).await?,
+                    _ => {}
+                }
+                read = rest;
+                frame = Box::pin(receive(read));
+            }
+        }
+    }
+}
+
+/// Receives one frame: its opcode, its payload and the reader.
+async fn receive<R: AsyncRead + Unpin>(mut read: R) -> std::io::Result<(u8, Vec<u8>, R)> {
+    let [first, second] = read_array::<2, _>(&mut read).await?;
+    let length = match second & 0x7f {
+        126 => u64::from(u16::from_be_bytes(read_array(&mut read).await?)),
+        127 => u64::from_be_bytes(read_array(&mut read).await?),
+        short => u64::from(short),
+    };
+    if length > MESSAGE_BYTES_MAX {
+        return Err(std::io::Error::other("a WebSocket message is too long"));
+    }
+    let masked = second & 0x80 != 0;
+    let mask: [u8; 4] = if masked { read_array(&mut read).await? } else { [0; 4] };
+    let mut payload = Vec::new();
+    (&mut read).take(length).read_to_end(&mut payload).await?;
+    if payload.len() as u64 != length {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    for (byte, mask) in payload.iter_mut().zip(mask.iter().cycle()) {
+        *byte ^= mask;
+    }
+    Ok((first & 0x0f, payload, read))
+}
+
+async fn read_array<const N: usize, R: AsyncRead + Unpin>(
+    read: &mut R,
+) -> std::io::Result<[u8; N]> {
+    let mut array = [0; N];
+    read.read_exact(&mut array).await?;
+    Ok(array)
+}
+
+/// Sends one whole, unmasked frame.
+async fn send(
+    write: &mut (impl AsyncWrite + Unpin),
+    opcode: u8,
+    payload: &[u8],
+) -> std::io::Result<()> {
+    let mut head = vec![0x80 | opcode];
+    match payload.len() {
+        short @ 0..=125 => head.push(short as u8),
+        medium @ 126..=0xffff => {
+            head.push(126);
+            head.extend_from_slice(&(medium as u16).to_be_bytes());
+        }
+        long => {
+            head.push(127);
+            head.extend_from_slice(&(long as u64).to_be_bytes());
+        }
+    }
+    write.write_all(&head).await?;
+    write.write_all(payload).await?;
+    write.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshake_answers_the_example_of_the_standard() {
+        assert_eq!(accept("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    /// A masked frame as a client sends it.
+    fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
+        let mask = [1, 2, 3, 4];
+        let mut frame = vec![0x80 | opcode, 0x80 | payload.len() as u8];
+        frame.extend_from_slice(&mask);
+        frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+        frame
+    }
+
+    #[tokio::test]
+    async fn messages_go_out_and_the_end_is_a_close_frame() {
+        let (mut client, server) = tokio::io::duplex(1024);
+        let (read, write) = tokio::io::split(server);
+        let long = Bytes::from(vec![b'x'; 200]);
+        let messages = futures::stream::iter([Bytes::from_static(b"{}\n"), long]);
+        converse(read, write, messages).await.unwrap();
+        let mut sent = Vec::new();
+        client.read_to_end(&mut sent).await.unwrap();
+        assert_eq!(sent[..5], *b"\x81\x03{}\n");
+        assert_eq!(sent[5..9], [0x81, 126, 0, 200]);
+        assert_eq!(sent[209..], [0x88, 2, 0x03, 0xe8]);
+    }
+
+    #[tokio::test]
+    async fn pings_are_answered_and_a_close_ends_it() {
+        let (mut client, server) = tokio::io::duplex(1024);
+        let (read, write) = tokio::io::split(server);
+        client.write_all(&masked(PING, b"hi")).await.unwrap();
+        client.write_all(&masked(CLOSE, &NORMAL)).await.unwrap();
+        converse(read, write, futures::stream::pending()).await.unwrap();
+        let mut sent = Vec::new();
+        client.read_to_end(&mut sent).await.unwrap();
+        assert_eq!(sent, b"\x8a\x02hi\x88\x02\x03\xe8");
+    }
+}

@@ -1,0 +1,174 @@
+//! Discovery, version, health and what is not served.
+
+use crate::harness::{Server, request};
+
+crate::cases! {
+    roots_are_listed
+    version_parses_as_a_semantic_version
+    health_endpoints_pass
+    legacy_discovery_has_entries_of_subresources
+    aggregated_discovery_is_cached_by_etag
+    group_order_is_the_reference_servers
+    unknown_paths_are_answered_as_clients_expect
+    methods_that_are_not_served_are_405
+    discovery_is_refused_in_unknown_forms
+}
+
+async fn roots_are_listed(server: Server) {
+    let paths = server.get("/").await.json();
+    let paths: Vec<&str> =
+        paths["paths"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
+    assert!(paths.is_sorted());
+    for path in ["/api/v1", "/apis", "/apis/apps/v1", "/healthz", "/version"] {
+        assert!(paths.contains(&path), "{path}");
+    }
+}
+
+async fn version_parses_as_a_semantic_version(server: Server) {
+    let answer = server.get("/version").await;
+    assert!(answer.text().starts_with("{\n  \""), "always indented");
+    let version = answer.json();
+    assert_eq!((&version["major"], &version["minor"]), (&"1".into(), &"36".into()));
+    assert_eq!(version["gitVersion"], "v1.36.2+setpoint");
+}
+
+async fn health_endpoints_pass(server: Server) {
+    // Readiness is a state that requests wait for; health does not wait.
+    server.get("/api").await;
+    for path in ["/healthz", "/livez", "/readyz", "/livez/ping", "/readyz/informer-sync"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.code, answer.text().as_str()), (200, "ok"), "{path}");
+        assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
+    }
+    assert!(
+        server
+            .get("/readyz?verbose")
+            .await
+            .text()
+            .ends_with("[+]shutdown ok\nreadyz check passed\n")
+    );
+    assert_eq!(server.get("/livez/shutdown").await.code, 404);
+}
+
+async fn legacy_discovery_has_entries_of_subresources(server: Server) {
+    let core = server.get("/api/v1/").await.json();
+    assert_eq!(core["kind"], "APIResourceList");
+    assert!(core.get("apiVersion").is_none(), "the core list has none");
+    let entry = |list: &serde_json::Value, name: &str| {
+        list["resources"].as_array().unwrap().iter().find(|r| r["name"] == name).cloned().unwrap()
+    };
+    let pods = entry(&core, "pods");
+    assert_eq!(pods["storageVersionHash"], "xPOwRZ+Yhw8=");
+    assert_eq!(pods["shortNames"], serde_json::json!(["po"]));
+    assert_eq!(pods["singularName"], "pod");
+    assert_eq!(entry(&core, "pods/status")["singularName"], "");
+    assert_eq!(entry(&core, "pods/eviction")["group"], "policy");
+    let namespaces = entry(&core, "namespaces");
+    assert!(!namespaces["verbs"].as_array().unwrap().contains(&"deletecollection".into()));
+    let apps = server.get("/apis/apps/v1").await.json();
+    assert_eq!(apps["apiVersion"], "v1");
+    assert_eq!(entry(&apps, "deployments")["storageVersionHash"], "8aSe+NMegvE=");
+    assert_eq!(entry(&apps, "deployments/scale")["group"], "autoscaling");
+    let versions = server.get("/api").await.json();
+    assert_eq!(versions["versions"], serde_json::json!(["v1"]));
+}
+
+const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+
+async fn aggregated_discovery_is_cached_by_etag(server: Server) {
+    for path in ["/api", "/apis"] {
+        let answer = server.accept(path, AGGREGATED).await;
+        assert_eq!(
+            answer.header("content-type"),
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        );
+        assert_eq!(answer.header("cache-control"), "public");
+        assert_eq!(answer.json()["kind"], "APIGroupDiscoveryList");
+        let mut again = request("GET", path, "");
+        again.headers_mut().insert("accept", AGGREGATED.parse().unwrap());
+        again.headers_mut().insert("if-none-match", answer.header("etag").parse().unwrap());
+        let again = server.send(again).await;
+        assert_eq!((again.code, again.body.len()), (304, 0));
+        assert_eq!(again.header("etag"), answer.header("etag"));
+    }
+    let core = server.accept("/api", AGGREGATED).await.json();
+    assert_eq!(core["items"].as_array().unwrap().len(), 1);
+    assert_eq!(core["items"][0]["metadata"], serde_json::json!({}));
+}
+
+async fn group_order_is_the_reference_servers(server: Server) {
+    let groups = server.get("/apis").await.json();
+    let names: Vec<&str> =
+        groups["groups"].as_array().unwrap().iter().map(|g| g["name"].as_str().unwrap()).collect();
+    let at = |name: &str| {
+        names.iter().position(|n| *n == name).unwrap_or_else(|| panic!("{name}: {names:?}"))
+    };
+    assert!(at("apps") < at("batch"));
+    assert!(at("batch") < at("rbac.authorization.k8s.io"));
+    let autoscaling = &groups["groups"][at("autoscaling")];
+    assert_eq!(autoscaling["preferredVersion"]["version"], "v2");
+}
+
+async fn unknown_paths_are_answered_as_clients_expect(server: Server) {
+    for path in ["/nope", "/apis/nope", "/apis/nope/v1", "/apis/nope/v1/foos"] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.code, answer.text().as_str()), (404, "404 page not found\n"), "{path}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    }
+    for path in [
+        "/api/v2",
+        "/apis/apps/v7",
+        "/api/v1/foos",
+        "/api/v1/pods/x",
+        "/api/v1/namespaces/default/nodes",
+        "/api/v1/namespaces/default/configmaps/x/status",
+        "/api/v1/namespaces//configmaps",
+    ] {
+        let answer = server.get(path).await;
+        let status = answer.check_status(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        );
+        assert_eq!(status["details"], serde_json::json!({}), "{path}");
+    }
+    server.get("/api/v1/namespaces/default/configmaps/a%25b").await.check_status(
+        400,
+        "BadRequest",
+        r#"Name parameter invalid: "a%b": may not contain '%'"#,
+    );
+}
+
+async fn methods_that_are_not_served_are_405(server: Server) {
+    for (method, path) in [
+        ("DELETE", "/api/v1/namespaces"),
+        ("POST", "/api/v1/configmaps"),
+        ("DELETE", "/api/v1/configmaps"),
+        ("POST", "/api/v1/namespaces/default/configmaps/x"),
+        ("PUT", "/api/v1/namespaces/default/configmaps"),
+        ("POST", "/apis"),
+    ] {
+        let answer = server.send(request(method, path, "")).await;
+        let status = answer.check_status(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        );
+        assert_eq!(status["details"], serde_json::json!({}), "{method} {path}");
+    }
+    assert_eq!(server.send(request("HEAD", "/api/v1/namespaces", "")).await.code, 405);
+}
+
+async fn discovery_is_refused_in_unknown_forms(server: Server) {
+    let answer = server.accept("/apis", "text/html").await;
+    answer.check_status(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+    );
+    assert!(answer.text().starts_with("{\n  "), "nothing acceptable: indented JSON");
+    let yaml = server.accept("/apis/apps", "application/yaml").await;
+    assert_eq!(yaml.header("content-type"), "application/yaml");
+    assert!(yaml.text().contains("kind: APIGroup\n"), "{}", yaml.text());
+}

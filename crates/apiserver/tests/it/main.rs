@@ -1,0 +1,37 @@
+//! The API as clients see it. Every case runs over each transport: in process, and over HTTPS with HTTP/1.1 and HTTP/2.
+
+#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+mod answers;
+mod discovery;
+mod harness;
+mod openapi;
+mod transforms;
+mod verbs;
+mod watches;
+mod who;
+
+/// Makes one test per case and transport. Over a socket time cannot be paused: a paused clock would jump over the network.
+macro_rules! cases {
+    ($($case:ident)*) => {
+        mod in_process {
+            $(#[tokio::test(start_paused = true)]
+            async fn $case() {
+                super::$case(crate::harness::Server::in_process().await).await;
+            })*
+        }
+        mod https_1 {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case(crate::harness::Server::https(crate::harness::Protocol::Http1).await).await;
+            })*
+        }
+        mod https_2 {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case(crate::harness::Server::https(crate::harness::Protocol::Http2).await).await;
+            })*
+        }
+    };
+}
+pub(crate) use cases;

@@ -1,0 +1,84 @@
+//! Tables and metadata-only answers.
+
+use crate::harness::{Server, config_map};
+use serde_json::json;
+
+crate::cases! {
+    list_as_a_table
+    object_as_a_table
+    included_objects_are_chosen
+    metadata_only
+    asking_the_wrong_shape_is_406
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+
+async fn list_as_a_table(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    let answer = server.accept(MAPS, TABLE).await;
+    assert_eq!(answer.header("content-type"), "application/json");
+    let table = answer.json();
+    assert_eq!((&table["kind"], &table["apiVersion"]), (&"Table".into(), &"meta.k8s.io/v1".into()));
+    let names: Vec<_> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["Name", "Data", "Age"]);
+    assert_eq!(table["rows"][0]["cells"][0], "a");
+    assert_eq!(table["rows"][0]["cells"][1], 1);
+    let object = &table["rows"][0]["object"];
+    assert_eq!(object["kind"], "PartialObjectMetadata");
+    assert_eq!(object["metadata"]["name"], "a");
+    assert!(object.get("data").is_none());
+    assert!(table["metadata"]["resourceVersion"].is_string());
+}
+
+async fn object_as_a_table(server: Server) {
+    let created = server.post(MAPS, config_map("a", "1")).await.json();
+    let table = server.accept(&format!("{MAPS}/a"), TABLE).await.json();
+    assert_eq!(table["metadata"]["resourceVersion"], created["metadata"]["resourceVersion"]);
+    assert_eq!(table["rows"].as_array().unwrap().len(), 1);
+    // A failure is never a table.
+    server.accept(&format!("{MAPS}/b"), TABLE).await.check_status(
+        404,
+        "NotFound",
+        r#"configmaps "b" not found"#,
+    );
+}
+
+async fn included_objects_are_chosen(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    let none = server.accept(&format!("{MAPS}?includeObject=None"), TABLE).await.json();
+    assert_eq!(none["rows"][0]["object"], json!(null));
+    let whole = server.accept(&format!("{MAPS}?includeObject=Object"), TABLE).await.json();
+    assert_eq!(whole["rows"][0]["object"]["data"]["k"], "1");
+    server.accept(&format!("{MAPS}?includeObject=foo"), TABLE).await.check_status(
+        400,
+        "BadRequest",
+        r#"Unable to convert to Table as requested: includeObject: Invalid value: "foo": must be 'Metadata', 'Object', 'None', or empty"#,
+    );
+}
+
+async fn metadata_only(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    let one = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let partial = server.accept(&format!("{MAPS}/a"), one).await.json();
+    assert_eq!(partial["kind"], "PartialObjectMetadata");
+    assert_eq!(partial.as_object().unwrap().len(), 3);
+    let list = "application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io";
+    let partials = server.accept(MAPS, list).await.json();
+    assert_eq!(partials["kind"], "PartialObjectMetadataList");
+    assert_eq!(partials["items"][0]["apiVersion"], "meta.k8s.io/v1beta1");
+    assert_eq!(partials["items"][0]["metadata"]["name"], "a");
+}
+
+async fn asking_the_wrong_shape_is_406(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    server
+        .accept(MAPS, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+        .await
+        .check_status(
+            406,
+            "NotAcceptable",
+            "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)",
+        );
+}

@@ -1,0 +1,220 @@
+//! Create, read, update, patch and delete.
+
+use crate::harness::{Server, config_map, request};
+use serde_json::json;
+
+crate::cases! {
+    object_goes_round
+    list_leaves_types_out_of_built_in_items
+    list_comes_in_pages
+    stale_write_is_a_conflict
+    patches_are_told_by_their_content_type
+    apply_creates_and_owns
+    delete_answers_a_status_or_the_object
+    collection_is_deleted_and_listed
+    bodies_are_limited
+    warnings_come_as_headers
+    dry_run_leaves_nothing
+    yaml_goes_in_and_out
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn object_goes_round(server: Server) {
+    let created = server.post(MAPS, config_map("a", "1")).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    assert!(created.text().ends_with("}\n"));
+    let created = created.json();
+    assert_eq!(created["metadata"]["namespace"], "default");
+    assert_eq!(created["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
+    assert_eq!(created["metadata"]["managedFields"][0]["manager"], "test");
+    let read = server.get(&format!("{MAPS}/a")).await;
+    assert_eq!((read.code, read.json()), (200, created.clone()));
+    let mut changed = created.clone();
+    changed["data"]["k"] = "2".into();
+    let updated = server.put(&format!("{MAPS}/a"), &changed).await;
+    assert_eq!(updated.code, 200, "{}", updated.text());
+    assert_ne!(
+        updated.json()["metadata"]["resourceVersion"],
+        created["metadata"]["resourceVersion"]
+    );
+    server.post(MAPS, config_map("a", "1")).await.check_status(
+        409,
+        "AlreadyExists",
+        r#"configmaps "a" already exists"#,
+    );
+    server.get(&format!("{MAPS}/b")).await.check_status(
+        404,
+        "NotFound",
+        r#"configmaps "b" not found"#,
+    );
+}
+
+async fn list_leaves_types_out_of_built_in_items(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    server.post(MAPS, config_map("b", "2")).await;
+    let answer = server.get(MAPS).await;
+    assert!(answer.text().starts_with(r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"#));
+    let list = answer.json();
+    let names: Vec<_> =
+        list["items"].as_array().unwrap().iter().map(|i| &i["metadata"]["name"]).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(list["items"][0].get("kind").is_none() && list["items"][0].get("apiVersion").is_none());
+    assert_eq!(list["items"][1]["data"]["k"], "2");
+    let empty = server.get("/api/v1/namespaces/nope/configmaps").await;
+    assert_eq!((empty.code, &empty.json()["items"]), (200, &json!([])));
+    let everywhere = server.get("/api/v1/configmaps?fieldSelector=metadata.name%3Db").await.json();
+    assert_eq!(everywhere["items"].as_array().unwrap().len(), 1);
+}
+
+async fn list_comes_in_pages(server: Server) {
+    for name in ["a", "b", "c"] {
+        server.post(MAPS, config_map(name, "1")).await;
+    }
+    let first = server.get(&format!("{MAPS}?limit=2")).await.json();
+    assert_eq!(first["items"].as_array().unwrap().len(), 2);
+    assert_eq!(first["metadata"]["remainingItemCount"], 1);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let last = server.get(&format!("{MAPS}?limit=2&continue={token}")).await.json();
+    assert_eq!(last["items"][0]["metadata"]["name"], "c");
+    assert!(last["metadata"].get("continue").is_none());
+    assert_eq!(last["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+}
+
+async fn stale_write_is_a_conflict(server: Server) {
+    let old = server.post(MAPS, config_map("a", "1")).await.json();
+    let mut new = old.clone();
+    new["data"]["k"] = "2".into();
+    assert_eq!(server.put(&format!("{MAPS}/a"), &new).await.code, 200);
+    new["data"]["k"] = "3".into();
+    server.put(&format!("{MAPS}/a"), &new).await.check_status(
+        409,
+        "Conflict",
+        "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the latest version and try again",
+    );
+}
+
+async fn patches_are_told_by_their_content_type(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    let path = format!("{MAPS}/a");
+    let merged = server
+        .patch(&path, "application/merge-patch+json", json!({"data": {"k": null, "l": "2"}}))
+        .await;
+    assert_eq!(merged.json()["data"], json!({"l": "2"}));
+    let patched = server
+        .patch(
+            &path,
+            "application/json-patch+json",
+            json!([{"op": "replace", "path": "/data/l", "value": "3"}]),
+        )
+        .await;
+    assert_eq!(patched.json()["data"], json!({"l": "3"}));
+    let strategic = server
+        .patch(&path, "application/strategic-merge-patch+json", json!({"data": {"m": "4"}}))
+        .await;
+    assert_eq!(strategic.json()["data"], json!({"l": "3", "m": "4"}));
+    server.patch(&path, "application/json", "{}").await.check_status(
+        415,
+        "UnsupportedMediaType",
+        "415: Unsupported Media Type",
+    );
+}
+
+async fn apply_creates_and_owns(server: Server) {
+    let path = format!("{MAPS}/a");
+    let body = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: '1'\n";
+    server.patch(&path, "application/apply-patch+yaml", body).await.check_status(
+        422,
+        "Invalid",
+        r#"PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch"#,
+    );
+    let by = |manager: &str| format!("{path}?fieldManager={manager}");
+    let created = server.patch(&by("me"), "application/apply-patch+yaml", body).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    assert_eq!(created.json()["metadata"]["managedFields"][0]["operation"], "Apply");
+    let again = server.patch(&by("me"), "application/apply-patch+yaml", body).await;
+    assert_eq!(again.code, 200);
+    assert_eq!(
+        again.json()["metadata"]["resourceVersion"],
+        created.json()["metadata"]["resourceVersion"]
+    );
+    let other = body.replace('1', "2").replace("v2", "v1");
+    let conflict = server.patch(&by("you"), "application/apply-patch+yaml", other).await;
+    assert_eq!(conflict.code, 409);
+    assert_eq!(conflict.json()["details"]["causes"][0]["reason"], "FieldManagerConflict");
+}
+
+async fn delete_answers_a_status_or_the_object(server: Server) {
+    let created = server.post(MAPS, config_map("a", "1")).await.json();
+    let gone = server.delete(&format!("{MAPS}/a")).await;
+    assert_eq!(
+        gone.json(),
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": {"name": "a", "kind": "configmaps", "uid": created["metadata"]["uid"]},
+        })
+    );
+    let mut held = config_map("b", "1");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    server.post(MAPS, &held).await;
+    let remains = server.delete(&format!("{MAPS}/b")).await;
+    assert_eq!(remains.code, 200);
+    assert_eq!(remains.json()["kind"], "ConfigMap");
+    assert!(remains.json()["metadata"]["deletionTimestamp"].is_string());
+    let body = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "x"}});
+    let refused = server.send(request("DELETE", &format!("{MAPS}/b"), &body.to_string())).await;
+    assert_eq!(refused.code, 409);
+}
+
+async fn collection_is_deleted_and_listed(server: Server) {
+    server.post(MAPS, config_map("a", "1")).await;
+    server.post(MAPS, config_map("b", "1")).await;
+    let deleted = server.delete(&format!("{MAPS}?fieldSelector=metadata.name!=b")).await.json();
+    assert_eq!(deleted["kind"], "ConfigMapList");
+    let list = server.get(MAPS).await.json();
+    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+}
+
+async fn bodies_are_limited(server: Server) {
+    let body = "x".repeat(3 * 1024 * 1024 + 1);
+    server.post(MAPS, body).await.check_status(
+        413,
+        "RequestEntityTooLarge",
+        "Request entity too large: limit is 3145728",
+    );
+}
+
+async fn warnings_come_as_headers(server: Server) {
+    let mut map = config_map("a", "1");
+    map["foo"] = "bar".into();
+    let answer = server.post(MAPS, &map).await;
+    assert_eq!(answer.code, 201, "{}", answer.text());
+    assert_eq!(answer.header("warning"), r#"299 - "unknown field \"foo\"""#);
+    let strict = server.post(&format!("{MAPS}?fieldValidation=Strict"), &map).await;
+    strict.check_status(
+        400,
+        "BadRequest",
+        r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "foo""#,
+    );
+}
+
+async fn dry_run_leaves_nothing(server: Server) {
+    let answer = server.post(&format!("{MAPS}?dryRun=All"), config_map("a", "1")).await;
+    assert_eq!(answer.code, 201);
+    assert_eq!(server.get(&format!("{MAPS}/a")).await.code, 404);
+}
+
+async fn yaml_goes_in_and_out(server: Server) {
+    let body = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: 'yes'\n";
+    let mut post = request("POST", MAPS, body);
+    post.headers_mut().insert("content-type", "application/yaml".parse().unwrap());
+    let created = server.send(post).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    let read = server.accept(&format!("{MAPS}/a"), "application/yaml").await;
+    assert_eq!(read.header("content-type"), "application/yaml");
+    assert!(
+        read.text().contains("\n  k: \"yes\"\n") || read.text().contains("\n  k: 'yes'\n"),
+        "{}",
+        read.text()
+    );
+}

@@ -1,0 +1,96 @@
+//! `setpoint up` as a program.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A running program, killed when a test ends early.
+struct Program {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    url: String,
+    kubeconfig: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Program {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("kubeconfig");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_setpoint"))
+            .args(["up", "--secure-port", "0", "--kubeconfig"])
+            .arg(&kubeconfig)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let url = line
+            .strip_prefix("ready ")
+            .and_then(|rest| rest.strip_suffix(&format!(" kubeconfig={}\n", kubeconfig.display())))
+            .unwrap_or_else(|| panic!("not a ready line: {line:?}"))
+            .to_owned();
+        Self { child, out, url, kubeconfig, _dir: dir }
+    }
+
+    /// Sends SIGTERM and waits: the exit code and what else was printed.
+    fn stop(&mut self) -> (Option<i32>, String) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        let code = self.child.wait().unwrap().code();
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).unwrap();
+        (code, rest)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Already gone when the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn program_serves_what_its_kubeconfig_says_and_ends_politely() {
+    use futures::{StreamExt, TryStreamExt};
+    use k8s_openapi::api::core::v1::Namespace;
+    use kube_client::Api;
+    use kube_client::api::WatchParams;
+    use kube_client::config::{KubeConfigOptions, Kubeconfig};
+
+    let mut program = Program::start();
+    assert!(program.url.starts_with("https://127.0.0.1:"), "{}", program.url);
+    let mode = program.kubeconfig.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let kubeconfig = Kubeconfig::read_from(&program.kubeconfig).unwrap();
+    let config =
+        kube_client::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .unwrap();
+    let client = kube_client::Client::try_from(config).unwrap();
+    let namespaces = Api::<Namespace>::all(client);
+    assert_eq!(namespaces.get("default").await.unwrap().metadata.name.as_deref(), Some("default"));
+    let mut events = namespaces.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    events.try_next().await.unwrap().expect("an event for a namespace");
+
+    let ended = tokio::task::spawn_blocking(move || program.stop()).await.unwrap();
+    assert_eq!(ended, (Some(0), String::new()), "exit code, further output");
+    // What was on its way arrives, then the watch ends without an error.
+    while events.try_next().await.unwrap().is_some() {}
+}
+
+#[test]
+fn bad_options_are_refused() {
+    let output = Command::new(env!("CARGO_BIN_EXE_setpoint"))
+        .args(["up", "--store", "paper"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(output.stdout.is_empty());
+}
