@@ -17,6 +17,8 @@
 //! the events before it.
 mod bookmark;
 mod phase;
+#[cfg(test)]
+mod simulation;
 mod stream;
 #[cfg(test)]
 mod tests;

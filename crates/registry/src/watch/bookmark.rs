@@ -75,7 +75,6 @@ impl Timer {
         false
     }
 }
-use std::future::Future as _;
 
 /// A bookmark: an empty object of the kind at a revision.
 pub(super) fn event(resource: &Resource, revision: u64, ends_initial: bool) -> Arc<Event> {
