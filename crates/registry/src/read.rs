@@ -24,7 +24,8 @@ use crate::convert;
 use crate::registry::Registry;
 use crate::request::*;
 use crate::watch::WatchStream;
-use setpoint_object::{ApiError, Reason, encode, name};
+use crate::write;
+use setpoint_object::{ApiError, encode, name};
 use setpoint_store::{At, StoreError};
 
 impl Registry {
@@ -47,7 +48,7 @@ impl Registry {
             return Err(ApiError::bad_request(text));
         }
         let asked = options::parse_revision(resource_version).map_err(ApiError::unclassified)?;
-        let key = scope::key(resource, &target.namespace, &target.name);
+        let key = write::key(resource, &target.namespace, &target.name);
         let store = &*self.inner.store;
         let mut found = store.get(&key, At::Latest).await.map_err(read_error)?;
         if asked > found.revision.0 {
@@ -58,11 +59,29 @@ impl Registry {
             return Err(ApiError::not_found(&resource.group_resource(), &target.name));
         };
         let bytes = convert::serve(resource, &stored.value, stored.modified.0)?;
-        if target.subresource == "scale" {
-            let scale = crate::write::scale_of(resource, &crate::write::tree(&bytes)?)?;
-            return Ok(Object { bytes: encode::to_bytes(&scale) });
+        match target.subresource.as_str() {
+            "" => return Ok(Object { bytes }),
+            "scale" => {
+                let scale = write::scale_of(resource, &write::tree(&bytes)?)?;
+                return Ok(Object { bytes: encode::to_bytes(&scale) });
+            }
+            _ => {}
         }
-        Ok(Object { bytes })
+        let subresource = resource.subresource(&target.subresource).ok_or_else(|| {
+            if resource.custom {
+                ApiError::not_found(&resource.group_resource(), &target.name)
+            } else {
+                ApiError::no_route()
+            }
+        })?;
+        if !subresource.verbs.iter().any(|verb| &**verb == "get") {
+            return Err(ApiError::method_not_allowed());
+        }
+        // What has the object's own kind shows the object; the rest (`log`, `exec`, …) is a node's to answer.
+        if subresource.gvk.kind == resource.gvk.kind && !write::is_connected(resource, target) {
+            return Ok(Object { bytes });
+        }
+        Err(write::no_agent(&resource.resource, &target.name, &write::tree(&bytes)?))
     }
     /// LIST.
     ///
@@ -106,10 +125,7 @@ fn read_error(error: StoreError) -> ApiError {
         StoreError::Future { asked, current } => {
             ApiError::too_large_resource_version(asked.0, current.0)
         }
-        StoreError::Unavailable(_) | StoreError::Closed | StoreError::Unknown(_) => {
-            ApiError::new(503, Reason::ServiceUnavailable, error.to_string())
-        }
-        other => ApiError::internal(other),
+        other => write::store_error(other),
     }
 }
 

@@ -36,6 +36,7 @@ mod update;
 mod version;
 
 pub(crate) use binding::set_condition;
+pub(crate) use connect::{is_connected, no_agent};
 pub(crate) use metadata::{validate_annotations, validate_labels};
 pub(crate) use persist::{key, store_error, tree};
 pub(crate) use scale::scale_of;

@@ -73,6 +73,10 @@ impl Item {
         forms.push(form);
         Ok(out)
     }
+    /// Forgets every encoding; the next reader makes it anew.
+    pub(super) fn forget_forms(&self) {
+        self.forms.lock().clear();
+    }
     /// The value of a label.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         let labels = self.labels.get_or_init(|| {
@@ -117,6 +121,13 @@ impl Change {
         let event = Arc::new(Event::new(EventKind::Deleted, object, self.revision));
         deleted.push((resource.group_version(), event.clone()));
         Ok(Some(event))
+    }
+    /// Forgets every encoding; the next reader makes it anew.
+    pub(super) fn forget_forms(&self) {
+        self.deleted.lock().clear();
+        for item in self.now.iter().chain(&self.before) {
+            item.forget_forms();
+        }
     }
     /// What it keeps in memory beyond the present state, in bytes: the state before, stored and served.
     pub(crate) fn weight(&self) -> usize {

@@ -159,8 +159,14 @@ impl ResourceCache {
         };
         wake(wakers);
     }
+    /// Ends every watch, and forgets what was made for other versions than the stored one: schemas may have changed.
     pub(super) fn close_watches(&self) {
-        let wakers = self.state.lock().close();
+        let wakers = {
+            let mut state = self.state.lock();
+            state.index.values().for_each(|item| item.forget_forms());
+            state.window.iter().for_each(|change| change.forget_forms());
+            state.close()
+        };
         wake(wakers);
     }
     pub(super) fn stop(&self) {

@@ -56,10 +56,10 @@ impl<'a> List<'a> {
             ListAt::Exactly(revision) => {
                 let (start, _) = self.scope.range();
                 let exactly = At::Exactly(Revision(revision));
-                let (revision, page) = match self.from_store(start.clone(), exactly).await {
+                let (revision, page) = match self.stored_page(start.clone(), exactly).await {
                     Err(StoreError::Future { .. }) => {
                         cache.wait_fresh(revision).await?;
-                        self.from_store(start, exactly).await.map_err(read_error)??
+                        self.stored_page(start, exactly).await.map_err(read_error)??
                     }
                     answer => answer.map_err(read_error)??,
                 };
@@ -67,21 +67,21 @@ impl<'a> List<'a> {
             }
             ListAt::AtLeast(revision) => {
                 cache.wait_fresh(revision).await?;
-                self.from_cache()
+                self.cached_page()
             }
             ListAt::Any if cache.reached().is_filled => {
                 self.limit = 0;
-                self.from_cache()
+                self.cached_page()
             }
             ListAt::Any | ListAt::Newest => {
                 if cache.reached().is_filled {
                     let present = self.inner.store.revision().await.map_err(read_error)?;
                     if cache.wait_fresh(present.0).await.is_ok() {
-                        return self.from_cache();
+                        return self.cached_page();
                     }
                 }
                 let (start, _) = self.scope.range();
-                let answer = self.from_store(start, At::Latest).await;
+                let answer = self.stored_page(start, At::Latest).await;
                 let (revision, page) = answer.map_err(read_error)??;
                 Ok(self.answer(revision, page))
             }
@@ -97,7 +97,7 @@ impl<'a> List<'a> {
         }
         let start: Bytes = [&*self.scope.prefix, token.start.as_bytes()].concat().into();
         let at = token.revision.map_or(At::Latest, |revision| At::Exactly(Revision(revision)));
-        let (revision, page) = match self.from_store(start.clone(), at).await {
+        let (revision, page) = match self.stored_page(start.clone(), at).await {
             Err(StoreError::Compacted { .. }) => {
                 let mut expired = ApiError::expired(EXPIRED);
                 let fresh = Token { revision: None, start: token.start };
@@ -106,7 +106,7 @@ impl<'a> List<'a> {
             }
             Err(StoreError::Future { asked, .. }) => {
                 self.inner.cache.wait_fresh(asked.0).await?;
-                self.from_store(start, at).await.map_err(read_error)??
+                self.stored_page(start, at).await.map_err(read_error)??
             }
             answer => answer.map_err(read_error)??,
         };
@@ -128,7 +128,7 @@ impl<'a> List<'a> {
     }
 
     /// A page of the cache's present.
-    fn from_cache(&self) -> Result<request::List, ApiError> {
+    fn cached_page(&self) -> Result<request::List, ApiError> {
         let cache = &self.inner.cache;
         // Read before the snapshot: everything up to there is in it.
         let reached = cache.reached().revision;
@@ -167,7 +167,7 @@ impl<'a> List<'a> {
     }
 
     /// A page of the store, from a key on. The inner error is an object that cannot be served.
-    async fn from_store(
+    async fn stored_page(
         &self,
         mut start: Bytes,
         mut at: At,

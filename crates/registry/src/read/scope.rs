@@ -2,6 +2,7 @@
 use crate::cache::Item;
 use crate::catalog::Resource;
 use crate::request::{ListOptions, Target};
+use crate::write::key;
 use bytes::Bytes;
 use setpoint_object::field::quote;
 use setpoint_object::field_selector::FieldSelector;
@@ -37,16 +38,6 @@ enum Field {
     Member(Vec<String>, &'static str),
     /// The first of several members that is not empty.
     First([&'static [&'static str]; 2]),
-}
-
-/// The key of an object.
-pub(crate) fn key(resource: &Resource, namespace: &str, name: &str) -> Bytes {
-    let prefix = &*resource.storage_prefix;
-    if resource.namespaced {
-        format!("{prefix}{namespace}/{name}").into()
-    } else {
-        format!("{prefix}{name}").into()
-    }
 }
 
 impl Scope {

@@ -1,7 +1,8 @@
 //! Subresources that need somebody else: a node agent, an aggregated server, or the authentication that is still to come.
 use super::Write;
 use crate::admission::Operation;
-use crate::request::Written;
+use crate::catalog::Resource;
+use crate::request::{Target, Written};
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
 
@@ -11,7 +12,7 @@ const CONNECTED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 impl Write<'_> {
     /// Whether the target is a stream to somewhere else, whatever the method.
     pub(super) fn is_connect(&self) -> bool {
-        !self.resource.custom && CONNECTED.contains(&self.target.subresource.as_str())
+        is_connected(self.resource, self.target)
     }
     /// Answers what cannot be done here (spec: api-server §5.6).
     pub(super) async fn connect(&self) -> Result<Written, ApiError> {
@@ -44,6 +45,10 @@ impl Write<'_> {
         self.inner.admission.validate(&review, None).await?;
         Err(no_agent(&self.resource.resource, &self.target.name, &object))
     }
+}
+/// Whether a target is a stream to somewhere else.
+pub(crate) fn is_connected(resource: &Resource, target: &Target) -> bool {
+    !resource.custom && CONNECTED.contains(&target.subresource.as_str())
 }
 /// What a stream to an object is answered without a node agent.
 pub(crate) fn no_agent(resource: &str, name: &str, object: &Value) -> ApiError {
