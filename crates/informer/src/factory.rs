@@ -52,6 +52,12 @@ struct State {
     is_shut_down: bool,
 }
 
+impl State {
+    fn known<K: Cacheable>(&self, id: &(TypeId, ResourceType)) -> Option<SharedInformer<K>> {
+        self.informers.get(id)?.informer.downcast_ref().cloned()
+    }
+}
+
 /// Runs one informer's worker.
 type Start = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
@@ -123,12 +129,15 @@ impl InformerFactory {
     ) -> SharedInformer<K> {
         let resource_type = ResourceType::of::<K>(dynamic_type);
         let id = (TypeId::of::<K>(), resource_type.clone());
-        let mut state = self.0.state.lock();
-        let known = state.informers.get(&id);
-        if let Some(informer) = known.and_then(|known| known.informer.downcast_ref()) {
-            return SharedInformer::clone(informer);
+        if let Some(known) = self.0.state.lock().known(&id) {
+            return known;
         }
+        // Built without the lock, for `build` may ask for other informers. Building does nothing, so a lost race costs nothing.
         let (informer, worker) = build(self.builder(dynamic_type, &resource_type)).build();
+        let mut state = self.0.state.lock();
+        if let Some(known) = state.known(&id) {
+            return known;
+        }
         let awaited = informer.clone();
         let synced: Synced = Arc::new(move || {
             let awaited = awaited.clone();

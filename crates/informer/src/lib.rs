@@ -46,6 +46,7 @@ pub mod source;
 mod status;
 #[cfg(test)]
 mod testing;
+pub mod transform;
 
 pub use delta::{Delta, OrderedFifo};
 pub use event::{Event, Tombstone};

@@ -20,7 +20,7 @@ mod live;
 mod resync;
 mod round;
 
-pub use initial::{INITIAL_EVENTS_END, LIST_PAGES_MAX};
+pub use initial::{INITIAL_EVENTS_END, LIST_OBJECTS_MAX, LIST_PAGES_MAX};
 pub use live::WATCH_GRACE;
 pub use resync::Resync;
 pub use round::{ReflectorState, WATCH_TIMEOUT_MIN};
@@ -30,6 +30,7 @@ use crate::delta::OrderedFifo;
 use crate::record::RecordError;
 use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, SourceError};
+use crate::transform::{Transform, TransformError};
 use rand::rngs::SmallRng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +79,15 @@ pub enum ReflectorError {
         /// How long was waited.
         timeout: Duration,
     },
+    /// An object of a list could not be transformed, and the list was not taken in (FIFO-24).
+    #[error("failed to take in the list of {resource}")]
+    Transform {
+        /// The resource.
+        resource: String,
+        /// Why.
+        #[source]
+        source: TransformError,
+    },
     /// An object was not taken in; everything else goes on (REF-24, IDX-5).
     #[error("skipped an object of {resource}")]
     Object {
@@ -96,6 +106,9 @@ pub enum ObjectError {
     /// It is malformed, nameless or of another type.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// The transform failed for it.
+    #[error(transparent)]
+    Transform(#[from] TransformError),
     /// An index function failed for it.
     #[error(transparent)]
     Index(#[from] crate::indexer::IndexError),
@@ -165,6 +178,7 @@ pub struct Reflector {
     source: Arc<dyn ListWatch>,
     observer: Arc<dyn ReflectorObserver>,
     resync: Option<Arc<Resync>>,
+    transform: Option<Transform>,
     rng: SmallRng,
     // Inputs.
     resource_type: ResourceType,
@@ -193,6 +207,7 @@ impl Reflector {
             source,
             observer,
             resync: None,
+            transform: None,
             rng,
             resource_type,
             options,
@@ -200,6 +215,12 @@ impl Reflector {
             backoff,
             state: ReflectorState::default(),
         }
+    }
+
+    /// Transforms every object before it is queued.
+    pub fn transform(mut self, transform: Transform) -> Self {
+        self.transform = Some(transform);
+        self
     }
 
     /// Asks for resyncs.

@@ -151,9 +151,14 @@ impl<K: Send + Sync + 'static> Listener<K> {
             let outcome = AssertUnwindSafe(call).catch_unwind().await;
             // A call that panicked counts as made, or the handler would never be synced (SHI-8).
             self.handled();
-            if outcome.is_err() {
+            if let Err(panic) = outcome {
                 self.state.panics.fetch_add(1, Ordering::Relaxed);
-                tracing::error!(%key, "an event handler panicked; its event is skipped");
+                let said = panic
+                    .downcast_ref::<String>()
+                    .map(String::as_str)
+                    .or_else(|| panic.downcast_ref::<&str>().copied())
+                    .unwrap_or_default();
+                tracing::error!(%key, "an event handler panicked, and its event is skipped: {said}");
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => break,

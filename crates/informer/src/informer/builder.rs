@@ -10,6 +10,8 @@ use crate::policy::CachePolicy;
 use crate::reflector::{ReflectorError, ReflectorOptions};
 use crate::resource_type::ResourceType;
 use crate::source::ListWatch;
+use crate::transform::{Transform, TransformError};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,7 @@ pub struct SharedInformerBuilder<K> {
     resync: Duration,
     indices: Vec<(Arc<str>, IndexFn<K>)>,
     reflector: ReflectorOptions,
+    transform: Option<Transform>,
     on_error: Option<ErrorHandler>,
     seed: u64,
 }
@@ -37,6 +40,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             resync: Duration::ZERO,
             indices: Vec::new(),
             reflector: ReflectorOptions::default(),
+            transform: None,
             on_error: None,
             seed: 0,
         }
@@ -95,6 +99,16 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
+    /// Changes every object before it enters, for instance
+    /// [`without_managed_fields`](crate::transform::without_managed_fields). The last one set counts. See [`Transform`].
+    pub fn transform(
+        mut self,
+        transform: impl Fn(Bytes) -> Result<Bytes, TransformError> + Send + Sync + 'static,
+    ) -> Self {
+        self.transform = Some(Arc::new(transform));
+        self
+    }
+
     /// Is told of every failure, beside the log and [`SharedInformer::status`]. Must return fast. The last one set counts.
     pub fn on_error(mut self, handler: impl Fn(&ReflectorError) + Send + Sync + 'static) -> Self {
         self.on_error = Some(Arc::new(handler));
@@ -145,7 +159,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             wake: Notify::new(),
         });
         let rng = backoff::rng(self.seed, 1);
-        let worker = InformerWorker::new(shared.clone(), self.source, self.reflector, rng);
+        let worker =
+            InformerWorker::new(shared.clone(), self.source, self.reflector, self.transform, rng);
         Ok((SharedInformer(shared), worker))
     }
 }

@@ -6,6 +6,7 @@ use crate::reflector::{
     ObjectError, Reflector, ReflectorError, ReflectorObserver, ReflectorOptions, Resync,
 };
 use crate::source::ListWatch;
+use crate::transform::Transform;
 use rand::rngs::SmallRng;
 use std::sync::Arc;
 use tokio::task::{JoinError, JoinSet};
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 pub struct InformerWorker<K: Cacheable> {
     source: Arc<dyn ListWatch>,
     options: ReflectorOptions,
+    transform: Option<Transform>,
     rng: SmallRng,
     end: End<K>,
 }
@@ -35,9 +37,10 @@ impl<K: Cacheable> InformerWorker<K> {
         shared: Arc<Shared<K>>,
         source: Arc<dyn ListWatch>,
         options: ReflectorOptions,
+        transform: Option<Transform>,
         rng: SmallRng,
     ) -> Self {
-        Self { source, options, rng, end: End(shared) }
+        Self { source, options, transform, rng, end: End(shared) }
     }
 
     /// Runs the informer until `stop`. Then what is queued is dropped (CTL-2, SHI-6), calls to handlers that are running are
@@ -46,7 +49,7 @@ impl<K: Cacheable> InformerWorker<K> {
     /// # Panics
     /// When the reflector or the consumer panics, which they pass on (REF-8). Handlers' panics stay with them.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { source, options, rng, end } = self;
+        let Self { source, options, transform, rng, end } = self;
         let shared = &end.0;
         let queue = Arc::new(OrderedFifo::new());
         let (period, handlers_stop) = {
@@ -55,7 +58,7 @@ impl<K: Cacheable> InformerWorker<K> {
         };
         let stop = stop.child_token();
         let due = shared.clone();
-        let reflector = Reflector::new(
+        let mut reflector = Reflector::new(
             source,
             shared.resource_type.clone(),
             queue.clone(),
@@ -64,6 +67,10 @@ impl<K: Cacheable> InformerWorker<K> {
             rng,
         )
         .resync(Resync { period, is_due: Box::new(move || due.processor.lock().resync_due()) });
+
+        if let Some(transform) = transform {
+            reflector = reflector.transform(transform);
+        }
 
         let mut stages = JoinSet::new();
         stages.spawn(reflector.run(stop.clone()));

@@ -6,6 +6,7 @@ use crate::delta::Delta;
 use crate::key::Key;
 use crate::record::Record;
 use crate::source::{ListRequest, SourceError, WatchFrame};
+use crate::transform::TransformError;
 use setpoint_object::Skim;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,8 +15,13 @@ use tokio::time::{Instant, timeout};
 /// The annotation of the bookmark that ends the initial events of a streamed list (KEP-3157).
 pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// How many pages a list may have: fifty million objects. A server that never stops continuing is broken.
-pub const LIST_PAGES_MAX: usize = 100_000;
+/// How many objects a list may have: fifty million. A server that never stops is broken.
+pub const LIST_OBJECTS_MAX: usize = 50_000_000;
+
+/// How many pages a list may have: enough for all of its objects, and a bound for empty ones.
+pub const LIST_PAGES_MAX: usize = LIST_OBJECTS_MAX / PAGE_SIZE as usize;
+
+const TOO_MANY: &str = "a list that does not end";
 
 /// How often to warn of initial events that do not come: 10 s, as client-go.
 const INITIAL_EVENTS_WARNING: Duration = Duration::from_secs(10);
@@ -30,6 +36,24 @@ enum Retry {
     Paused(SourceError),
     /// List in pages, for this round (REF-11 h).
     InPages(ReflectorError),
+}
+
+/// Why there is no list.
+enum Unlisted {
+    Source(SourceError),
+    Transform(TransformError),
+}
+
+impl From<SourceError> for Unlisted {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<TransformError> for Unlisted {
+    fn from(error: TransformError) -> Self {
+        Self::Transform(error)
+    }
 }
 
 impl Reflector {
@@ -121,9 +145,15 @@ impl Reflector {
                 WatchFrame::Added(object) | WatchFrame::Modified(object) => {
                     match Record::from_event(&object, &self.resource_type) {
                         Ok(record) => {
+                            let record = self.take_in(record);
+                            let record = record.map_err(|error| self.failed_transform(error))?;
                             records.insert(record.key.clone(), record);
                         }
                         Err(error) => self.skip(error),
+                    }
+                    if records.len() > LIST_OBJECTS_MAX {
+                        let error = SourceError::protocol(TOO_MANY);
+                        return Ok(Err(Retry::InPages(self.watch_error(error))));
                     }
                 }
                 WatchFrame::Deleted(object) => {
@@ -171,10 +201,14 @@ impl Reflector {
         Retry::InPages(error)
     }
 
+    fn failed_transform(&self, error: TransformError) -> Ended {
+        Ended::Failed(self.transform_error(error))
+    }
+
     /// A list in pages. A version that the server cannot give leads to one more at the most recent (REF-5).
     async fn list(&mut self) -> Result<(), Ended> {
         let mut listed = self.list_once().await;
-        if let Err(error) = &listed
+        if let Err(Unlisted::Source(error)) = &listed
             && (error.is_expired() || error.is_too_large_resource_version())
         {
             self.state.is_unavailable = true;
@@ -182,7 +216,8 @@ impl Reflector {
         }
         match listed {
             Ok((records, resource_version)) => self.hand_over(records, resource_version).await,
-            Err(error) => Err(Ended::Failed(self.list_error(error))),
+            Err(Unlisted::Source(error)) => Err(Ended::Failed(self.list_error(error))),
+            Err(Unlisted::Transform(error)) => Err(self.failed_transform(error)),
         }
     }
 
@@ -203,7 +238,7 @@ impl Reflector {
         ListRequest { resource_version: resource_version.to_owned(), limit, continue_token: None }
     }
 
-    async fn list_once(&mut self) -> Result<(Vec<Record>, String), SourceError> {
+    async fn list_once(&mut self) -> Result<(Vec<Record>, String), Unlisted> {
         let first = self.list_request();
         let any_state = first.resource_version == "0";
         let mut request = first.clone();
@@ -225,9 +260,12 @@ impl Reflector {
             records.reserve(page.items.len());
             for item in &page.items {
                 match Record::from_item(item, &self.resource_type) {
-                    Ok(record) => records.push(record),
+                    Ok(record) => records.push(self.take_in(record)?),
                     Err(error) => self.skip(error),
                 }
+            }
+            if records.len() > LIST_OBJECTS_MAX {
+                break;
             }
             let resource_version = resource_version.get_or_insert(page.resource_version).clone();
             let Some(token) = page.continue_token else {
@@ -241,7 +279,7 @@ impl Reflector {
                 continue_token: Some(token),
             };
         }
-        Err(SourceError::protocol(format!("a list of more than {LIST_PAGES_MAX} pages")))
+        Err(SourceError::protocol(TOO_MANY).into())
     }
 
     /// Queues a whole list as one delta; only then does the version move (REF-9).

@@ -1,6 +1,6 @@
 //! What changes: watches, one after the other.
-use super::Reflector;
 use super::round::Ended;
+use super::{ObjectError, Reflector};
 use crate::delta::Delta;
 use crate::record::{Record, RecordError};
 use crate::source::{SourceError, WatchFrame, WatchStream};
@@ -169,7 +169,8 @@ impl Reflector {
         else {
             return Ok(());
         };
-        match Record::from_event(&object, &self.resource_type) {
+        let record = Record::from_event(&object, &self.resource_type).map_err(ObjectError::from);
+        match record.and_then(|record| Ok(self.take_in(record)?)) {
             Ok(record) => {
                 let resource_version = record.resource_version.clone();
                 self.queue.push(delta(record)).await?;

@@ -1,6 +1,8 @@
 //! The outer loop: rounds, and the waits between them.
 use super::{Reflector, ReflectorError};
+use crate::record::Record;
 use crate::source::{SourceError, WatchRequest};
+use crate::transform::TransformError;
 use rand::Rng;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +109,18 @@ impl Reflector {
 
     pub(super) fn very_short(&self) -> ReflectorError {
         ReflectorError::VeryShortWatch { resource: self.resource_type.to_string() }
+    }
+
+    /// Makes a record what the queue is to hold of it.
+    pub(super) fn take_in(&self, mut record: Record) -> Result<Record, TransformError> {
+        if let Some(transform) = &self.transform {
+            record.bytes = transform(record.bytes)?;
+        }
+        Ok(record)
+    }
+
+    pub(super) fn transform_error(&self, source: TransformError) -> ReflectorError {
+        ReflectorError::Transform { resource: self.resource_type.to_string(), source }
     }
 
     pub(super) fn skip(&self, source: impl Into<super::ObjectError>) {

@@ -13,3 +13,4 @@ mod resync;
 mod shared;
 mod simulation;
 mod support;
+mod threads;

@@ -175,3 +175,86 @@ fn handles_go_between_threads() {
     check::<setpoint_informer::HandlerRegistration>();
     check::<setpoint_informer::InformerFactory>();
 }
+
+#[tokio::test(start_paused = true)]
+async fn fifo_24_ref_11b_invariant_11_a_transform_sees_each_object_once_on_entry() {
+    use setpoint_informer::transform::without_managed_fields;
+    let managed = bytes::Bytes::from_static(
+        br#"{"metadata":{"namespace":"ns","name":"m","resourceVersion":"4","managedFields":[{"manager":"x"}]}}"#,
+    );
+    let list = setpoint_informer::source::ListPage::new("5", vec![managed]);
+    let script = Script::streaming([
+        Answer::Refuse(missing()),
+        Answer::List(Ok(list)),
+        Answer::Watch(vec![wait(1), modified("a", 6), wait(100), fails(internal())]),
+        Answer::Watch(vec![added("a", 6), deleted("zz", 7), marker(9), Step::Hang]),
+    ]);
+    let seen = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = seen.clone();
+    let running = Running::start(
+        builder(&script).resync(std::time::Duration::from_secs(10)).transform(move |object| {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            without_managed_fields(object)
+        }),
+    );
+    pass(50).await;
+    let object = running.informer.lister().object(&"ns/m".parse().unwrap()).unwrap();
+    assert!(object.skim().managed_fields.is_none());
+    assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 2, "resyncs transform nothing");
+    pass(100).await;
+    assert_eq!(running.cache(), ["ns/a@6"]);
+    assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 3);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifo_24_a_transform_that_fails_rejects_a_list_as_a_whole_and_a_watched_object_alone() {
+    let script = Script::new([
+        page("5", &[("a", 1), ("bad", 2)]),
+        page("5", &[("a", 1)]),
+        Answer::Watch(vec![wait(1), added("bad", 6), added("b", 7), Step::Hang]),
+    ]);
+    let errors = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = errors.clone();
+    let running = Running::start(
+        builder(&script)
+            .transform(|object| match memchr::memmem::find(&object, b"\"bad\"") {
+                Some(_) => Err(setpoint_informer::transform::TransformError("no".to_owned())),
+                None => Ok(object),
+            })
+            .on_error(move |error| seen.lock().push(error.to_string())),
+    );
+    settle().await;
+    assert!(running.cache().is_empty() && !running.informer.has_synced());
+    pass(10).await;
+    assert_eq!(running.cache(), ["ns/a@1", "ns/b@7"]);
+    assert_eq!(
+        *errors.lock(),
+        ["failed to take in the list of configmaps", "skipped an object of configmaps"]
+    );
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn evt_7_a_handler_reads_the_state_it_is_told_of_or_a_later_one() {
+    let mut steps = vec![wait(1)];
+    steps.extend((10..200).map(|version| modified("a", version)));
+    steps.extend([deleted("a", 200), Step::Hang]);
+    let script = Script::new([page("5", &[("a", 1)]), Answer::Watch(steps)]);
+    let mut registration = None;
+    let running = Running::start_with(builder(&script), |informer| {
+        let lister = informer.lister();
+        let handler = move |event: setpoint_informer::Event<ConfigMap>| {
+            let told: u64 = event.object().unwrap().resource_version().parse().unwrap();
+            match lister.object(event.key()) {
+                Some(object) => assert!(object.resource_version().parse::<u64>().unwrap() >= told),
+                None => assert_eq!(&*lister.resource_version(), "200"),
+            }
+        };
+        registration = Some(informer.add_handler(handler, HandlerOptions::default()).unwrap());
+    });
+    pass(5).await;
+    assert!(running.cache().is_empty());
+    assert_eq!(registration.unwrap().panics(), 0);
+    running.end().await;
+}

@@ -1,0 +1,68 @@
+//! Changing objects on their way into the cache, most often to hold less of them.
+use bytes::{BufMut, Bytes, BytesMut};
+use setpoint_object::Skim;
+use std::sync::Arc;
+
+/// Changes an object's JSON before it is queued; seen once by every object that enters, never by what a resync tells again
+/// (FIFO-24).
+///
+/// It must be cheap and deterministic, and leave alone what keys and index functions need (FIFO-25): the key and the
+/// resourceVersion are taken before it. A failure rejects a watched object, and fails a list as a whole, which is then repeated.
+pub type Transform = Arc<dyn Fn(Bytes) -> Result<Bytes, TransformError> + Send + Sync>;
+
+/// A transform failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("transform the object: {0}")]
+pub struct TransformError(pub String);
+
+/// Takes `metadata.managedFields` out, which is often a third of an object and which few controllers read.
+///
+/// # Errors
+/// When the bytes are not a JSON object.
+pub fn without_managed_fields(object: Bytes) -> Result<Bytes, TransformError> {
+    let skim = Skim::of(&object).map_err(|error| TransformError(error.to_string()))?;
+    let Some(value) = skim.managed_fields else { return Ok(object) };
+    let Some(key) = memchr::memmem::rfind(&object[..value.start], b"\"managedFields\"") else {
+        return Ok(object);
+    };
+    // One comma goes with the member: the one before it, or the one after it when it is the first.
+    let before = object[..key].trim_ascii_end();
+    let after = object[value.end..].trim_ascii_start();
+    let (before, after) = match (before.strip_suffix(b","), after.strip_prefix(b",")) {
+        (Some(before), _) => (before, after),
+        (None, Some(after)) => (before, after),
+        (None, None) => (before, after),
+    };
+    let mut bytes = BytesMut::with_capacity(before.len() + after.len());
+    bytes.put_slice(before);
+    bytes.put_slice(after);
+    Ok(bytes.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn managed_fields_go_wherever_they_stand_and_nothing_else_does() {
+        let fields = r#""managedFields":[{"manager":"a,b","x":{"managedFields":1}}]"#;
+        for (members, left) in [
+            (fields.to_owned(), r#"{"metadata":{}}"#),
+            (format!(r#""name":"n" , {fields}"#), r#"{"metadata":{"name":"n" }}"#),
+            (format!(r#"{fields} , "name":"n""#), r#"{"metadata":{ "name":"n"}}"#),
+            (format!(r#""a":1,{fields},"b":2"#), r#"{"metadata":{"a":1,"b":2}}"#),
+            (r#""name":"n""#.to_owned(), r#"{"metadata":{"name":"n"}}"#),
+        ] {
+            let object = Bytes::from(format!(r#"{{"metadata":{{{members}}}}}"#));
+            assert_eq!(without_managed_fields(object).unwrap(), left.as_bytes());
+        }
+    }
+
+    #[test]
+    fn fifo_25_it_is_idempotent() {
+        let object =
+            Bytes::from_static(br#"{"metadata":{"managedFields":[],"name":"n"},"data":{}}"#);
+        let once = without_managed_fields(object).unwrap();
+        assert_eq!(without_managed_fields(once.clone()).unwrap(), once);
+    }
+}
