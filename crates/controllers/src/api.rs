@@ -1,0 +1,140 @@
+//! The API as the built-in controllers use it: types known at run time, by plain requests.
+
+mod discovery;
+
+pub(crate) use discovery::{Discovered, Resource, discover};
+
+use http::{Method, Request};
+use kube_client::Client;
+use serde_json::Value;
+use setpoint_object::{ApiError, Status};
+
+/// What every built-in controller is called in `managedFields`: the user agent up to its first slash.
+const COMPONENT: &str = "kube-controller-manager";
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The server said no.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The request did not get there, or its answer did not come back whole.
+    #[error("reach the API server")]
+    Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl RequestError {
+    pub(crate) fn transport(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Transport(error.into())
+    }
+
+    /// The object, or its kind, is not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Api(error) if error.code() == 404)
+    }
+
+    /// Somebody else wrote first.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api(error) if error.code() == 409)
+    }
+
+    /// The server does not serve the verb.
+    pub(crate) fn is_method_not_allowed(&self) -> bool {
+        matches!(self, Self::Api(error) if error.code() == 405)
+    }
+}
+
+/// A client that sends as one named controller.
+#[derive(Clone)]
+pub(crate) struct Api {
+    client: Client,
+    user_agent: String,
+}
+
+impl Api {
+    pub(crate) fn new(client: Client, controller: &str) -> Self {
+        Self {
+            client,
+            user_agent: format!("{COMPONENT}/v{} setpoint/{controller}", env!("CARGO_PKG_VERSION")),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, RequestError> {
+        self.send(Method::GET, path, "application/json", None).await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, RequestError> {
+        self.send(Method::POST, path, "application/json", Some(body)).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, RequestError> {
+        self.send(Method::PUT, path, "application/json", Some(body)).await
+    }
+
+    pub(crate) async fn merge_patch(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, RequestError> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", Some(body)).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<Value, RequestError> {
+        self.send(Method::DELETE, path, "application/json", Some(options)).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, RequestError> {
+        self.send_accepting(method, path, content_type, body, "application/json").await
+    }
+
+    pub(crate) async fn get_accepting(
+        &self,
+        path: &str,
+        accept: &str,
+    ) -> Result<Value, RequestError> {
+        self.send_accepting(Method::GET, path, "application/json", None, accept).await
+    }
+
+    async fn send_accepting(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+        accept: &str,
+    ) -> Result<Value, RequestError> {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::ACCEPT, accept)
+            .header(http::header::CONTENT_TYPE, content_type)
+            .header(http::header::USER_AGENT, &self.user_agent)
+            .body(body.into_bytes())
+            .map_err(RequestError::transport)?;
+        self.client.request(request).await.map_err(from_kube)
+    }
+}
+
+fn from_kube(error: kube_client::Error) -> RequestError {
+    match error {
+        kube_client::Error::Api(status) => {
+            match serde_json::to_value(&*status).and_then(serde_json::from_value::<Status>) {
+                Ok(status) => RequestError::Api(ApiError(Box::new(status))),
+                Err(error) => RequestError::transport(error),
+            }
+        }
+        error => RequestError::transport(error),
+    }
+}

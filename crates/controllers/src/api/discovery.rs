@@ -1,0 +1,119 @@
+//! What the server serves, read from its aggregated discovery documents.
+
+use super::{Api, RequestError};
+use serde_json::Value;
+
+/// One resource in its group's preferred version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Resource {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
+    pub(crate) kind: String,
+    pub(crate) namespaced: bool,
+    pub(crate) verbs: Vec<String>,
+}
+
+impl Resource {
+    pub(crate) fn serves(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|served| served == verb)
+    }
+
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// `pods.`, `deployments.apps`: as the namespace controller's conditions name a resource.
+    pub(crate) fn dotted(&self) -> String {
+        format!("{}.{}", self.resource, self.group)
+    }
+
+    /// The path of the collection; `namespace` is ignored for cluster-scoped resources, and empty means all of them.
+    pub(crate) fn collection(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        if self.namespaced && !namespace.is_empty() {
+            format!("{root}/namespaces/{namespace}/{}", self.resource)
+        } else {
+            format!("{root}/{}", self.resource)
+        }
+    }
+
+    /// The path of one object.
+    pub(crate) fn object(&self, namespace: &str, name: &str) -> String {
+        format!("{}/{name}", self.collection(namespace))
+    }
+}
+
+/// The outcome of one look at discovery.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Discovered {
+    /// Every resource, each once, in its preferred version; in the server's order.
+    pub(crate) resources: Vec<Resource>,
+    /// Group versions that are registered and could not be read: their resources are unknown.
+    pub(crate) stale: Vec<String>,
+}
+
+impl Discovered {
+    /// The resource of a kind in any version of its group: an object has one identity over all of them.
+    pub(crate) fn of_kind(&self, group: &str, kind: &str) -> Option<&Resource> {
+        self.resources.iter().find(|resource| resource.group == group && resource.kind == kind)
+    }
+}
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Reads both discovery documents.
+pub(crate) async fn discover(api: &Api) -> Result<Discovered, RequestError> {
+    let core = api.get_accepting("/api", AGGREGATED).await?;
+    let groups = api.get_accepting("/apis", AGGREGATED).await?;
+    let mut discovered = Discovered::default();
+    for document in [core, groups] {
+        for group in list(&document, "items") {
+            take_group(group, &mut discovered);
+        }
+    }
+    Ok(discovered)
+}
+
+fn list<'a>(value: &'a Value, member: &str) -> &'a [Value] {
+    value[member].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn take_group(group: &Value, discovered: &mut Discovered) {
+    let group_name = group["metadata"]["name"].as_str().unwrap_or_default();
+    for version in list(group, "versions") {
+        let version_name = version["version"].as_str().unwrap_or_default();
+        if version["freshness"] == "Stale" {
+            discovered.stale.push(format!("{group_name}/{version_name}"));
+        }
+        for resource in list(version, "resources") {
+            let text = |member: &str| resource[member].as_str().unwrap_or_default().to_owned();
+            let known = |found: &Resource| {
+                found.group == group_name && found.resource == resource["resource"]
+            };
+            if discovered.resources.iter().any(known) {
+                continue;
+            }
+            discovered.resources.push(Resource {
+                group: group_name.to_owned(),
+                version: version_name.to_owned(),
+                resource: text("resource"),
+                kind: resource["responseKind"]["kind"].as_str().unwrap_or_default().to_owned(),
+                namespaced: resource["scope"] == "Namespaced",
+                verbs: list(resource, "verbs")
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect(),
+            });
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What a pass found, and the conditions that say so.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long content with finalizers is given before the next look: 15 s, as the reference.
+const FINALIZER_ESTIMATE: Duration = Duration::from_secs(15);
+
+/// What one pass found.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// Groups that discovery could not read.
+    pub(super) stale_groups: Vec<String>,
+    /// Why resources could not be deleted, by resource.
+    pub(super) failures: BTreeMap<String, String>,
+    /// How many instances remain, by resource (`configmaps.`).
+    pub(super) remaining: BTreeMap<String, usize>,
+    /// How many instances each finalizer holds.
+    pub(super) finalizers: BTreeMap<String, usize>,
+    /// The longest grace period among remaining pods.
+    pub(super) pods_grace: Option<Duration>,
+}
+
+impl Findings {
+    /// Why the pass has failed, if it has.
+    pub(super) fn failure(&self) -> Option<String> {
+        let stale = (!self.stale_groups.is_empty()).then(|| self.stale_message());
+        let failed = (!self.failures.is_empty()).then(|| self.failure_message());
+        stale.or(failed)
+    }
+
+    /// When to look again at what remains; `None` when nothing does.
+    pub(super) fn estimate(&self) -> Option<Duration> {
+        let longest = match self.pods_grace {
+            Some(grace) => grace,
+            None if self.remaining.is_empty() => return None,
+            None => FINALIZER_ESTIMATE,
+        };
+        Some(longest / 2 + Duration::from_secs(1))
+    }
+
+    fn stale_message(&self) -> String {
+        let groups: Vec<_> = self
+            .stale_groups
+            .iter()
+            .map(|group| format!("{group}: stale GroupVersion discovery: {group}"))
+            .collect();
+        format!(
+            "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
+            groups.len(),
+            groups.join(", ")
+        )
+    }
+
+    fn failure_message(&self) -> String {
+        let texts: Vec<&str> = self.failures.values().map(String::as_str).collect();
+        let text = if let [text] = texts[..] {
+            text.to_owned()
+        } else {
+            format!("[{}]", texts.join(", "))
+        };
+        format!("Failed to delete all resource types, {} remaining: {text}", texts.len())
+    }
+
+    /// The five conditions, as `(type, status, reason, message)`; `True` means a problem.
+    fn conditions(&self) -> [(&'static str, &'static str, &'static str, String); 5] {
+        let of =
+            |kind, problem: Option<(&'static str, String)>, reason, message: &str| match problem {
+                Some((reason, message)) => (kind, "True", reason, message),
+                None => (kind, "False", reason, message.to_owned()),
+            };
+        let counted = |counts: &BTreeMap<String, usize>, what: &str| {
+            counts
+                .iter()
+                .map(|(name, count)| format!("{name} {what} {count} resource instances"))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        // While pods remain nothing else was looked at: the rest reads as if nothing remained.
+        let waits_for_pods = self.pods_grace.is_some();
+        let remaining = (!self.remaining.is_empty() && !waits_for_pods).then(|| {
+            (
+                "SomeResourcesRemain",
+                format!("Some resources are remaining: {}", counted(&self.remaining, "has")),
+            )
+        });
+        let held = (!self.finalizers.is_empty() && !waits_for_pods).then(|| {
+            let message = format!(
+                "Some content in the namespace has finalizers remaining: {}",
+                counted(&self.finalizers, "in")
+            );
+            ("SomeFinalizersRemain", message)
+        });
+        [
+            of(
+                "NamespaceDeletionDiscoveryFailure",
+                (!self.stale_groups.is_empty()).then(|| ("DiscoveryFailed", self.stale_message())),
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            ),
+            of(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                None,
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            ),
+            of(
+                "NamespaceDeletionContentFailure",
+                (!self.failures.is_empty())
+                    .then(|| ("ContentDeletionFailed", self.failure_message())),
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            ),
+            of(
+                "NamespaceContentRemaining",
+                remaining,
+                "ContentRemoved",
+                "All content successfully removed",
+            ),
+            of(
+                "NamespaceFinalizersRemaining",
+                held,
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished",
+            ),
+        ]
+    }
+}
+
+/// Sets the five conditions in a namespace's status; says whether any changed.
+pub(super) fn set_all(namespace: &mut Value, findings: &Findings, now: &str) -> bool {
+    let mut conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut changed = false;
+    for (kind, status, reason, message) in findings.conditions() {
+        let known = conditions.iter_mut().find(|condition| condition["type"] == kind);
+        let same = |found: &Value| {
+            found["status"] == status && found["reason"] == reason && found["message"] == message
+        };
+        if known.as_deref().is_some_and(same) {
+            continue;
+        }
+        changed = true;
+        let mut condition = json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message});
+        match known {
+            Some(known) => {
+                if known["status"] == status {
+                    condition["lastTransitionTime"] = known["lastTransitionTime"].clone();
+                }
+                *known = condition;
+            }
+            None => conditions.push(condition),
+        }
+    }
+    namespace["status"]["conditions"] = conditions.into();
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    fn told(findings: &Findings) -> String {
+        findings
+            .conditions()
+            .map(|(kind, status, reason, message)| format!("{kind}={status} {reason}: {message}"))
+            .join("\n")
+    }
+
+    #[test]
+    fn empty_pass_reads_all_false() {
+        expect![[r#"
+            NamespaceDeletionDiscoveryFailure=False ResourcesDiscovered: All resources successfully discovered
+            NamespaceDeletionGroupVersionParsingFailure=False ParsedGroupVersions: All legacy kube types successfully parsed
+            NamespaceDeletionContentFailure=False ContentDeleted: All content successfully deleted, may be waiting on finalization
+            NamespaceContentRemaining=False ContentRemoved: All content successfully removed
+            NamespaceFinalizersRemaining=False ContentHasNoFinalizers: All content-preserving finalizers finished"#]]
+        .assert_eq(&told(&Findings::default()));
+    }
+
+    #[test]
+    fn what_remains_is_counted_and_sorted() {
+        let findings = Findings {
+            stale_groups: vec!["broken.io/v1".into()],
+            remaining: BTreeMap::from([
+                ("secrets.".into(), 1),
+                ("configmaps.".into(), 2),
+                ("plains.ex.io".into(), 1),
+            ]),
+            finalizers: BTreeMap::from([("ex.io/f1".into(), 2), ("ex.io/f0".into(), 1)]),
+            ..Findings::default()
+        };
+        expect![[r#"
+            NamespaceDeletionDiscoveryFailure=True DiscoveryFailed: Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: broken.io/v1: stale GroupVersion discovery: broken.io/v1
+            NamespaceDeletionGroupVersionParsingFailure=False ParsedGroupVersions: All legacy kube types successfully parsed
+            NamespaceDeletionContentFailure=False ContentDeleted: All content successfully deleted, may be waiting on finalization
+            NamespaceContentRemaining=True SomeResourcesRemain: Some resources are remaining: configmaps. has 2 resource instances, plains.ex.io has 1 resource instances, secrets. has 1 resource instances
+            NamespaceFinalizersRemaining=True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: ex.io/f0 in 1 resource instances, ex.io/f1 in 2 resource instances"#]]
+        .assert_eq(&told(&findings));
+        assert_eq!(findings.estimate(), Some(Duration::from_millis(8500)));
+    }
+
+    #[test]
+    fn pods_hide_the_rest_and_set_the_pace() {
+        let findings = Findings {
+            remaining: BTreeMap::from([("pods.".into(), 1)]),
+            finalizers: BTreeMap::from([("ex.io/f".into(), 1)]),
+            pods_grace: Some(Duration::from_secs(30)),
+            ..Findings::default()
+        };
+        assert!(!told(&findings).contains("=True"));
+        assert_eq!(findings.estimate(), Some(Duration::from_secs(16)));
+    }
+
+    #[test]
+    fn transition_time_moves_only_with_the_status() {
+        let mut namespace = json!({"status": {"phase": "Terminating"}});
+        assert!(set_all(&mut namespace, &Findings::default(), "t1"));
+        assert!(!set_all(&mut namespace, &Findings::default(), "t2"), "nothing new");
+        let findings =
+            Findings { remaining: BTreeMap::from([("secrets.".into(), 1)]), ..Findings::default() };
+        assert!(set_all(&mut namespace, &findings, "t3"));
+        let times: Vec<_> = namespace["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["lastTransitionTime"].as_str().unwrap())
+            .collect();
+        assert_eq!(times, ["t1", "t1", "t1", "t3", "t1"]);
+    }
+}
