@@ -2,6 +2,7 @@
 
 use kube_client::Client;
 use setpoint_apiserver::{ApiServer, Credentials};
+use setpoint_controllers::{GarbageCollector, NamespaceController};
 use setpoint_object::ApiError;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{Registry, RegistryWorker};
@@ -35,6 +36,7 @@ pub struct ControlPlaneBuilder {
     seed: u64,
     credentials: Credentials,
     address: Option<String>,
+    controllers: bool,
 }
 
 impl ControlPlaneBuilder {
@@ -68,6 +70,13 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// Whether the built-in controllers run: namespace deletion and garbage collection. Default: yes. Without them a deleted
+    /// namespace stays, and so do objects whose owner is gone.
+    pub fn controllers(mut self, controllers: bool) -> Self {
+        self.controllers = controllers;
+        self
+    }
+
     /// The control plane; nothing runs yet.
     pub fn build(self) -> ControlPlane {
         let (registry, worker) = Registry::builder(self.store, self.clock).seed(self.seed).build();
@@ -77,7 +86,7 @@ impl ControlPlaneBuilder {
         if let Some(address) = self.address {
             server = server.address(address);
         }
-        ControlPlane { server: server.build(), worker }
+        ControlPlane { server: server.build(), worker, controllers: self.controllers }
     }
 }
 
@@ -87,6 +96,7 @@ impl ControlPlaneBuilder {
 pub struct ControlPlane {
     server: ApiServer,
     worker: RegistryWorker,
+    controllers: bool,
 }
 
 impl ControlPlane {
@@ -98,6 +108,7 @@ impl ControlPlane {
             seed: 0,
             credentials: Credentials::none(),
             address: None,
+            controllers: true,
         }
     }
 
@@ -123,20 +134,39 @@ impl ControlPlane {
     /// When a part fails before `stop`.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ControlPlaneError> {
         let mut parts = JoinSet::new();
-        let (server, worker) = (self.server, self.worker);
-        parts.spawn({
-            let stop = stop.clone();
-            async move {
-                stop.cancelled().await;
-                server.drain();
-                Ok(())
-            }
-        });
         // The registry goes last: it serves while everything above it still finishes.
-        parts.spawn(async move { worker.run(stop).await });
+        let registry_stop = CancellationToken::new();
+        let (server, worker, controllers) = (self.server, self.worker, self.controllers);
+        parts.spawn({
+            let registry_stop = registry_stop.clone();
+            async move { worker.run(registry_stop).await }
+        });
+        parts.spawn(async move {
+            // However this part ends, the registry must not be waited for in vain.
+            let _registry_stop = registry_stop.drop_guard();
+            if controllers {
+                run_controllers(&server, &stop).await;
+            }
+            stop.cancelled().await;
+            server.drain();
+            Ok(())
+        });
         while let Some(ended) = parts.join_next().await {
             ended.map_err(ControlPlaneError::Part)?.map_err(ControlPlaneError::Registry)?;
         }
         Ok(())
     }
+}
+
+/// Runs the built-in controllers from the moment the server serves until `stop`.
+async fn run_controllers(server: &ApiServer, stop: &CancellationToken) {
+    let mut ready = server.registry().ready();
+    tokio::select! {
+        // An error says that the registry has ended, which its own part reports.
+        served = ready.wait_for(|ready| *ready) => if served.is_err() { return },
+        () = stop.cancelled() => return,
+    }
+    let namespaces = NamespaceController::new(server.client(), server.registry().clock().clone());
+    let garbage = GarbageCollector::new(server.client());
+    tokio::join!(namespaces.run(stop.clone()), garbage.run(stop.clone()));
 }

@@ -43,7 +43,8 @@ pub use setpoint_workqueue as workqueue;
 /// What most controllers start from: `use setpoint::prelude::*`.
 pub mod prelude {
     pub use setpoint_informer::{
-        ClientSource, Event, HandlerOptions, InformerFactory, Key, ListWatch, Lister, SharedInformer, Tombstone,
+        ClientSource, Event, HandlerOptions, InformerFactory, Key, ListWatch, Lister,
+        SharedInformer, Tombstone,
     };
     pub use setpoint_workqueue::WorkQueue;
     pub use tokio_util::sync::CancellationToken;

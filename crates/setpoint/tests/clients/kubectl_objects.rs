@@ -6,26 +6,57 @@ use crate::server::Server;
 fn deployment_is_created_scaled_and_given_an_image() {
     let server = Server::start();
     let kubectl = server.kubectl();
-    assert_eq!(kubectl.ok("create deployment web --image=nginx:1 --replicas=2"), "deployment.apps/web created\n");
-    assert_eq!(kubectl.ok("get deploy web -o jsonpath={.spec.strategy}"), r#"{"rollingUpdate":{"maxSurge":"25%","maxUnavailable":"25%"},"type":"RollingUpdate"}"#);
+    assert_eq!(
+        kubectl.ok("create deployment web --image=nginx:1 --replicas=2"),
+        "deployment.apps/web created\n"
+    );
+    assert_eq!(
+        kubectl.ok("get deploy web -o jsonpath={.spec.strategy}"),
+        r#"{"rollingUpdate":{"maxSurge":"25%","maxUnavailable":"25%"},"type":"RollingUpdate"}"#
+    );
     let table = kubectl.ok("get deploy web -o wide");
     assert!(table.contains("web    0/2     0            0"), "{table}");
-    assert_eq!(kubectl.ok("set image deployment/web nginx=nginx:2"), "deployment.apps/web image updated\n");
+    assert_eq!(
+        kubectl.ok("set image deployment/web nginx=nginx:2"),
+        "deployment.apps/web image updated\n"
+    );
     assert_eq!(kubectl.ok("get deploy web -o jsonpath={.spec.template.spec.containers[0].image}/{.metadata.generation}"), "nginx:2/2");
     assert_eq!(kubectl.ok("scale deployment web --replicas=5"), "deployment.apps/web scaled\n");
-    assert_eq!(kubectl.ok("get deploy web -o jsonpath={.spec.replicas}/{.metadata.generation}"), "5/3");
-    assert!(kubectl.fails("scale deployment web --current-replicas=2 --replicas=1").contains("Expected replicas to be 2, was 5"));
+    assert_eq!(
+        kubectl.ok("get deploy web -o jsonpath={.spec.replicas}/{.metadata.generation}"),
+        "5/3"
+    );
+    assert!(
+        kubectl
+            .fails("scale deployment web --current-replicas=2 --replicas=1")
+            .contains("Expected replicas to be 2, was 5")
+    );
     assert!(kubectl.fails("scale deployment web --replicas=-1").contains("replicas"));
     let described = kubectl.ok("describe deployment web");
-    assert!(described.contains("StrategyType:           RollingUpdate") && described.contains("Image:         nginx:2"), "{described}");
-    let said = kubectl.fails(r#"patch deploy web --type merge -p {"spec":{"selector":{"matchLabels":{"app":"other"}}}}"#);
+    assert!(
+        described.contains("StrategyType:           RollingUpdate")
+            && described.contains("Image:         nginx:2"),
+        "{described}"
+    );
+    let said = kubectl.fails(
+        r#"patch deploy web --type merge -p {"spec":{"selector":{"matchLabels":{"app":"other"}}}}"#,
+    );
     assert!(said.contains("field is immutable"), "{said}");
     assert!(kubectl.ok("get all").contains("deployment.apps/web"));
-    assert_eq!(kubectl.ok("wait deploy/web --for=jsonpath={.spec.replicas}=5"), "deployment.apps/web condition met\n");
+    assert_eq!(
+        kubectl.ok("wait deploy/web --for=jsonpath={.spec.replicas}=5"),
+        "deployment.apps/web condition met\n"
+    );
     kubectl.ok("set env deployment/web A=b");
     kubectl.ok("set resources deployment web --requests=cpu=100m,memory=64Mi");
-    assert_eq!(kubectl.ok("get deploy web -o jsonpath={.spec.template.spec.containers[0].env}"), r#"[{"name":"A","value":"b"}]"#);
-    assert_eq!(kubectl.ok("delete deploy web"), "deployment.apps \"web\" deleted from default namespace\n");
+    assert_eq!(
+        kubectl.ok("get deploy web -o jsonpath={.spec.template.spec.containers[0].env}"),
+        r#"[{"name":"A","value":"b"}]"#
+    );
+    assert_eq!(
+        kubectl.ok("delete deploy web"),
+        "deployment.apps \"web\" deleted from default namespace\n"
+    );
 }
 
 #[test]
@@ -55,11 +86,18 @@ fn service_gets_an_address_and_keeps_it() {
     assert_eq!(kubectl.ok("create service clusterip web --tcp=80:8080"), "service/web created\n");
     let address = kubectl.ok("get svc web -o jsonpath={.spec.clusterIP}");
     assert!(address.parse::<std::net::Ipv4Addr>().is_ok(), "{address}");
-    assert_eq!(kubectl.ok("get svc web -o jsonpath={.spec.clusterIPs}/{.spec.type}/{.spec.sessionAffinity}"), format!(r#"["{address}"]/ClusterIP/None"#));
+    assert_eq!(
+        kubectl
+            .ok("get svc web -o jsonpath={.spec.clusterIPs}/{.spec.type}/{.spec.sessionAffinity}"),
+        format!(r#"["{address}"]/ClusterIP/None"#)
+    );
     kubectl.ok(r#"patch svc web -p {"spec":{"type":"NodePort"}}"#);
-    let port: u16 = kubectl.ok("get svc web -o jsonpath={.spec.ports[0].nodePort}").parse().unwrap();
+    let port: u16 =
+        kubectl.ok("get svc web -o jsonpath={.spec.ports[0].nodePort}").parse().unwrap();
     assert!((30000..=32767).contains(&port));
-    let said = kubectl.fails(r#"patch svc web -p {"spec":{"clusterIP":"10.0.0.250","clusterIPs":["10.0.0.250"]}}"#);
+    let said = kubectl.fails(
+        r#"patch svc web -p {"spec":{"clusterIP":"10.0.0.250","clusterIPs":["10.0.0.250"]}}"#,
+    );
     assert!(said.contains("may not change once set"), "{said}");
     let table = kubectl.ok("get svc web");
     assert!(table.contains("NodePort") && table.contains(&format!("80:{port}/TCP")), "{table}");
@@ -80,7 +118,10 @@ fn pod_is_run_described_and_deleted() {
     let said = kubectl.fails(r#"patch pod p -p {"spec":{"nodeName":"n"}}"#);
     assert!(said.contains("pod updates may not change fields other than"), "{said}");
     kubectl.ok("label pod p x=y");
-    assert_eq!(kubectl.ok("get pods -l x=y,a=b --no-headers -o custom-columns=N:.metadata.name"), "p\n");
+    assert_eq!(
+        kubectl.ok("get pods -l x=y,a=b --no-headers -o custom-columns=N:.metadata.name"),
+        "p\n"
+    );
     assert_eq!(kubectl.ok("get pods --field-selector status.phase=Pending -o name"), "pod/p\n");
     assert_eq!(kubectl.ok("get pods --field-selector status.phase=Running -o name"), "");
     assert_eq!(kubectl.ok("delete pod p"), "pod \"p\" deleted from default namespace\n");
@@ -92,7 +133,12 @@ fn explain_reads_the_published_schema() {
     let server = Server::start();
     let kubectl = server.kubectl();
     let explained = kubectl.ok("explain deployment.spec.template.spec.containers");
-    assert!(explained.contains("KIND:       Deployment") && explained.contains("imagePullPolicy") && explained.contains("<string>"), "{explained}");
+    assert!(
+        explained.contains("KIND:       Deployment")
+            && explained.contains("imagePullPolicy")
+            && explained.contains("<string>"),
+        "{explained}"
+    );
     assert!(kubectl.ok("explain pod --recursive").contains("terminationGracePeriodSeconds"));
     assert!(kubectl.fails("explain pod.nothing").contains("does not exist"));
 }
@@ -106,10 +152,18 @@ fn namespace_takes_everything_with_it() {
     kubectl.ok("-n doomed create secret generic s --from-literal=k=v");
     kubectl.ok("-n doomed create deployment d --image=i");
     kubectl.ok("-n doomed run p --image=i");
-    assert_eq!(kubectl.ok("delete namespace doomed --timeout=30s"), "namespace \"doomed\" deleted\n");
+    assert_eq!(
+        kubectl.ok("delete namespace doomed --timeout=30s"),
+        "namespace \"doomed\" deleted\n"
+    );
     assert!(kubectl.fails("get ns doomed").contains("NotFound"));
     kubectl.ok("create namespace doomed");
-    assert_eq!(kubectl.ok("-n doomed get cm,secret,deploy,pod -o name").replace("configmap/kube-root-ca.crt\n", ""), "");
+    assert_eq!(
+        kubectl
+            .ok("-n doomed get cm,secret,deploy,pod -o name")
+            .replace("configmap/kube-root-ca.crt\n", ""),
+        ""
+    );
     let said = kubectl.fails("delete namespace default");
     assert!(said.contains("this namespace may not be deleted"), "{said}");
 }
@@ -169,5 +223,6 @@ fn orphan_cascade_leaves_the_child_without_its_reference() {
     let kubectl = server.kubectl();
     kubectl.ok("delete deploy parent --cascade=orphan --timeout=30s");
     assert!(kubectl.fails("get deploy parent").contains("NotFound"));
-    kubectl.eventually("get cm child -o jsonpath=[{.metadata.ownerReferences}]", |said| said == "[]");
+    kubectl
+        .eventually("get cm child -o jsonpath=[{.metadata.ownerReferences}]", |said| said == "[]");
 }

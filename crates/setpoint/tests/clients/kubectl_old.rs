@@ -9,7 +9,8 @@ fn old_client_does_the_everyday_things() {
     let kubectl = server.kubectl_old();
     assert!(kubectl.ok("version --short").contains("Server Version: v1.36"));
     assert!(kubectl.ok("api-resources").contains("deployments"));
-    server.file("cm.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm}\ndata: {a: '1'}\n");
+    server
+        .file("cm.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm}\ndata: {a: '1'}\n");
     assert_eq!(kubectl.ok("apply -f cm.yaml"), "configmap/cm created\n");
     assert_eq!(kubectl.ok("apply -f cm.yaml"), "configmap/cm unchanged\n");
     assert!(kubectl.ok("get cm cm").starts_with("NAME   DATA   AGE\ncm     1 "));
@@ -21,7 +22,10 @@ fn old_client_does_the_everyday_things() {
     assert!(kubectl.ok("describe deploy web").contains("RollingUpdate"));
     assert!(kubectl.ok("explain deployment.spec.strategy").contains("rollingUpdate"));
     assert_eq!(kubectl.ok("delete deploy web"), "deployment.apps \"web\" deleted\n");
-    assert_eq!(kubectl.ok("apply --server-side --field-manager=x --force-conflicts -f cm.yaml"), "configmap/cm serverside-applied\n");
+    assert_eq!(
+        kubectl.ok("apply --server-side --field-manager=x --force-conflicts -f cm.yaml"),
+        "configmap/cm serverside-applied\n"
+    );
     kubectl.ok("create namespace n");
     assert_eq!(kubectl.ok("delete namespace n --timeout=30s"), "namespace \"n\" deleted\n");
 }
@@ -30,7 +34,10 @@ fn old_client_does_the_everyday_things() {
 fn old_client_validates_with_the_older_schema_document() {
     let server = Server::start();
     let kubectl = server.kubectl_old();
-    server.file("typo.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm}\ndatta: {a: '1'}\n");
+    server.file(
+        "typo.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm}\ndatta: {a: '1'}\n",
+    );
     let said = kubectl.fails("apply -f typo.yaml");
     assert!(said.contains(r#"unknown field "datta" in io.k8s.api.core.v1.ConfigMap"#), "{said}");
 }

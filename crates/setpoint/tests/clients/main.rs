@@ -7,7 +7,7 @@
 mod kube_rs;
 mod kubectl;
 mod kubectl_crd;
-mod kubectl_old;
 mod kubectl_objects;
+mod kubectl_old;
 mod python;
 mod server;

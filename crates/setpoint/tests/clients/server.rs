@@ -29,9 +29,17 @@ impl Server {
     pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
-        let free_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free_port =
+            std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut process = Command::new(env!("CARGO_BIN_EXE_setpoint"))
-            .args(["up", "--secure-port", "0", "--insecure-port", &free_port.to_string(), "--kubeconfig"])
+            .args([
+                "up",
+                "--secure-port",
+                "0",
+                "--insecure-port",
+                &free_port.to_string(),
+                "--kubeconfig",
+            ])
             .arg(&kubeconfig)
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(folder.path().join("log")).unwrap())
@@ -66,7 +74,10 @@ impl Server {
 
     /// Sends a signal and gives the exit status.
     pub(crate) fn stop(&mut self, signal: &str) -> std::process::ExitStatus {
-        let sent = Command::new("kill").args(["-s", signal, &self.process.id().to_string()]).status().unwrap();
+        let sent = Command::new("kill")
+            .args(["-s", signal, &self.process.id().to_string()])
+            .status()
+            .unwrap();
         assert!(sent.success());
         self.process.wait().unwrap()
     }
@@ -121,7 +132,11 @@ impl Kubectl<'_> {
     pub(crate) fn fails(&self, line: &str) -> String {
         let output = self.output(line);
         let err = text(&output.stderr);
-        assert!(!output.status.success(), "kubectl {line} succeeded:\n{}{err}", text(&output.stdout));
+        assert!(
+            !output.status.success(),
+            "kubectl {line} succeeded:\n{}{err}",
+            text(&output.stdout)
+        );
         err
     }
 
@@ -135,13 +150,18 @@ impl Kubectl<'_> {
             if holds(&both) {
                 return both;
             }
-            assert!(started.elapsed() < PATIENCE, "kubectl {line} still says:\n{both}\nserver log:\n{}", self.log());
+            assert!(
+                started.elapsed() < PATIENCE,
+                "kubectl {line} still says:\n{both}\nserver log:\n{}",
+                self.log()
+            );
             std::thread::yield_now();
         }
     }
 
     fn log(&self) -> String {
-        let log = std::fs::read_to_string(self.server.folder.path().join("log")).unwrap_or_default();
+        let log =
+            std::fs::read_to_string(self.server.folder.path().join("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
@@ -181,10 +201,17 @@ impl Drop for Lines {
 
 impl Lines {
     pub(crate) fn of(mut command: Command) -> Self {
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
         let reader = BufReader::new(process.stdout.take().unwrap());
         let (sender, lines) = std::sync::mpsc::channel();
-        std::thread::spawn(move || reader.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        std::thread::spawn(move || {
+            reader.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
         Self { process, lines }
     }
 
