@@ -1,0 +1,51 @@
+//! Why a manager ended.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::reconciler::BoxError;
+
+/// A member that a manager does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddError {
+    /// Names are labels of logs and metrics: each is one member's.
+    #[error("there is a member named {name:?} already")]
+    DuplicateName {
+        /// The name.
+        name: Arc<str>,
+    },
+}
+
+/// Why a manager ended otherwise than by being stopped, or could not stop as it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManagerError {
+    /// A member failed; the others were stopped.
+    #[error("{name} failed")]
+    Member {
+        /// The member.
+        name: Arc<str>,
+        /// Why.
+        #[source]
+        source: BoxError,
+    },
+    /// A task panicked; the others were stopped.
+    #[error("{name} panicked: {message}")]
+    Panic {
+        /// The task.
+        name: Arc<str>,
+        /// What the panic said.
+        message: String,
+    },
+    /// The grace period was over before all tasks had ended: they were dropped.
+    #[error("{} had not ended after the grace period of {period:?}", .running.join(", "))]
+    GraceExpired {
+        /// The period.
+        period: Duration,
+        /// What still ran, sorted.
+        running: Vec<String>,
+        /// The failure that had begun the stop, if it was one.
+        #[source]
+        source: Option<Box<ManagerError>>,
+    },
+}

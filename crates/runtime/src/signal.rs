@@ -1,0 +1,74 @@
+//! Ending a program politely.
+
+use std::io;
+
+use tokio_util::sync::CancellationToken;
+
+/// Cancels `stop` at the first SIGINT or SIGTERM (elsewhere than on Unix: Ctrl-C), and exits with status 1 at the second.
+///
+/// To be run beside what it stops, by a program's main function:
+///
+/// ```no_run
+/// # use setpoint_runtime::{Manager, cancel_on_signal};
+/// # async fn example(manager: Manager) -> Result<(), Box<dyn std::error::Error>> {
+/// let stop = tokio_util::sync::CancellationToken::new();
+/// tokio::select! {
+///     ended = manager.run(stop.clone()) => ended?,
+///     Err(error) = cancel_on_signal(stop) => return Err(error.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// The signals cannot be listened to. Otherwise it never returns.
+pub async fn cancel_on_signal(stop: CancellationToken) -> io::Result<std::convert::Infallible> {
+    let mut signals = Signals::new()?;
+    signals.next().await?;
+    tracing::info!("stopping on a signal; a second one exits at once");
+    stop.cancel();
+    signals.next().await?;
+    std::process::exit(1)
+}
+
+#[cfg(unix)]
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) -> io::Result<()> {
+        tokio::select! {
+            // Cancel safe: a dropped `recv` has taken nothing.
+            _ = self.interrupt.recv() => {}
+            // Cancel safe: as above.
+            _ = self.terminate.recv() => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> io::Result<()> {
+        tokio::signal::ctrl_c().await
+    }
+}

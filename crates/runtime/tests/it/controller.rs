@@ -1,0 +1,403 @@
+//! From events to passes, and what happens to a key after each.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use expect_test::expect;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use serde_json::json;
+use setpoint_informer::Event;
+use setpoint_runtime::{
+    Action, BoxError, BuildError, Context, Controller, ControllerBuilder, ControllerState,
+    Predicate, Request, Terminal, Watch,
+};
+use tokio::sync::mpsc;
+
+use crate::{
+    server::Server,
+    world::{CONFIG_MAPS, EVENTS, PODS, Running, Trace, builder, config_map, pass, run, settle},
+};
+
+fn server() -> Server {
+    Server::new(&[CONFIG_MAPS, EVENTS, PODS])
+}
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn controller() -> ControllerBuilder {
+    Controller::builder("config").for_(Watch::<ConfigMap>::new())
+}
+
+/// A reconciler that says which key it was given, and what the cache holds for it.
+fn seer(
+    trace: &Trace,
+) -> impl Fn(Request, Context) -> std::future::Ready<Result<Action, BoxError>> + Send + Sync + 'static
+{
+    let trace = trace.clone();
+    move |request, context| {
+        let found = context.client().api::<ConfigMap>().get(&request).unwrap();
+        let generation = found.map_or("gone".to_owned(), |found| {
+            format!("generation {}", found.metadata.generation.unwrap())
+        });
+        trace.say(format!("{request} {generation}"));
+        std::future::ready(Ok(Action::await_change()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_are_there_that_come_change_and_go_are_reconciled() {
+    let (server, trace) = (server(), Trace::default());
+    server.put(MAPS, config_map("old"));
+    let (running, handle) = run(&server, controller().build(seer(&trace)).unwrap());
+    settle().await;
+    assert_eq!(handle.state(), ControllerState::Running);
+    expect!["default/old generation 1"].assert_eq(&trace.take());
+
+    server.put(MAPS, config_map("new"));
+    settle().await;
+    let mut changed = config_map("old");
+    changed["spec"] = json!(2);
+    server.put(MAPS, changed);
+    settle().await;
+    server.delete(&format!("{MAPS}/new"));
+    settle().await;
+    expect!["default/new generation 1 · default/old generation 2 · default/new gone"]
+        .assert_eq(&trace.take());
+
+    running.stop().await.unwrap();
+    assert_eq!(
+        (handle.state(), handle.stats().success, handle.stats().total()),
+        (ControllerState::Stopped, 4, 4)
+    );
+}
+
+/// One row of the table at `Action`: what the pass comes to, when the next one comes, and what is counted then.
+async fn check_outcome(
+    outcome: impl Fn(u32) -> Result<Action, BoxError> + Send + Sync + 'static,
+    expect: expect_test::Expect,
+) {
+    let (server, trace) = (server(), Trace::default());
+    let started = tokio::time::Instant::now();
+    let n_passes = Arc::new(AtomicU32::new(0));
+    let reconciler = {
+        let trace = trace.clone();
+        move |_: Request, context: Context| {
+            let n = n_passes.fetch_add(1, Ordering::SeqCst);
+            trace.say(format!("at {:?} attempt {}", started.elapsed(), context.attempt()));
+            std::future::ready(outcome(n))
+        }
+    };
+    let (running, handle) = run(&server, controller().build(reconciler).unwrap());
+    settle().await;
+    server.put(MAPS, config_map("a"));
+    pass(Duration::from_millis(30)).await;
+    running.stop().await.unwrap();
+    let stats = handle.stats();
+    trace.say(format!(
+        "success {} requeue_after {} requeue {} error {} terminal {} panics {} timeouts {} limited {}",
+        stats.success,
+        stats.requeue_after,
+        stats.requeue,
+        stats.error,
+        stats.terminal,
+        stats.panics,
+        stats.timeouts,
+        handle.queue().limited
+    ));
+    expect.assert_eq(&trace.take());
+}
+
+#[tokio::test(start_paused = true)]
+async fn res_1_success_forgets_and_waits_for_a_change() {
+    check_outcome(|_| Ok(Action::await_change()), expect![
+        "at 1ms attempt 0 · success 1 requeue_after 0 requeue 0 error 0 terminal 0 panics 0 timeouts 0 limited 0"
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn res_2_requeue_after_forgets_and_comes_back() {
+    check_outcome(|n| if n == 0 { Err("once".into()) } else { Ok(Action::requeue_after(Duration::from_millis(20))) }, expect![
+        "at 1ms attempt 0 · at 6ms attempt 1 · at 26ms attempt 0 · success 0 requeue_after 2 requeue 0 error 1 terminal 0 panics 0 timeouts 0 limited 0"
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn res_9_requeue_after_zero_waits_for_a_change() {
+    check_outcome(|_| Ok(Action::requeue_after(Duration::ZERO)), expect![
+        "at 1ms attempt 0 · success 1 requeue_after 0 requeue 0 error 0 terminal 0 panics 0 timeouts 0 limited 0"
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn res_3_requeue_comes_back_with_backoff() {
+    check_outcome(|n| Ok(if n < 2 { Action::requeue() } else { Action::await_change() }), expect![
+        "at 1ms attempt 0 · at 6ms attempt 1 · at 16ms attempt 2 · success 1 requeue_after 0 requeue 2 error 0 terminal 0 panics 0 timeouts 0 limited 0"
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn res_5_error_comes_back_with_backoff() {
+    check_outcome(|_| Err("always".into()), expect![
+        "at 1ms attempt 0 · at 6ms attempt 1 · at 16ms attempt 2 · success 0 requeue_after 0 requeue 0 error 3 terminal 0 panics 0 timeouts 0 limited 1"
+    ])
+    .await;
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("outer")]
+struct Outer(#[source] Terminal);
+
+#[tokio::test(start_paused = true)]
+async fn res_7_terminal_error_at_any_depth_neither_counts_nor_forgets() {
+    check_outcome(|n| if n == 0 { Err("once".into()) } else { Err(Outer(Terminal::new("final")).into()) }, expect![
+        "at 1ms attempt 0 · at 6ms attempt 1 · success 0 requeue_after 0 requeue 0 error 2 terminal 1 panics 0 timeouts 0 limited 1"
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn res_8_panic_is_an_error_that_is_counted_apart() {
+    check_outcome(|n| if n == 0 { std::panic::resume_unwind(Box::new("ouch")) } else { Ok(Action::await_change()) }, expect![
+        "at 1ms attempt 0 · at 6ms attempt 1 · success 1 requeue_after 0 requeue 0 error 1 terminal 0 panics 1 timeouts 0 limited 0"
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_that_is_not_recovered_ends_the_manager() {
+    let server = server();
+    let reconciler = |_: Request, _: Context| async { std::panic::resume_unwind(Box::new("ouch")) };
+    let controller = controller().recover_panics(false).build(erase(reconciler)).unwrap();
+    let (mut running, handle) = run(&server, controller);
+    server.put(MAPS, config_map("a"));
+    let error = running.ended().await.unwrap_err();
+    expect!["config failed: controller \"config\": a reconcile panicked: ouch"]
+        .assert_eq(&chain(&error));
+    assert_eq!(handle.state(), ControllerState::Stopped);
+}
+
+/// Gives a closure whose future never ends by itself an error type.
+fn erase<Fut: Future<Output = Result<Action, BoxError>> + Send>(
+    reconciler: impl Fn(Request, Context) -> Fut + Send + Sync + 'static,
+) -> impl Fn(Request, Context) -> Fut + Send + Sync + 'static {
+    reconciler
+}
+
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pass_that_takes_too_long_is_dropped_and_repeated() {
+    let (server, trace) = (server(), Trace::default());
+    let reconciler = {
+        let trace = trace.clone();
+        move |_: Request, context: Context| {
+            trace.say(format!("attempt {}", context.attempt()));
+            async move {
+                if context.attempt() == 0 {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, BoxError>(Action::await_change())
+            }
+        }
+    };
+    let (running, handle) = run(
+        &server,
+        controller().reconcile_timeout(Duration::from_secs(5)).build(reconciler).unwrap(),
+    );
+    server.put(MAPS, config_map("a"));
+    pass(Duration::from_secs(6)).await;
+    expect!["attempt 0 · attempt 1"].assert_eq(&trace.take());
+    assert_eq!((handle.stats().timeouts, handle.stats().error, handle.stats().success), (1, 1, 1));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_during_a_pass_is_one_more_pass_and_other_keys_go_on() {
+    let (server, trace) = (server(), Trace::default());
+    let reconciler = {
+        let trace = trace.clone();
+        move |request: Request, _: Context| {
+            let trace = trace.clone();
+            async move {
+                trace.say(format!("{} begins", request.name));
+                if &*request.name == "slow" {
+                    pass(Duration::from_secs(1)).await;
+                }
+                trace.say(format!("{} ends", request.name));
+                Ok::<_, BoxError>(Action::await_change())
+            }
+        }
+    };
+    let (running, _) = run(&server, controller().concurrency(2).build(reconciler).unwrap());
+    server.put(MAPS, config_map("slow"));
+    settle().await;
+    for n in 0..3 {
+        let mut changed = config_map("slow");
+        changed["spec"] = json!(n);
+        server.put(MAPS, changed);
+    }
+    server.put(MAPS, config_map("quick"));
+    pass(Duration::from_secs(3)).await;
+    expect!["slow begins · quick begins · quick ends · slow ends · slow begins · slow ends"]
+        .assert_eq(&trace.take());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn owned_objects_lead_to_their_controlling_owner_old_and_new() {
+    let (server, trace) = (server(), Trace::default());
+    let owned = |owner: &str, api_version: &str, controller: bool| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "ownerReferences": [
+            {"apiVersion": api_version, "kind": "ConfigMap", "name": owner, "uid": "u", "controller": controller}
+        ]}})
+    };
+    let (running, _) =
+        run(&server, controller().owns(Watch::<Pod>::new()).build(seer(&trace)).unwrap());
+    settle().await;
+    let pods = "/api/v1/namespaces/other/pods";
+    server.put(pods, owned("a", "v1", true));
+    settle().await;
+    server.put(pods, owned("b", "v1", true));
+    settle().await;
+    server.put(pods, owned("c", "v1", false));
+    settle().await;
+    server.put(pods, owned("c", "example.com/v1", true));
+    settle().await;
+    server.put(pods, owned("d", "v2", true));
+    settle().await;
+    server.delete(&format!("{pods}/p"));
+    settle().await;
+    expect![
+        "other/a gone · other/b gone · other/a gone · other/b gone · other/d gone · other/d gone"
+    ]
+    .assert_eq(&trace.take());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn mapped_events_and_a_channel_lead_to_keys_too() {
+    let (server, trace) = (server(), Trace::default());
+    let (keys, outside) = mpsc::channel(1);
+    let map = |event: &Event<Pod>| vec![Request::new("mapped", event.key().name.clone())];
+    let (running, _) = run(
+        &server,
+        controller()
+            .watches(Watch::<Pod>::new(), map)
+            .channel(outside)
+            .build(seer(&trace))
+            .unwrap(),
+    );
+    settle().await;
+    server.put(
+        "/api/v1/namespaces/other/pods",
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}),
+    );
+    settle().await;
+    keys.send(Request::cluster("outside")).await.unwrap();
+    settle().await;
+    drop(keys);
+    server.put(MAPS, config_map("still"));
+    settle().await;
+    expect!["mapped/p gone · outside gone · default/still generation 1"].assert_eq(&trace.take());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn generation_predicate_drops_status_and_metadata_writes() {
+    let (server, trace) = (server(), Trace::default());
+    let watch = Watch::<ConfigMap>::new().filter(Predicate::generation_changed());
+    let controller = Controller::builder("config").for_(watch).build(seer(&trace)).unwrap();
+    let (running, _) = run(&server, controller);
+    settle().await;
+    let mut object = server.put(MAPS, config_map("a"));
+    settle().await;
+    object["status"] = json!("written");
+    object["metadata"]["labels"] = json!({"a": "b"});
+    let mut object = server.put(MAPS, object);
+    settle().await;
+    object["spec"] = json!("changed");
+    server.put(MAPS, object);
+    settle().await;
+    server.delete(&format!("{MAPS}/a"));
+    settle().await;
+    expect!["default/a generation 1 · default/a generation 2 · default/a gone"]
+        .assert_eq(&trace.take());
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn resync_tells_again_unless_the_version_must_have_changed() {
+    for (predicate, expected) in [
+        (false, "default/a generation 1 · default/a generation 1"),
+        (true, "default/a generation 1"),
+    ] {
+        let (server, trace) = (server(), Trace::default());
+        server.put(MAPS, config_map("a"));
+        let mut watch = Watch::<ConfigMap>::new();
+        if predicate {
+            watch = watch.filter(Predicate::resource_version_changed());
+        }
+        let mut manager = builder(&server).resync(Duration::from_secs(30)).build();
+        manager
+            .add(Controller::builder("config").for_(watch).build(seer(&trace)).unwrap())
+            .unwrap();
+        let running = Running::start(manager);
+        pass(Duration::from_secs(45)).await;
+        assert_eq!(trace.take(), expected);
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_pass_say_who_sends_them() {
+    let server = server();
+    let reconciler = |request: Request, context: Context| async move {
+        context.client().api::<ConfigMap>().get_live(&request).await?;
+        Ok::<_, BoxError>(Action::await_change())
+    };
+    let (running, _) = run(&server, controller().build(reconciler).unwrap());
+    server.put(MAPS, config_map("a"));
+    settle().await;
+    let origins = server.origins();
+    assert_eq!(origins.len(), 1, "the informers' own requests have none");
+    assert_eq!((&*origins[0].controller, &*origins[0].request), ("config", "default/a"));
+    expect!["a uuid"].assert_eq(if origins[0].reconcile_id.to_string().len() == 36 {
+        "a uuid"
+    } else {
+        "none"
+    });
+    running.stop().await.unwrap();
+}
+
+#[test]
+fn controllers_that_cannot_work_are_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let reconciler = |_: Request, _: Context| async { Ok::<_, BoxError>(Action::await_change()) };
+    let refused = |builder: ControllerBuilder| builder.build(reconciler).unwrap_err();
+    let name = || "config".into();
+    assert_eq!(refused(Controller::builder("")), BuildError::NoName);
+    assert_eq!(refused(Controller::builder("config")), BuildError::NoSource { name: name() });
+    assert_eq!(
+        refused(controller().for_(Watch::<Pod>::new())),
+        BuildError::TwoTypes { name: name() }
+    );
+    assert_eq!(
+        refused(Controller::builder("config").owns(Watch::<Pod>::new())),
+        BuildError::OwnsWithoutType { name: name() }
+    );
+}

@@ -1,0 +1,432 @@
+//! An API server of the smallest kind: objects in a map, lists, watches from a log, and writes. It says what was asked of it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{future::BoxFuture, stream};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
+use kube_client::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint_object::{ApiError, GroupResource};
+use setpoint_runtime::Origin;
+use tokio::sync::watch;
+
+/// A handle to the server; a clone is the same server.
+#[derive(Clone)]
+pub(crate) struct Server(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    /// The revision, for watches to follow.
+    revision: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By resource path (`/api/v1/configmaps`), namespace and name.
+    objects: BTreeMap<(String, String, String), Value>,
+    /// Every change: resource path, revision, event type, object.
+    log: Vec<(String, u64, &'static str, Value)>,
+    served: Vec<String>,
+    requests: Vec<String>,
+    origins: Vec<Origin>,
+    /// Answers that come instead of the next writes that match.
+    faults: VecDeque<(Method, &'static str, u16)>,
+    revision: u64,
+}
+
+/// A path of the API, taken apart.
+struct Path {
+    /// Without a namespace: what a watch of all namespaces asks for.
+    resource: String,
+    plural: String,
+    namespace: String,
+    name: String,
+    subresource: String,
+}
+
+impl Path {
+    fn parse(path: &str) -> Self {
+        let mut parts: VecDeque<&str> = path.trim_start_matches('/').split('/').collect();
+        let mut prefix = Vec::new();
+        let n_prefix = if parts[0] == "api" { 2 } else { 3 };
+        for _ in 0..n_prefix {
+            prefix.push(parts.pop_front().unwrap());
+        }
+        let mut namespace = "";
+        if parts[0] == "namespaces" && parts.len() > 2 {
+            parts.pop_front();
+            namespace = parts.pop_front().unwrap();
+        }
+        let plural = parts.pop_front().unwrap();
+        prefix.push(plural);
+        let mut rest = parts.into_iter().map(str::to_owned);
+        Self {
+            resource: format!("/{}", prefix.join("/")),
+            plural: plural.to_owned(),
+            namespace: namespace.to_owned(),
+            name: rest.next().unwrap_or_default(),
+            subresource: rest.next().unwrap_or_default(),
+        }
+    }
+}
+
+impl Server {
+    /// A server of these resource paths.
+    pub(crate) fn new(served: &[&str]) -> Self {
+        let state =
+            State { served: served.iter().map(ToString::to_string).collect(), ..State::default() };
+        Self(Arc::new(Inner { state: Mutex::new(state), revision: watch::Sender::new(0) }))
+    }
+
+    pub(crate) fn client(&self) -> kube_client::Client {
+        kube_client::Client::new(self.clone(), "default")
+    }
+
+    /// Serves one more resource path.
+    pub(crate) fn serve(&self, resource: &str) {
+        self.0.state.lock().served.push(resource.to_owned());
+    }
+
+    /// Answers the next request of this method whose path holds `part` with a failure of this code; 0 breaks the connection.
+    pub(crate) fn fail_next(&self, method: Method, part: &'static str, code: u16) {
+        self.0.state.lock().faults.push_back((method, part, code));
+    }
+
+    /// Puts an object there as somebody else would: by the path of its collection.
+    pub(crate) fn put(&self, collection: &str, object: Value) -> Value {
+        let path = Path::parse(collection);
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut state = self.0.state.lock();
+        let object = state.store(&path.resource, &path.namespace, &name, object);
+        self.0.revision.send_replace(state.revision);
+        object
+    }
+
+    /// Takes an object away as somebody else would; one with finalizers is only marked.
+    pub(crate) fn delete(&self, object: &str) {
+        let path = Path::parse(object);
+        let mut state = self.0.state.lock();
+        state.delete(&path);
+        self.0.revision.send_replace(state.revision);
+    }
+
+    pub(crate) fn get(&self, object: &str) -> Option<Value> {
+        let path = Path::parse(object);
+        self.0.state.lock().objects.get(&(path.resource, path.namespace, path.name)).cloned()
+    }
+
+    /// All objects of a collection.
+    pub(crate) fn list(&self, collection: &str) -> Vec<Value> {
+        let path = Path::parse(collection);
+        self.0.state.lock().select(&path)
+    }
+
+    /// The writes that were asked for so far, and forgets them.
+    pub(crate) fn take_writes(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.state.lock().requests)
+    }
+
+    /// The origins of the requests that had one.
+    pub(crate) fn origins(&self) -> Vec<Origin> {
+        self.0.state.lock().origins.clone()
+    }
+
+    fn answer(
+        &self,
+        method: &Method,
+        path: &Path,
+        body: &[u8],
+        content_type: &str,
+    ) -> Result<Value, ApiError> {
+        let mut state = self.0.state.lock();
+        if !state.served.contains(&path.resource) {
+            return Err(ApiError::no_route());
+        }
+        let resource = GroupResource { group: "".into(), resource: path.plural.as_str().into() };
+        let key = (path.resource.clone(), path.namespace.clone(), path.name.clone());
+        let missing = || ApiError::not_found(&resource, &path.name);
+        let body: Value =
+            if body.is_empty() { Value::Null } else { serde_json::from_slice(body).unwrap() };
+        let answer = match *method {
+            Method::GET if path.name.is_empty() => {
+                let items = state.select(path);
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": state.revision.to_string()}, "items": items})
+            }
+            Method::GET => state.objects.get(&key).cloned().ok_or_else(missing)?,
+            Method::POST => {
+                let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+                if state.objects.contains_key(&(
+                    path.resource.clone(),
+                    path.namespace.clone(),
+                    name.clone(),
+                )) {
+                    return Err(ApiError::already_exists(&resource, &name));
+                }
+                state.store(&path.resource, &path.namespace, &name, body)
+            }
+            Method::PUT | Method::PATCH => {
+                let mut object = state.objects.get(&key).cloned().ok_or_else(missing)?;
+                let before = object.clone();
+                match content_type {
+                    "application/json-patch+json" => json_patch(&mut object, &body)?,
+                    _ if *method == Method::PATCH => merge_patch(&mut object, &body),
+                    _ => object = body,
+                }
+                let asked = &object["metadata"]["resourceVersion"];
+                if asked.is_string() && *asked != before["metadata"]["resourceVersion"] {
+                    return Err(ApiError::conflict(
+                        &resource,
+                        &path.name,
+                        "the object has been modified",
+                    ));
+                }
+                if path.subresource == "status" {
+                    let status = object["status"].take();
+                    object = before;
+                    object["status"] = status;
+                }
+                state.store(&path.resource, &path.namespace, &path.name, object)
+            }
+            Method::DELETE => {
+                if !state.objects.contains_key(&key) {
+                    return Err(missing());
+                }
+                state.delete(path);
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})
+            }
+            _ => return Err(ApiError::method_not_allowed()),
+        };
+        self.0.revision.send_replace(state.revision);
+        Ok(answer)
+    }
+
+    /// The log from a revision on, as a body that never ends.
+    fn watch(&self, path: Path, from: u64) -> UnsyncBoxBody<Bytes, Infallible> {
+        let server = self.clone();
+        let revisions = self.0.revision.subscribe();
+        let frames = stream::unfold((revisions, from), move |(mut revisions, mut from)| {
+            let server = server.clone();
+            let resource = path.resource.clone();
+            async move {
+                loop {
+                    let lines: String = {
+                        let state = server.0.state.lock();
+                        let news =
+                            state.log.iter().filter(|(of, at, ..)| *of == resource && *at > from);
+                        let lines = news.map(|(_, _, event, object)| {
+                            json!({"type": event, "object": object}).to_string() + "\n"
+                        });
+                        let lines = lines.collect();
+                        from = state.revision;
+                        lines
+                    };
+                    if !lines.is_empty() {
+                        return Some((Ok(Frame::data(Bytes::from(lines))), (revisions, from)));
+                    }
+                    revisions.wait_for(|revision| *revision > from).await.ok()?;
+                }
+            }
+        });
+        BodyExt::boxed_unsync(StreamBody::new(frames))
+    }
+}
+
+impl State {
+    fn select(&self, path: &Path) -> Vec<Value> {
+        let all = self.objects.iter().filter(|((resource, namespace, _), _)| {
+            *resource == path.resource
+                && (path.namespace.is_empty() || *namespace == path.namespace)
+        });
+        all.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Writes an object as the API does: uid, resourceVersion and generation are the server's, and a deleted object without finalizers goes.
+    fn store(&mut self, resource: &str, namespace: &str, name: &str, mut object: Value) -> Value {
+        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
+        let before = self.objects.get(&key).cloned();
+        let meta = &mut object["metadata"];
+        meta["name"] = name.into();
+        if !namespace.is_empty() {
+            meta["namespace"] = namespace.into();
+        }
+        meta["uid"] = before.as_ref().map_or_else(
+            || json!(format!("uid-{}", self.revision + 1)),
+            |o| o["metadata"]["uid"].clone(),
+        );
+        let generation =
+            before.as_ref().map_or(0, |o| o["metadata"]["generation"].as_i64().unwrap());
+        let marked = |o: &Value| o["metadata"]["deletionTimestamp"].is_string();
+        let is_new = before
+            .as_ref()
+            .is_none_or(|o| o["spec"] != object["spec"] || marked(o) != marked(&object));
+        object["metadata"]["generation"] = json!(generation + i64::from(is_new));
+        if let Some(before) = &before {
+            object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+            if *before == object {
+                return object;
+            }
+        }
+        self.revision += 1;
+        object["metadata"]["resourceVersion"] = self.revision.to_string().into();
+        let has_finalizers =
+            object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+        if marked(&object) && !has_finalizers {
+            self.objects.remove(&key);
+            self.log.push((resource.to_owned(), self.revision, "DELETED", object.clone()));
+            return object;
+        }
+        let event = if before.is_some() { "MODIFIED" } else { "ADDED" };
+        self.objects.insert(key, object.clone());
+        self.log.push((resource.to_owned(), self.revision, event, object.clone()));
+        object
+    }
+
+    fn delete(&mut self, path: &Path) {
+        let key = (path.resource.clone(), path.namespace.clone(), path.name.clone());
+        let Some(mut object) = self.objects.get(&key).cloned() else { return };
+        object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        self.store(&path.resource, &path.namespace, &path.name, object);
+    }
+}
+
+/// Enough of RFC 6902 for what the crate sends.
+fn json_patch(object: &mut Value, operations: &Value) -> Result<(), ApiError> {
+    for operation in operations.as_array().unwrap() {
+        let path = operation["path"].as_str().unwrap();
+        let value = &operation["value"];
+        let (parent, member) = path.rsplit_once('/').unwrap();
+        match operation["op"].as_str().unwrap() {
+            "test" if object.pointer(path).unwrap_or(&Value::Null) == value => {}
+            "test" => {
+                return Err(ApiError::new(
+                    422,
+                    setpoint_object::Reason::Invalid,
+                    "the test failed",
+                ));
+            }
+            "add" => match object.pointer_mut(parent).unwrap() {
+                Value::Array(array) => array.push(value.clone()),
+                parent => parent[member] = value.clone(),
+            },
+            "remove" => {
+                _ = object
+                    .pointer_mut(parent)
+                    .unwrap()
+                    .as_array_mut()
+                    .unwrap()
+                    .remove(member.parse().unwrap())
+            }
+            other => panic!("no such operation: {other}"),
+        }
+    }
+    Ok(())
+}
+
+/// RFC 7396.
+fn merge_patch(object: &mut Value, patch: &Value) {
+    let Value::Object(members) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (name, value) in members {
+        if value.is_null() {
+            object.as_object_mut().unwrap().remove(name);
+        } else {
+            merge_patch(&mut object[name], value);
+        }
+    }
+}
+
+impl tower_service::Service<Request<Body>> for Server {
+    type Response = Response<UnsyncBoxBody<Bytes, Infallible>>;
+    type Error = std::io::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let server = self.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let query = parts.uri.query().unwrap_or_default();
+            let path = Path::parse(parts.uri.path());
+            if let Some(origin) = parts.extensions.get::<Origin>() {
+                server.0.state.lock().origins.push(origin.clone());
+            }
+            let fault = {
+                let mut state = server.0.state.lock();
+                if parts.method != Method::GET {
+                    let manager = query.split('&').find(|part| part.starts_with("fieldManager="));
+                    let by = manager
+                        .map(|part| format!(" by {}", &part["fieldManager=".len()..]))
+                        .unwrap_or_default();
+                    state.requests.push(format!("{} {}{by}", parts.method, parts.uri.path()));
+                }
+                let matching = state.faults.iter().position(|(method, part, _)| {
+                    *method == parts.method && parts.uri.path().contains(part)
+                });
+                matching.and_then(|at| state.faults.remove(at)).map(|(_, _, code)| code)
+            };
+            if fault == Some(0) {
+                return Err(std::io::Error::new(std::io::ErrorKind::ConnectionReset, "cut"));
+            }
+            let reply = |code: u16, body: Value| {
+                let body =
+                    BodyExt::boxed_unsync(http_body_util::Full::new(Bytes::from(body.to_string())));
+                Response::builder().status(StatusCode::from_u16(code).unwrap()).body(body).unwrap()
+            };
+            let failure = |error: ApiError| {
+                let mut status = serde_json::to_value(&*error.0).unwrap();
+                status["kind"] = "Status".into();
+                status["apiVersion"] = "v1".into();
+                reply(error.code(), status)
+            };
+            if let Some(code) = fault {
+                return Ok(failure(ApiError::new(
+                    code,
+                    setpoint_object::Reason::InternalError,
+                    "as the test wants it",
+                )));
+            }
+            let parameter = |name: &str| {
+                query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+            };
+            if parameter("watch").is_some() && parts.method == Method::GET {
+                if !server.0.state.lock().served.contains(&path.resource) {
+                    return Ok(failure(ApiError::no_route()));
+                }
+                if parameter("sendInitialEvents").is_some() {
+                    return Ok(failure(ApiError::new(
+                        422,
+                        setpoint_object::Reason::Invalid,
+                        "sendInitialEvents is forbidden for watch",
+                    )));
+                }
+                let from =
+                    parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
+                return Ok(Response::new(server.watch(path, from)));
+            }
+            let content_type =
+                parts.headers.get("content-type").map_or("", |value| value.to_str().unwrap());
+            Ok(match server.answer(&parts.method, &path, &body, content_type) {
+                Ok(answer) => reply(200, answer),
+                Err(error) => failure(error),
+            })
+        })
+    }
+}
