@@ -5,6 +5,9 @@
 //! | in the window           | what is behind it, in order     |
 //! | at its end              | nothing yet; it is woken        |
 //! | before its start        | the end: it was too slow        |
+//!
+//! A watcher that is told to end gets what was in the window by then, and then the end: who watches a custom resource sees its
+//! objects go with their definition.
 use super::{Change, Item};
 use bytes::Bytes;
 use imbl::OrdMap;
@@ -50,6 +53,8 @@ struct State {
     // The watchers.
     /// Grows when every watch must end.
     epoch: u64,
+    /// Where each epoch ended, as the sequence number of the first change that is not its own. As old as the window at most.
+    ends: BTreeMap<u64, u64>,
     is_stopped: bool,
     n_watchers: u64,
     wakers: BTreeMap<WatcherId, Waker>,
@@ -94,6 +99,7 @@ impl ResourceCache {
                 first: 0,
                 oldest: filled_at,
                 epoch: 0,
+                ends: BTreeMap::new(),
                 is_stopped,
                 n_watchers: 0,
                 wakers: BTreeMap::new(),
@@ -199,18 +205,26 @@ impl State {
         out: &mut VecDeque<Arc<Change>>,
         waker: &Waker,
     ) -> Taken {
-        if self.is_stopped || position.epoch != self.epoch {
-            return Taken::Ended;
-        }
+        let is_over = position.epoch != self.epoch;
+        let end = match self.ends.get(&position.epoch) {
+            _ if self.is_stopped => return Taken::Ended,
+            Some(end) => *end,
+            None if is_over => return Taken::Ended,
+            None => self.first + self.window.len() as u64,
+        };
         // Before the window: too slow.
         let Some(at) = position.next.checked_sub(self.first) else { return Taken::Ended };
-        let at = usize::try_from(at).unwrap_or(usize::MAX).min(self.window.len());
-        let taken = self.window.range(at..).take(TAKE_MAX);
+        let end = usize::try_from(end.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let at = usize::try_from(at).unwrap_or(usize::MAX).min(end);
+        let taken = self.window.range(at..end).take(TAKE_MAX);
         let n_taken = taken.len();
         out.extend(taken.cloned());
         position.next += n_taken as u64;
         if n_taken > 0 {
             return Taken::Some;
+        }
+        if is_over {
+            return Taken::Ended;
         }
         match self.wakers.get_mut(&id) {
             Some(known) => known.clone_from(waker),
@@ -242,6 +256,9 @@ impl State {
     }
 
     fn close(&mut self) -> Vec<Waker> {
+        let end = self.first + self.window.len() as u64;
+        self.ends.insert(self.epoch, end);
+        self.ends.retain(|_, end| *end > self.first);
         self.epoch += 1;
         self.take_wakers()
     }

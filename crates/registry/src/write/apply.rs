@@ -126,11 +126,16 @@ impl Write<'_> {
     }
     async fn apply_update(&self, config: &Value) -> Result<Written, ApiError> {
         let write = *self;
-        self.change(&mut |stored, _| {
+        self.change(&mut |stored, revision| {
             let mut object = write.merge(Some(stored), config)?;
             write.complete(&mut object, config)?;
-            // Of the configuration's own system metadata these two are preconditions.
-            object.set_meta("resourceVersion", config.resource_version().into());
+            // Of the configuration's own system metadata these two are preconditions. Without one it is what is there that is
+            // merged with, also for kinds whose updates must say what they change.
+            let version = match config.resource_version() {
+                "" => revision.to_string(),
+                asked => asked.to_owned(),
+            };
+            object.set_meta("resourceVersion", version.into());
             if !config.uid().is_empty() {
                 object.set_meta("uid", config.uid().into());
             }

@@ -2,12 +2,10 @@
 use super::Write;
 use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, Format};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use setpoint_object::{ApiError, GroupVersion, GroupVersionKind};
-use setpoint_schema::node::TypeSchema;
 use setpoint_schema::{builtin, decode, default, prune};
 use std::fmt::Write as _;
-use std::sync::LazyLock;
 
 /// How much of a body without a leading `{` an error shows, in bytes.
 const EXCERPT_BYTES_MAX: usize = 30;
@@ -186,20 +184,7 @@ fn hold_custom(
     value: &mut Value,
     problems: &mut Vec<String>,
 ) -> Result<(), String> {
-    static META: LazyLock<Option<TypeSchema>> =
-        LazyLock::new(|| builtin::definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
-    let mut unknown = Vec::new();
-    if let (Some(schema), Some(meta)) = (&*META, value.get_mut("metadata")) {
-        if meta.is_null() {
-            *meta = Value::Object(Map::new());
-        }
-        decode::conform(schema, &resource.gvk.kind, meta, &mut unknown)
-            .map_err(|e| e.to_string())?;
-    }
-    problems.extend(unknown.into_iter().map(|p| match p.strip_prefix("unknown field \"") {
-        Some(rest) => format!("unknown field \"metadata.{rest}"),
-        None => p,
-    }));
+    decode::conform_metadata(value, problems).map_err(|e| e.to_string())?;
     problems.extend(
         prune::prune(&resource.schema, value)
             .into_iter()

@@ -248,7 +248,8 @@ fn validate_common(
             format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set"),
         ));
     }
-    if !resource.custom {
+    // Definitions and custom resources are held to the common rules only.
+    if !resource.custom && &*resource.gvk.group != "apiextensions.k8s.io" {
         for (i, finalizer) in finalizers.iter().enumerate() {
             if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
                 errors.push(field::Error::invalid(

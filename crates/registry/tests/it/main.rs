@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it is wrong")]
 mod apply;
 mod create;
+mod custom;
+mod definitions;
 mod delete;
 mod kinds;
 mod server;

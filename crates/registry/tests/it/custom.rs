@@ -1,0 +1,162 @@
+//! Custom resources: what their schema makes of a write (spec: crd §4, §5, §7).
+use crate::definitions::{define, definition};
+use crate::server::{Server, refused};
+use serde_json::{Value, json};
+use setpoint_registry::{FieldValidation, WriteOptions};
+
+const BIGS: &str = "/apis/ex.io/v1/namespaces/default/bigs";
+const BIG: &str = "/apis/ex.io/v1/namespaces/default/bigs/a";
+
+fn big(spec: Value) -> Value {
+    json!({"apiVersion": "ex.io/v1", "kind": "Big", "metadata": {"name": "a"}, "spec": spec})
+}
+
+async fn server() -> Server {
+    let server = Server::start().await;
+    let mut definition = definition(
+        "bigs",
+        "Big",
+        json!({
+            "spec": {"type": "object", "required": ["i"], "properties": {
+                "i": {"type": "integer", "minimum": 1},
+                "s": {"type": "string", "enum": ["a", "b"]},
+                "d": {"type": "object", "default": {}, "properties": {"n": {"type": "integer", "default": 5}}},
+                "nul": {"type": "string"},
+                "replicas": {"type": "integer"},
+                "m": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                    "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}},
+            }},
+            "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "phase": {"type": "string"}}},
+        }),
+    );
+    definition["spec"]["versions"][0]["subresources"] = json!({
+        "status": {},
+        "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+    });
+    define(&server, definition).await;
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_fields_are_pruned_with_a_warning_or_refused() {
+    let server = server().await;
+    let mut sent = big(json!({"i": 1, "zz": 1, "nul": null}));
+    sent["foo"] = json!(1);
+    sent["metadata"]["bar"] = json!(1);
+    let stored = server.create(BIGS, sent.clone()).await.unwrap();
+    assert_eq!(stored["spec"], json!({"i": 1, "d": {"n": 5}}));
+    assert_eq!(stored.get("foo"), None);
+    assert_eq!(
+        server.warnings(),
+        [r#"unknown field "metadata.bar""#, r#"unknown field "spec.zz""#, r#"unknown field "foo""#]
+    );
+    let strict =
+        WriteOptions { field_validation: FieldValidation::Strict, ..WriteOptions::default() };
+    sent["metadata"] = json!({"name": "b"});
+    assert_eq!(
+        refused(server.create_with(BIGS, sent, &strict).await),
+        r#"400 Big in version "v1" cannot be handled as a Big: strict decoding error: unknown field "spec.zz", unknown field "foo""#
+    );
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn malformed_metadata_is_refused_in_gos_words() {
+    let server = server().await;
+    let mut sent = big(json!({"i": 1}));
+    sent["metadata"]["labels"] = json!({"a": 1});
+    assert_eq!(
+        refused(server.create(BIGS, sent).await),
+        r#"400 Big in version "v1" cannot be handled as a Big: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"#
+    );
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn values_are_validated() {
+    let server = server().await;
+    assert_eq!(
+        refused(server.create(BIGS, big(json!({"i": 0, "s": "c"}))).await),
+        r#"422 Big.ex.io "a" is invalid: [spec.i: Invalid value: 0: spec.i in body should be greater than or equal to 1, spec.s: Unsupported value: "c": supported values: "a", "b"]"#
+    );
+    assert_eq!(
+        refused(server.create(BIGS, big(json!({}))).await),
+        r#"422 Big.ex.io "a" is invalid: spec.i: Required value"#
+    );
+    server.create(BIGS, big(json!({"i": 1}))).await.unwrap();
+    assert_eq!(
+        refused(server.patch(BIG, json!({"spec": {"i": "x"}})).await),
+        r#"422 Big.ex.io "a" is invalid: spec.i: Invalid value: "string": spec.i in body must be of type integer: "string""#
+    );
+    assert_eq!(
+        refused(server.patch(BIG, json!({"spec": {"m": [{"k": "x"}, {"k": "x"}]}})).await),
+        r#"422 Big.ex.io "a" is invalid: spec.m[1]: Duplicate value: {"k":"x"}"#
+    );
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_and_generation() {
+    let server = server().await;
+    let mut sent = big(json!({"i": 1}));
+    sent["status"] = json!({"phase": "X"});
+    let stored = server.create(BIGS, sent).await.unwrap();
+    assert_eq!((stored.get("status"), &stored["metadata"]["generation"]), (None, &json!(1)));
+    let status = server
+        .patch(&format!("{BIG}/status"), json!({"spec": {"i": 9}, "status": {"phase": "Y"}}))
+        .await
+        .unwrap();
+    assert_eq!(
+        (&status["spec"]["i"], &status["status"]["phase"], &status["metadata"]["generation"]),
+        (&json!(1), &json!("Y"), &json!(1))
+    );
+    let spec =
+        server.patch(BIG, json!({"spec": {"i": 2}, "status": {"phase": "Z"}})).await.unwrap();
+    assert_eq!(
+        (&spec["spec"]["i"], &spec["status"]["phase"], &spec["metadata"]["generation"]),
+        (&json!(2), &json!("Y"), &json!(2))
+    );
+    assert_eq!(
+        refused(server.patch(&format!("{BIG}/status"), json!({"status": {"phase": 1}})).await),
+        r#"422 Big.ex.io "a" is invalid: status.phase: Invalid value: "integer": status.phase in body must be of type string: "integer""#
+    );
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn scale() {
+    let server = server().await;
+    server.create(BIGS, big(json!({"i": 1, "replicas": 2}))).await.unwrap();
+    let scale = server.get(&format!("{BIG}/scale")).await.unwrap();
+    assert_eq!(
+        (&scale["kind"], &scale["spec"], &scale["status"]),
+        (&json!("Scale"), &json!({"replicas": 2}), &json!({"replicas": 0}))
+    );
+    server.patch(&format!("{BIG}/scale"), json!({"spec": {"replicas": 4}})).await.unwrap();
+    assert_eq!(server.get(BIG).await.unwrap()["spec"]["replicas"], 4);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_needs_a_resource_version() {
+    let server = server().await;
+    server.create(BIGS, big(json!({"i": 1}))).await.unwrap();
+    assert_eq!(
+        refused(server.update(BIG, big(json!({"i": 2}))).await),
+        r#"422 bigs.ex.io "a" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"#
+    );
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn apply_owns_what_the_schema_knows() {
+    let server = server().await;
+    let applied =
+        server.apply(BIG, "one", big(json!({"i": 1, "m": [{"k": "x", "v": 1}]}))).await.unwrap();
+    let owned = &applied["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+    assert_eq!(owned["f:m"]["k:{\"k\":\"x\"}"], json!({".": {}, "f:k": {}, "f:v": {}}));
+    assert_eq!(owned.get("f:d"), None, "defaults belong to nobody");
+    let merged = server.apply(BIG, "two", big(json!({"m": [{"k": "y"}]}))).await.unwrap();
+    assert_eq!(merged["spec"]["m"], json!([{"k": "x", "v": 1}, {"k": "y"}]));
+    server.stop().await;
+}

@@ -1,0 +1,288 @@
+//! CustomResourceDefinitions: naming, serving, change and removal (spec: crd §2).
+use crate::server::{Server, refused};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use setpoint_registry::{EventKind, ListOptions, WatchStream};
+
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
+/// How often a state that is on its way is looked for.
+const LOOKS_MAX: usize = 10_000;
+
+/// A definition of a namespaced kind with one version.
+pub(crate) fn definition(plural: &str, kind: &str, properties: Value) -> Value {
+    json!({
+        "metadata": {"name": format!("{plural}.ex.io")},
+        "spec": {
+            "group": "ex.io", "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+            }],
+        },
+    })
+}
+
+fn spec() -> Value {
+    json!({"spec": {"type": "object", "properties": {"color": {"type": "string"}, "n": {"type": "integer", "default": 3}}}})
+}
+
+/// Looks at an object until `wanted` holds.
+async fn eventually(server: &Server, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let mut seen = Value::Null;
+    for _ in 0..LOOKS_MAX {
+        seen = server.get(path).await.unwrap_or_default();
+        if wanted(&seen) {
+            return seen;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{path} stays {seen}");
+}
+
+fn condition<'a>(object: &'a Value, ty: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|c| c["type"] == ty).unwrap_or(&Value::Null)
+}
+
+/// Creates a definition and waits until it is established.
+pub(crate) async fn define(server: &Server, definition: Value) -> Value {
+    let created = server.create(DEFINITIONS, definition).await.unwrap();
+    let path = format!("{DEFINITIONS}/{}", created["metadata"]["name"].as_str().unwrap());
+    eventually(server, &path, |d| condition(d, "Established")["status"] == "True").await
+}
+
+async fn watch(server: &Server, path: &str) -> WatchStream {
+    let target = server.target(path);
+    server.registry.watch(&server.caller, &target, &ListOptions::default()).await.unwrap()
+}
+
+/// What is left of a stream, as `ADDED name`.
+async fn drain(mut stream: WatchStream) -> Vec<String> {
+    let mut seen = Vec::new();
+    while let Some(event) = stream.next().await {
+        let event = event.unwrap();
+        let object: Value = serde_json::from_slice(&event.object).unwrap();
+        seen.push(format!("{:?} {}", event.kind, object["metadata"]["name"].as_str().unwrap()));
+    }
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_definition_is_established_and_its_first_object_accepted() {
+    let server = Server::start().await;
+    let created = server.create(DEFINITIONS, definition("foos", "Foo", spec())).await.unwrap();
+    assert_eq!(
+        created["status"],
+        json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]})
+    );
+    assert_eq!(created["metadata"]["generation"], 1);
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    let established =
+        eventually(&server, &path, |d| condition(d, "Established")["status"] == "True").await;
+    assert_eq!(
+        established["status"]["acceptedNames"],
+        json!({"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"})
+    );
+    assert_eq!(condition(&established, "NamesAccepted")["reason"], "NoConflicts");
+    assert_eq!(condition(&established, "Established")["reason"], "InitialNamesAccepted");
+    assert_eq!(established["metadata"]["generation"], 1);
+    let foo =
+        json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}, "spec": {}});
+    let stored = server.create(FOOS, foo).await.unwrap();
+    assert_eq!(stored["spec"], json!({"n": 3}));
+    let catalog = server.registry.catalog();
+    let row = catalog.get("ex.io", "v1", "foos").unwrap();
+    let verbs: Vec<&str> = row.verbs.iter().map(|v| &**v).collect();
+    assert_eq!(
+        verbs,
+        ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+    );
+    assert!(catalog.group("ex.io").unwrap().custom);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_catalog_serves_a_definition_before_its_status_says_so() {
+    let server = Server::start().await;
+    let mut stream = watch(&server, DEFINITIONS).await;
+    server.create(DEFINITIONS, definition("foos", "Foo", spec())).await.unwrap();
+    loop {
+        let event = stream.next().await.unwrap().unwrap();
+        let object: Value = serde_json::from_slice(&event.object).unwrap();
+        if condition(&object, "Established")["status"] == "True" {
+            break;
+        }
+    }
+    assert!(server.registry.catalog().get("ex.io", "v1", "foos").is_some());
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taken_kind_waits_until_it_is_free() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", spec())).await;
+    server.create(DEFINITIONS, definition("bars", "Foo", spec())).await.unwrap();
+    let path = format!("{DEFINITIONS}/bars.ex.io");
+    let refused =
+        eventually(&server, &path, |d| condition(d, "NamesAccepted")["status"] == "False").await;
+    assert_eq!(condition(&refused, "NamesAccepted")["reason"], "ListKindConflict");
+    assert_eq!(condition(&refused, "Established")["reason"], "NotAccepted");
+    assert_eq!(refused["status"]["acceptedNames"]["plural"], "bars");
+    assert!(server.registry.catalog().get("ex.io", "v1", "bars").is_none());
+    server.delete(&format!("{DEFINITIONS}/foos.ex.io")).await.unwrap();
+    eventually(&server, &path, |d| condition(d, "Established")["status"] == "True").await;
+    assert!(server.registry.catalog().get("ex.io", "v1", "bars").is_some());
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_takes_the_objects_and_then_the_definition() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", spec())).await;
+    let foo = |name: &str| json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": name}, "spec": {}});
+    server.create(FOOS, foo("a")).await.unwrap();
+    server.create("/apis/ex.io/v1/namespaces/kube-system/foos", foo("b")).await.unwrap();
+    let mut stream = watch(&server, "/apis/ex.io/v1/foos").await;
+    for _ in ["a", "b"] {
+        assert_eq!(stream.next().await.unwrap().unwrap().kind, EventKind::Added);
+    }
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    let marked = server.delete(&path).await.unwrap().unwrap();
+    assert_eq!(condition(&marked, "Terminating")["reason"], "InstanceDeletionPending");
+    assert_eq!(
+        marked["metadata"]["finalizers"],
+        json!(["customresourcecleanup.apiextensions.k8s.io"])
+    );
+    assert_eq!(drain(stream).await, ["Deleted a", "Deleted b"]);
+    eventually(&server, &path, Value::is_null).await;
+    let mut catalogs = server.registry.catalog_changes();
+    catalogs.wait_for(|catalog| catalog.group("ex.io").is_none()).await.unwrap();
+    // A definition of the same name finds nothing of the old one's.
+    define(&server, definition("foos", "Foo", spec())).await;
+    assert_eq!(refused(server.get(&format!("{FOOS}/a")).await), r#"404 foos.ex.io "a" not found"#);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_of_an_object_holds_the_definition() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", spec())).await;
+    let mut foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a", "finalizers": ["ex.io/hold"]}, "spec": {}});
+    server.create(FOOS, foo.clone()).await.unwrap();
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    server.delete(&path).await.unwrap();
+    eventually(&server, &format!("{FOOS}/a"), |foo| {
+        foo["metadata"]["deletionTimestamp"].is_string()
+    })
+    .await;
+    let held = server.get(&path).await.unwrap();
+    assert_eq!(condition(&held, "Terminating")["reason"], "InstanceDeletionInProgress");
+    foo["metadata"] = json!({"name": "new"});
+    assert_eq!(
+        refused(server.create(FOOS, foo).await),
+        r#"403 foos.ex.io "new" is forbidden: create not allowed while custom resource definition is terminating"#
+    );
+    server.patch(&format!("{FOOS}/a"), json!({"metadata": {"finalizers": null}})).await.unwrap();
+    eventually(&server, &path, Value::is_null).await;
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_was_never_served_goes_at_once() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", spec())).await;
+    server.create(DEFINITIONS, definition("bars", "Foo", spec())).await.unwrap();
+    let path = format!("{DEFINITIONS}/bars.ex.io");
+    eventually(&server, &path, |d| condition(d, "NamesAccepted")["status"] == "False").await;
+    server.delete(&path).await.unwrap();
+    eventually(&server, &path, Value::is_null).await;
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_spec_ends_watches_and_a_change_of_metadata_does_not() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", spec())).await;
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    let mut stream = watch(&server, FOOS).await;
+    server.patch(&path, json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
+    let generation = server.registry.catalog().generation;
+    let foo =
+        json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}, "spec": {}});
+    server.create(FOOS, foo).await.unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap().kind, EventKind::Added);
+    assert_eq!(server.registry.catalog().generation, generation);
+    let mut versions = server.get(&path).await.unwrap()["spec"]["versions"].clone();
+    versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["size"] =
+        json!({"type": "integer", "default": 7});
+    let changed = server.patch(&path, json!({"spec": {"versions": versions}})).await.unwrap();
+    assert_eq!(changed["metadata"]["generation"], 2);
+    assert_eq!(drain(stream).await, Vec::<String>::new());
+    let stored =
+        server.patch(&format!("{FOOS}/a"), json!({"spec": {"color": "red"}})).await.unwrap();
+    assert_eq!(stored["spec"], json!({"color": "red", "n": 3, "size": 7}));
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn established_definitions_are_served_from_the_start() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", spec())).await;
+    let store = server.store.clone();
+    server.stop().await;
+    let server = Server::over(store).await;
+    assert!(server.registry.catalog().get("ex.io", "v1", "foos").is_some());
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_definitions_are_refused() {
+    let server = Server::start().await;
+    let mut bad = definition("foos", "Foo", spec());
+    bad["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["type"] = json!("string");
+    assert_eq!(
+        refused(server.create(DEFINITIONS, bad).await),
+        r#"422 CustomResourceDefinition.apiextensions.k8s.io "foos.ex.io" is invalid: spec.validation.openAPIV3Schema.type: Invalid value: "string": must be object at the root"#
+    );
+    define(&server, definition("foos", "Foo", spec())).await;
+    assert_eq!(
+        refused(
+            server
+                .patch(&format!("{DEFINITIONS}/foos.ex.io"), json!({"spec": {"scope": "Cluster"}}))
+                .await
+        ),
+        r#"422 CustomResourceDefinition.apiextensions.k8s.io "foos.ex.io" is invalid: spec.scope: Invalid value: "Cluster": field is immutable"#
+    );
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_are_served_in_kubernetes_order_and_deprecated_ones_warn() {
+    let server = Server::start().await;
+    let mut many = definition("foos", "Foo", spec());
+    let schema = many["spec"]["versions"][0]["schema"].clone();
+    many["spec"]["versions"] = json!([
+        {"name": "v1beta1", "served": true, "storage": false, "deprecated": true, "schema": schema},
+        {"name": "v1", "served": true, "storage": true, "schema": schema},
+        {"name": "v2", "served": true, "storage": false, "schema": schema},
+        {"name": "v3", "served": false, "storage": false, "schema": schema},
+    ]);
+    define(&server, many).await;
+    let catalog = server.registry.catalog();
+    let versions: Vec<&str> =
+        catalog.group("ex.io").unwrap().versions.iter().map(|v| &**v).collect();
+    assert_eq!(versions, ["v2", "v1", "v1beta1"]);
+    let row = catalog.get("ex.io", "v1beta1", "foos").unwrap();
+    assert_eq!(
+        row.deprecation.as_deref(),
+        Some("ex.io/v1beta1 Foo is deprecated; use ex.io/v2 Foo")
+    );
+    assert_eq!(&*row.storage_version, "v1");
+    let foo = json!({"apiVersion": "ex.io/v2", "kind": "Foo", "metadata": {"name": "a"}, "spec": {"color": "red"}});
+    let created = server.create("/apis/ex.io/v2/namespaces/default/foos", foo).await.unwrap();
+    assert_eq!(created["apiVersion"], "ex.io/v2");
+    assert_eq!(server.get(&format!("{FOOS}/a")).await.unwrap()["apiVersion"], "ex.io/v1");
+    server.stop().await;
+}
