@@ -12,7 +12,7 @@
 //! caller drops it). The result is not decoded yet: the caller conforms, defaults and validates it as it does an update.
 //! What a patch document says twice or says in vain goes to `problems`, in the words that `fieldValidation` reports.
 
-mod check;
+pub(crate) mod check;
 mod directive;
 mod json;
 mod merge;

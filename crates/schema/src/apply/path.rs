@@ -106,6 +106,12 @@ fn show(value: &Value) -> String {
     match value {
         Value::Number(n) => go_number(n),
         Value::String(text) => setpoint_object::field::quote(text),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(","))
+        }
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| format!("{name}={}", show(value))).collect()
+        }
         other => other.to_string(),
     }
 }

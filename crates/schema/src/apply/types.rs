@@ -71,7 +71,7 @@ impl<'a> Type<'a> {
     /// What a value is treated as. A type that admits several forms goes by the value; nothing and `null` count as a map then.
     pub(super) fn form(self, value: Option<&Value>) -> Form {
         let declared = match self {
-            Self::Declared { view, .. } => Self::declared_form(view.node()),
+            Self::Declared { view, custom, .. } => Self::declared_form(view.node(), custom),
             Self::Deduced | Self::Untyped => None,
         };
         declared.unwrap_or(match value {
@@ -81,12 +81,14 @@ impl<'a> Type<'a> {
         })
     }
 
-    fn declared_form(node: &Node) -> Option<Form> {
+    fn declared_form(node: &Node, custom: bool) -> Option<Form> {
         Some(match node.shape {
             Shape::Object => Form::Map,
             Shape::Array => Form::List,
             Shape::Integer | Shape::Number => Form::Scalar(ScalarKind::Numeric),
             Shape::Boolean => Form::Scalar(ScalarKind::Boolean),
+            // In a custom resource it has no type at all; validation sees to it.
+            Shape::IntOrString if custom => return None,
             Shape::IntOrString => Form::Scalar(ScalarKind::Any),
             Shape::String => Form::Scalar(match (node.scalar, node.format.as_deref()) {
                 (Scalar::Quantity | Scalar::Time | Scalar::MicroTime, _) => ScalarKind::Any,

@@ -15,6 +15,7 @@ use super::validate::validate;
 use super::value::equal;
 use super::zero::zero;
 use super::{Manager, Typing};
+use crate::patch::check;
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 use std::borrow::Cow;
@@ -119,6 +120,7 @@ pub fn apply(
     let mut applied = leaves(ty, config);
     scope.apply(&mut applied);
     let Some(live) = live else {
+        check_values(typing, config, manager)?;
         strip(&mut applied);
         let mut object = config.clone();
         let mut entry = own_entry(manager, applied);
@@ -182,6 +184,7 @@ pub fn apply(
             return Err(conflict::error(&entries, &conflicts));
         }
     }
+    check_values(typing, config, manager)?;
     for (_, entry) in entries.iter_mut().enumerate().filter(|(at, _)| *at != mine) {
         entry.set.subtract(&changed);
         entry.set.subtract(&comparison.removed);
@@ -248,14 +251,38 @@ fn type_name(api_version: &str, kind: &str) -> String {
     format!("{group}/{version}, Kind={kind}")
 }
 
-fn refused(typing: &Typing<'_>, config: &Value, manager: &Manager<'_>, why: &str) -> ApiError {
+/// Holds a built-in configuration to what its Go type can hold, which is narrower than its field types: integers, quantities.
+fn check_values(
+    typing: &Typing<'_>,
+    config: &Value,
+    manager: &Manager<'_>,
+) -> Result<(), ApiError> {
+    if typing.custom {
+        return Ok(());
+    }
+    check::types(typing.schema.view(), config).map_err(|why| {
+        let type_name = type_name(manager.api_version, typing.kind);
+        let about = about(config);
+        ApiError::unclassified(format!(
+            "failed to convert new object ({about}; {type_name}) to proper version: unable to convert unstructured object to \
+             {type_name}: {why}"
+        ))
+    })
+}
+
+/// `namespace/name` as the configuration has them.
+fn about(config: &Value) -> String {
     let text = |name: &str| {
         config.get("metadata").and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or_default()
     };
-    let (namespace, name) = (text("namespace"), text("name"));
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+fn refused(typing: &Typing<'_>, config: &Value, manager: &Manager<'_>, why: &str) -> ApiError {
+    let about = about(config);
     let type_name = type_name(manager.api_version, typing.kind);
     ApiError::unclassified(format!(
-        "failed to create typed patch object ({namespace}/{name}; {type_name}): {why}"
+        "failed to create typed patch object ({about}; {type_name}): {why}"
     ))
 }
 

@@ -3,11 +3,17 @@
 use super::notation::go_kind;
 use crate::node::{Scalar, Shape, View};
 use serde_json::Value;
+use setpoint_object::quantity::Quantity;
 
-/// The first value of a wrong type. Strings with a meaning of their own (quantities, times, bytes) are left to decoding.
-pub(super) fn types(schema: View<'_>, value: &Value) -> Result<(), String> {
+/// What the reference says of a quantity that is none.
+const QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+/// The first value of a wrong type. Strings with a meaning of their own (times, bytes) are left to decoding.
+pub(crate) fn types(schema: View<'_>, value: &Value) -> Result<(), String> {
     match (schema.shape, value) {
-        (_, Value::Null) | (Shape::Any | Shape::IntOrString, _) => Ok(()),
+        (_, Value::Null) | (Shape::Any, _) => Ok(()),
+        (Shape::IntOrString, _) => int_or_string(value),
         (Shape::Object, Value::Object(members)) => members.iter().try_for_each(|(name, value)| {
             schema.member(name).map_or(Ok(()), |member| types(member, value))
         }),
@@ -24,8 +30,30 @@ pub(super) fn types(schema: View<'_>, value: &Value) -> Result<(), String> {
             None => Ok(()),
         },
         (Shape::Array, _) => Err(format!("cannot restore slice from {}", go_kind(value))),
+        (Shape::String, _) if schema.scalar == Scalar::Quantity => quantity(value),
         (shape, _) => scalar(shape, schema.scalar, value),
     }
+}
+
+fn quantity(value: &Value) -> Result<(), String> {
+    let fits = match value {
+        Value::Number(_) => true,
+        Value::String(text) => text.is_empty() || text.parse::<Quantity>().is_ok(),
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err(QUANTITY.to_owned()) }
+}
+
+fn int_or_string(value: &Value) -> Result<(), String> {
+    let found = match value {
+        Value::String(_) | Value::Null => return Ok(()),
+        Value::Number(n) if n.is_i64() => return Ok(()),
+        Value::Number(n) => format!("number {n}"),
+        Value::Bool(_) => "bool".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
+    };
+    Err(format!("json: cannot unmarshal {found} into Go value of type int32"))
 }
 
 fn scalar(shape: Shape, scalar: Scalar, value: &Value) -> Result<(), String> {

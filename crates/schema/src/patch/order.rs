@@ -4,7 +4,7 @@
 //! other elements in the order they had. The head of S goes first only if the head of P was there before and stood behind it; so
 //! elements that are new come before those that follow nothing.
 
-use super::directive::{no_list, no_map, no_merge_key};
+use super::directive::{PATCH, no_list, no_map, no_merge_key};
 use super::notation::go_value;
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
@@ -99,18 +99,23 @@ pub(super) fn check_directive(
     if order.is_empty() || patch.is_empty() {
         return Ok(());
     }
-    let mut kept = Vec::with_capacity(patch.len());
-    for element in patch {
-        match identity {
-            Identity::Scalar => kept.push(element),
-            Identity::Key(_) if as_map(element)?.contains_key(super::directive::PATCH) => {}
-            Identity::Key(_) => kept.push(element),
-        }
+    let directive = |element: &Value| match identity {
+        Identity::Scalar => None,
+        Identity::Key(_) => element.get(PATCH).map(|directive| directive == "delete"),
+    };
+    if let Identity::Key(_) = identity {
+        patch.iter().try_for_each(|element| as_map(element).map(drop))?;
     }
-    let mut kept = kept.into_iter().peekable();
-    for named in order {
-        let Some(element) = kept.peek() else { return Ok(()) };
-        if identity.require(element)? == identity.require(named)? {
+    let mut kept = patch.iter().filter(|element| directive(element) != Some(true)).peekable();
+    let mut named = order.iter();
+    while let (Some(element), false) = (kept.peek(), named.as_slice().is_empty()) {
+        // The reference skips other directives only while it has names left.
+        if directive(element).is_some() {
+            kept.next();
+            continue;
+        }
+        let Some(name) = named.next() else { break };
+        if identity.require(element)? == identity.require(name)? {
             kept.next();
         }
     }

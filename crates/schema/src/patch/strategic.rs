@@ -101,7 +101,7 @@ fn merge_ordered(
         let Some(order) = patch.remove(&directive) else { continue };
         let order = directive_list(order)?;
         let name = field_of(&directive, ELEMENT_ORDER)?;
-        let live = match target.get(name) {
+        let mut live = match target.get(name) {
             None => None,
             Some(Value::Array(list)) => Some(list.clone()),
             Some(other) => return Err(no_list(other)),
@@ -114,6 +114,8 @@ fn merge_ordered(
         let field = list_field(schema, name)?;
         let identity = Identity::of(field.patch.merge_key.as_deref());
         check_directive(given.as_deref().unwrap_or_default(), &order, identity)?;
+        let kind =
+            element_kind(live.as_deref().unwrap_or_default(), given.as_deref().unwrap_or_default());
         let merged = match (&live, given) {
             (None, None) => continue,
             (Some(live), None) => live.clone(),
@@ -121,10 +123,16 @@ fn merge_ordered(
                 given.retain_mut(strip);
                 given
             }
-            (Some(live), Some(given)) => merge_list(live.clone(), given, field)?,
+            (Some(before), Some(given)) => {
+                let (merged, after) = merge_list(before.clone(), given, field)?;
+                live = Some(after);
+                merged
+            }
         };
         let live = live.unwrap_or_default();
-        element_kind(&live, &merged)?;
+        if kind?.is_none() {
+            return Err(ApiError::unclassified("no elements in any of the given slices"));
+        }
         target.insert(name.to_owned(), Value::Array(arrange(merged, &order, &live, identity)?));
     }
     Ok(())
@@ -152,7 +160,7 @@ fn merge_member(
         }
         (Some(Value::Array(old)), Value::Array(new)) => {
             let field = list_field(schema, &name)?;
-            *old = merge_list(std::mem::take(old), std::mem::take(new), field)?;
+            (*old, _) = merge_list(std::mem::take(old), std::mem::take(new), field)?;
             Ok(())
         }
         (old, _) => {
@@ -189,27 +197,34 @@ fn delete_from_list(
     Ok(())
 }
 
-/// A list of a field onto the live one, ordered by the patch's list.
+/// A list of a field onto the live one, ordered by the patch's list; and what an order directive then takes for the live order.
+///
+/// That is the live list, except that elements that are new take the places of deleted ones: the reference works on one array, and
+/// kubectl's patches (a deletion and an addition with an order directive) come out accordingly.
 fn merge_list(
     live: Vec<Value>,
     patch: Vec<Value>,
     field: View<'_>,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<(Vec<Value>, Vec<Value>), ApiError> {
     if !field.patch.merge {
-        return Ok(patch);
+        return Ok((patch, live));
     }
-    let Some(kind) = element_kind(&live, &patch)? else { return Ok(live) };
+    let Some(kind) = element_kind(&live, &patch)? else { return Ok((live.clone(), live)) };
     if kind != "map" {
         let mut merged = live.clone();
         merged.extend(patch.iter().cloned());
         deduplicate(&mut merged);
-        return arrange(merged, &patch, &live, Identity::Scalar);
+        return Ok((arrange(merged, &patch, &live, Identity::Scalar)?, live));
     }
     let Some(key) = field.patch.merge_key.as_deref() else {
         return Err(ApiError::unclassified("cannot merge lists without merge key for struct"));
     };
-    let Some(items) = field.items() else { return Ok(patch) };
-    let (live, patch) = special_elements(live, patch, key)?;
+    let Some(items) = field.items() else { return Ok((patch, live)) };
+    let n_before = live.len();
+    let Special { live, patch, replaced } = special_elements(live, patch, key)?;
+    if let Some(replaced) = replaced {
+        return Ok((arrange(live.clone(), &patch, &live, Identity::Key(key))?, replaced));
+    }
     let identity = Identity::Key(key);
     let mut merged = live.clone();
     for element in &patch {
@@ -220,16 +235,26 @@ fn merge_list(
             _ => merged.push(element.clone()),
         }
     }
-    arrange(merged, &patch, &live, identity)
+    let after = merged.iter().take(n_before).cloned().collect();
+    Ok((arrange(merged, &patch, &live, identity)?, after))
 }
 
-/// Carries out `$patch` elements: what is left of the live list, and the patch's ordinary elements. After `replace` the latter are
-/// the whole list.
+/// What `$patch` elements leave.
+struct Special {
+    /// The live list without deleted elements; after `replace` the patch's ordinary elements.
+    live: Vec<Value>,
+    /// The patch's ordinary elements; after `replace` none.
+    patch: Vec<Value>,
+    /// After `replace`: the live list without deleted elements.
+    replaced: Option<Vec<Value>>,
+}
+
+/// Carries out `$patch` elements of a list.
 fn special_elements(
     mut live: Vec<Value>,
     patch: Vec<Value>,
     key: &str,
-) -> Result<(Vec<Value>, Vec<Value>), ApiError> {
+) -> Result<Special, ApiError> {
     let mut ordinary = Vec::with_capacity(patch.len());
     let mut replace = false;
     for element in patch {
@@ -252,7 +277,11 @@ fn special_elements(
             _ => return Err(unknown_patch_type(directive, map)),
         }
     }
-    Ok(if replace { (ordinary, Vec::new()) } else { (live, ordinary) })
+    Ok(if replace {
+        Special { live: ordinary, patch: Vec::new(), replaced: Some(live) }
+    } else {
+        Special { live, patch: ordinary, replaced: None }
+    })
 }
 
 /// The kind that all elements of both lists have; `None` without elements.
