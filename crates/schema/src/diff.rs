@@ -11,7 +11,7 @@ const NEVER: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// optional fields have one form, so nothing else needs forgiving.
 pub fn spec_differs(a: &Value, b: &Value, ignore_status: bool) -> bool {
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a != b };
-    let counts = |name: &str| !NEVER.contains(&name) && !(ignore_status && name == "status");
+    let counts = |name: &str| !(NEVER.contains(&name) || ignore_status && name == "status");
     a.iter().any(|(name, value)| counts(name) && !same_member(value, b.get(name)))
         || b.iter().any(|(name, value)| counts(name) && !a.contains_key(name) && !value.is_null())
 }

@@ -1,4 +1,24 @@
-//! What a type means: pruning, defaulting, validation, patches and apply.
+//! What a type means: decoding, pruning, defaulting, validation, patches and apply.
+//!
+//! # Theory
+//!
+//! A type is a [`node::TypeSchema`]: a root in an arena of nodes. Built-in types share one arena made from the facts tables
+//! ([`builtin`]); each version of a custom resource has its own, made from its `openAPIV3Schema` ([`crd`]). Every operation is a
+//! function of a schema and a tree (`serde_json::Value`), does no I/O and keeps no state, so the same object always comes out the
+//! same, whoever asks.
+//!
+//! A write passes through in this order:
+//!
+//! ```text
+//! bytes ─ decode::parse ─▶ tree ─┬─ built-in: decode::conform ─▶ default::apply_builtin ─▶ (the registry's strategies)
+//!                                └─ custom:   prune::prune ─▶ decode::conform_metadata ─▶ default::apply ─▶ validate::validate
+//! a patch is made of the stored tree before that (patch), an apply of it and the managers' fields (apply)
+//! ```
+//!
+//! What comes out of [`decode::conform`] and [`default`] is canonical: equal objects are equal trees, so "nothing changed" is a
+//! comparison ([`diff`], or of bytes). The texts of errors are those of the API server, because clients test for them.
+//!
+//! This crate knows nothing of HTTP and storage. Rules in CEL are carried as data and not evaluated.
 
 pub mod apply;
 pub mod builtin;

@@ -124,30 +124,46 @@ pub struct Node {
     /// `format`.
     pub format: Option<Str>,
 }
-/// Value validations of structural schemas (spec: crd §5).
+/// Value validations of structural schemas (spec: crd §5). Absent ones do not restrict.
 #[derive(Debug, Clone, Default)]
-#[allow(missing_docs)]
 pub struct Validation {
+    /// Smallest number.
     pub minimum: Option<serde_json::Number>,
+    /// Largest number.
     pub maximum: Option<serde_json::Number>,
+    /// The minimum itself is excluded.
     pub exclusive_minimum: bool,
+    /// The maximum itself is excluded.
     pub exclusive_maximum: bool,
+    /// The number is a multiple of this.
     pub multiple_of: Option<serde_json::Number>,
+    /// Fewest characters of a string.
     pub min_length: Option<u64>,
+    /// Most characters of a string.
     pub max_length: Option<u64>,
+    /// The pattern as written, and compiled with the meaning it has in Go.
     pub pattern: Option<(Str, Arc<regex::Regex>)>,
+    /// Fewest items of a list.
     pub min_items: Option<u64>,
+    /// Most items of a list.
     pub max_items: Option<u64>,
+    /// Fewest members of an object.
     pub min_properties: Option<u64>,
+    /// Most members of an object.
     pub max_properties: Option<u64>,
+    /// Allowed values; empty: all.
     pub enumeration: Vec<serde_json::Value>,
-    /** `additionalProperties: false`. */
+    /// `additionalProperties: false`.
     pub additional_forbidden: bool,
+    /// Each of these holds.
     pub all_of: Vec<NodeId>,
+    /// At least one of these holds, when there are any.
     pub any_of: Vec<NodeId>,
+    /// Exactly one of these holds, when there are any.
     pub one_of: Vec<NodeId>,
+    /// This does not hold.
     pub not: Option<NodeId>,
-    /// `x-kubernetes-validations` as written; evaluated by the CEL issue's crate.
+    /// `x-kubernetes-validations` as written, in CEL.
     pub rules: Vec<serde_json::Value>,
 }
 

@@ -65,7 +65,7 @@ fn fault(pattern: &str) -> (&'static str, String) {
                 atom = true;
             }
             (None, b'*' | b'+' | b'?')
-                if !atom && !(byte == b'?' && at > 0 && bytes[at - 1] == b'(') =>
+                if !(atom || byte == b'?' && bytes[..at].ends_with(b"(")) =>
             {
                 return ("missing argument to repetition operator", char::from(byte).to_string());
             }

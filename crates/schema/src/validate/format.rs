@@ -178,7 +178,7 @@ fn isbn10(text: &str) -> bool {
         _ => return false,
     };
     let sum: u32 = bytes[..9].iter().zip(1..).map(|(b, i)| u32::from(b - b'0') * i).sum();
-    (sum + 10 * check) % 11 == 0
+    (sum + 10 * check).is_multiple_of(11)
 }
 
 fn isbn13(text: &str) -> bool {
@@ -190,8 +190,7 @@ fn isbn13(text: &str) -> bool {
             .enumerate()
             .map(|(i, b)| u32::from(b - b'0') * if i % 2 == 0 { 1 } else { 3 })
             .sum::<u32>()
-            % 10
-            == 0
+            .is_multiple_of(10)
 }
 
 fn credit_card(text: &str) -> bool {

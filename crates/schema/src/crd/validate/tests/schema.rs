@@ -1,0 +1,230 @@
+//! `openAPIV3Schema`.
+use super::{check, check_property};
+use expect_test::expect;
+use serde_json::{Value, json};
+
+#[test]
+fn structure() {
+    check_property(
+        json!({}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].type: Required value: must not be empty for specified object fields"
+        ],
+    );
+    check_property(
+        json!({"type": "array", "items": {}}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].items.type: Required value: must not be empty for specified array items"
+        ],
+    );
+    check_property(
+        json!({"type": "foo"}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].type: Unsupported value: "foo": supported values: "array", "boolean", "integer", "number", "object", "string""#
+        ]],
+    );
+    check_property(
+        json!({"type": "string", "pattern": "("}),
+        expect![[
+            "spec.validation.openAPIV3Schema.properties[x].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: error parsing regexp: missing closing ): `(`"
+        ]],
+    );
+    check_property(
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"
+        ],
+    );
+    check_property(
+        json!({"type": "integer", "anyOf": [{"type": "integer", "description": "d", "default": 1, "nullable": true}]}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].default: Forbidden: must be undefined to be structural
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].description: Forbidden: must be empty to be structural
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].nullable: Forbidden: must be false to be structural
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].type: Forbidden: must be empty to be structural"#]],
+    );
+    check_property(
+        json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        expect![""],
+    );
+    check_property(
+        json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "string"}, {"type": "integer"}]}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].anyOf[0].type: Forbidden: must be empty to be structural
+        spec.validation.openAPIV3Schema.properties[x].anyOf[1].type: Forbidden: must be empty to be structural"#]],
+    );
+    check_property(
+        json!({"$ref": "#/x", "type": "object", "uniqueItems": true}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].$ref: Forbidden: $ref is not supported
+        spec.validation.openAPIV3Schema.properties[x].uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic"#]],
+    );
+    check_property(
+        json!({"type": "object", "x-kubernetes-embedded-resource": true}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].properties: Required value: must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
+        ],
+    );
+    check_property(
+        json!({"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true}),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if x-kubernetes-int-or-string is true"
+        ],
+    );
+    let root = "/spec/versions/0/schema/openAPIV3Schema";
+    let at = |name: &str| format!("{root}/{name}");
+    check(
+        &[(&at("type"), json!("string"))],
+        expect![[
+            r#"spec.validation.openAPIV3Schema.type: Invalid value: "string": must be object at the root"#
+        ]],
+    );
+    check(
+        &[(&at("nullable"), json!(true))],
+        expect![
+            "spec.validation.openAPIV3Schema.nullable: Forbidden: nullable cannot be true at the root"
+        ],
+    );
+    check(
+        &[(&at("additionalProperties"), json!(true))],
+        expect![
+            "spec.validation.openAPIV3Schema.additionalProperties: Forbidden: must not be used at the root"
+        ],
+    );
+    check(
+        &[(&at("anyOf"), json!([{"properties": {"b": {"minimum": 1}}}]))],
+        expect![
+            "spec.validation.openAPIV3Schema.properties[b]: Required value: because it is defined in spec.validation.openAPIV3Schema.anyOf[0].properties[b]"
+        ],
+    );
+    check(
+        &[(&at("properties/metadata"), json!({"type": "object", "description": "d"}))],
+        expect![
+            "spec.validation.openAPIV3Schema.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified"
+        ],
+    );
+    check(
+        &[(&at("properties/kind"), json!({"type": "integer"}))],
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[kind].type: Invalid value: "integer": must be string"#
+        ]],
+    );
+    check(
+        &[(&at("$schema"), json!("http://x"))],
+        expect![[
+            r#"spec.validation.openAPIV3Schema: Invalid value: "": OpenAPIV3Schema 'schema' is not supported"#
+        ]],
+    );
+}
+
+#[test]
+fn lists_and_maps() {
+    check_property(
+        json!({"type": "string", "x-kubernetes-list-type": "set"}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].type: Invalid value: "string": must be array if x-kubernetes-list-type is specified"#
+        ]],
+    );
+    check_property(
+        json!({"type": "array", "x-kubernetes-list-type": "foo", "items": {"type": "string"}}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].x-kubernetes-list-type: Unsupported value: "foo": supported values: "atomic", "set", "map""#
+        ]],
+    );
+    check_property(
+        json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object", "nullable": true}}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].items.nullable: Forbidden: cannot be nullable when x-kubernetes-list-type is set
+        spec.validation.openAPIV3Schema.properties[x].items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with x-kubernetes-list-type=set"#]],
+    );
+    let map = |keys: Value, a: Value| json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys, "items": {"type": "object", "properties": {"a": a}}});
+    check_property(
+        map(json!(["a"]), json!({"type": "string"})),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].items.properties[a].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property"
+        ],
+    );
+    check_property(
+        map(json!(["b"]), json!({"type": "string"})),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].x-kubernetes-list-map-keys: Invalid value: ["b"]: entries must all be names of item properties"#
+        ]],
+    );
+    check_property(
+        map(json!(["a", "a"]), json!({"type": "string", "default": "d"})),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].x-kubernetes-list-map-keys: Invalid value: ["a","a"]: must not contain duplicate entries"#
+        ]],
+    );
+    check_property(
+        json!({"type": "string", "x-kubernetes-map-type": "foo"}),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].type: Invalid value: "string": must be object if x-kubernetes-map-type is specified
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-map-type: Unsupported value: "foo": supported values: "atomic", "granular""#]],
+    );
+}
+
+#[test]
+fn defaults() {
+    check_property(
+        json!({"type": "string", "default": 1}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Invalid value: "integer":  in body must be of type string: "integer""#
+        ]],
+    );
+    check_property(
+        json!({"type": "string", "enum": ["a"], "default": "b"}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Unsupported value: "b": supported values: "a""#
+        ]],
+    );
+    check_property(
+        json!({"type": "object", "default": {}, "required": ["a"], "properties": {"a": {"type": "integer", "default": 1}}}),
+        expect!["spec.validation.openAPIV3Schema.properties[x].default.a: Required value"],
+    );
+    check_property(
+        json!({"type": "object", "default": {"b": 1}, "properties": {"a": {"type": "integer"}}}),
+        expect![[
+            r#"spec.validation.openAPIV3Schema.properties[x].default: Invalid value: {"b":1}: must not have unknown fields"#
+        ]],
+    );
+    check(
+        &[(
+            "/spec/versions/0/schema/openAPIV3Schema/properties/metadata",
+            json!({"type": "object", "default": {}}),
+        )],
+        expect![
+            "spec.validation.openAPIV3Schema.properties[metadata].default: Forbidden: must not be set in top-level metadata"
+        ],
+    );
+}
+
+#[test]
+fn rules() {
+    let rule = |rule: Value| json!({"type": "object", "properties": {"n": {"type": "integer"}}, "x-kubernetes-validations": [rule]});
+    check_property(
+        rule(json!({"rule": " "})),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].rule: Required value: rule is not specified"
+        ],
+    );
+    check_property(
+        rule(json!({"rule": "a\n&& b"})),
+        expect![
+            "spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].message: Required value: message must be specified if rule contains line breaks"
+        ],
+    );
+    check_property(
+        rule(json!({"rule": "true", "reason": "Foo", "fieldPath": ".zz", "optionalOldSelf": true})),
+        expect![[r#"
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].reason: Unsupported value: "Foo": supported values: "FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].fieldPath: Invalid value: ".zz": must be a valid path
+        spec.validation.openAPIV3Schema.properties[x].x-kubernetes-validations[0].optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule"#]],
+    );
+    check_property(
+        rule(
+            json!({"rule": "self.n == oldSelf.orValue(1)", "fieldPath": ".n", "optionalOldSelf": true}),
+        ),
+        expect![""],
+    );
+}
