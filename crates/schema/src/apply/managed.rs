@@ -108,20 +108,17 @@ pub(super) fn is_reset(managed: &Value) -> bool {
     }
 }
 
-/// Reads entries; of two with one identity the later counts. Entries of versions that `serves` refuses are left out.
+/// Reads entries; of two with one identity the later counts.
 ///
 /// # Errors
 /// An entry that is malformed, in the reference's words.
-pub(super) fn decode<'a>(
-    managed: Option<&'a Value>,
-    serves: impl Fn(&str) -> bool,
-) -> Result<Vec<Entry<'a>>, String> {
+pub(super) fn decode(managed: Option<&Value>) -> Result<Vec<Entry<'_>>, String> {
     let list = match managed {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(list)) => list,
         Some(_) => return Err("managedFields must be a list".to_owned()),
     };
-    let mut entries: Vec<Entry<'a>> = Vec::with_capacity(list.len());
+    let mut entries: Vec<Entry<'_>> = Vec::with_capacity(list.len());
     for (at, raw) in list.iter().enumerate() {
         let text = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or_default();
         let operation = match text("operation") {
@@ -158,7 +155,6 @@ pub(super) fn decode<'a>(
             None => entries.push(entry),
         }
     }
-    entries.retain(|entry| serves(&entry.api_version));
     Ok(entries)
 }
 

@@ -27,7 +27,7 @@ impl<'a> ScaleMapping<'a> {
 
     /// The Scale's `managedFields`: of the parent's entries those that own the replicas.
     pub fn to_scale(&self, parent: Option<&Value>) -> Option<Value> {
-        let mut entries = decode(parent, |_| true).unwrap_or_default();
+        let mut entries = decode(parent).unwrap_or_default();
         entries.retain_mut(|entry| {
             let Some(Some(path)) = self.path(&entry.api_version) else { return false };
             let owns = entry.set.has(&steps(path));
@@ -41,8 +41,8 @@ impl<'a> ScaleMapping<'a> {
     /// The parent's `managedFields` after a write to its Scale: `scale` are the Scale's entries now. Who lost the replicas there loses
     /// them here.
     pub fn to_parent(&self, parent: Option<&Value>, scale: Option<&Value>) -> Option<Value> {
-        let mut entries = decode(parent, |_| true).unwrap_or_default();
-        let mut scale = decode(scale, |_| true).unwrap_or_default();
+        let mut entries = decode(parent).unwrap_or_default();
+        let mut scale = decode(scale).unwrap_or_default();
         let same = |a: &Entry<'_>, b: &Entry<'_>| {
             a.manager == b.manager && a.operation == b.operation && a.subresource == b.subresource
         };

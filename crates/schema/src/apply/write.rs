@@ -26,11 +26,10 @@ use std::borrow::Cow;
 pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
     let given = managed::take(new).filter(|_| manager.subresource.is_empty());
     let entries = {
-        let stored =
-            || managed::decode(old.and_then(managed::of), |v| typing.serves(v)).unwrap_or_default();
+        let stored = || managed::decode(old.and_then(managed::of)).unwrap_or_default();
         let entries = match &given {
             Some(given) if managed::is_reset(given) => Vec::new(),
-            Some(_) => match managed::decode(given.as_ref(), |v| typing.serves(v)) {
+            Some(_) => match managed::decode(given.as_ref()) {
                 Ok(entries) if !entries.is_empty() => entries,
                 _ => stored(),
             },
@@ -69,6 +68,7 @@ fn record<'a>(
         scope.apply(set);
     }
     let mut gained = added.union(modified);
+    entries.retain(|entry| typing.serves(&entry.api_version));
     for entry in &mut entries {
         lift(ty, &mut entry.set);
         entry.set.subtract(&gained);
@@ -131,11 +131,12 @@ pub fn apply(
     };
 
     let empty = empty_object(typing);
-    let mut entries = managed::decode(managed::of(live), |v| typing.serves(v))
+    let mut entries = managed::decode(managed::of(live))
         .map_err(|why| ApiError::unclassified(format!("failed to decode managed fields: {why}")))?;
     if entries.is_empty() {
         entries = record(typing, entries, &empty, live, manager, BEFORE_FIRST_APPLY);
     }
+    entries.retain(|entry| typing.serves(&entry.api_version));
     for entry in &mut entries {
         lift(ty, &mut entry.set);
     }

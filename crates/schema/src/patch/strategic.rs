@@ -183,16 +183,13 @@ fn delete_from_list(
     field: &str,
     value: Value,
 ) -> Result<(), ApiError> {
-    match (target.get_mut(field), value) {
-        (_, Value::Null) => {
-            target.remove(field);
-        }
-        (Some(Value::Array(live)), Value::Array(gone)) => {
-            if element_kind(live, &gone)? != Some("map") {
-                live.retain(|element| !gone.contains(element));
-            }
-        }
-        _ => {}
+    if value.is_null() {
+        target.remove(field);
+    }
+    if let (Some(Value::Array(live)), Value::Array(gone)) = (target.get_mut(field), value)
+        && element_kind(live, &gone)? != Some("map")
+    {
+        live.retain(|element| !gone.contains(element));
     }
     Ok(())
 }

@@ -1,0 +1,148 @@
+//! What holds after every write, whatever was written before.
+
+use super::leaves::leaves;
+use super::scope::strip;
+use super::types::Type;
+use super::*;
+use proptest::prelude::*;
+
+/// A `spec` of a custom resource.
+fn spec() -> impl Strategy<Value = Value> {
+    let names = |all: &'static [&'static str]| {
+        proptest::sample::subsequence(all.to_vec(), 0..=all.len()).prop_shuffle()
+    };
+    let member = |name: &'static str, value: BoxedStrategy<Value>| {
+        proptest::option::weighted(0.5, value).prop_map(move |v| v.map(|v| (name, v)))
+    };
+    let number = prop_oneof![Just(1), Just(2)];
+    let map = names(&["a", "b", "c"]).prop_map(|keys| {
+        keys.iter().map(|k| ((*k).to_owned(), json!("1"))).collect::<serde_json::Map<_, _>>().into()
+    });
+    let list = (names(&["a", "b", "c", "d"]), proptest::collection::vec(0..3, 4)).prop_map(
+        |(keys, values)| {
+            let items = keys.iter().zip(values);
+            items
+                .map(|(k, v)| if v == 0 { json!({"k": k}) } else { json!({"k": k, "v": v}) })
+                .collect()
+        },
+    );
+    let free = prop_oneof![
+        Just(json!({"a": 1})),
+        Just(json!({"a": {"b": 1}})),
+        Just(json!({"a": [1], "c": "x"})),
+        Just(json!({})),
+    ];
+    (
+        member("n", number.prop_map(Value::from).boxed()),
+        member("set", names(&["a", "b", "c"]).prop_map(|s| json!(s)).boxed()),
+        member("list", list.boxed()),
+        member("plain", names(&["a", "b"]).prop_map(|s| json!(s)).boxed()),
+        member("whole", Just(json!({"a": "1"})).boxed()),
+        member("map", map.boxed()),
+        member("free", free.boxed()),
+    )
+        .prop_map(|(a, b, c, d, e, f, g)| {
+            let members = [a, b, c, d, e, f, g].into_iter().flatten();
+            members
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        })
+}
+
+/// Some writes: who, whether by apply, what.
+fn writes() -> impl Strategy<Value = Vec<(usize, bool, Value)>> {
+    proptest::collection::vec((0..3usize, any::<bool>(), spec()), 1..5)
+}
+
+const MANAGERS: [&str; 3] = ["alice", "bob", "carol"];
+
+fn story(writes: Vec<(usize, bool, Value)>) -> Story {
+    writes.into_iter().fold(Story::custom(), |story, (who, by_apply, spec)| {
+        let parts = json!({ "spec": spec });
+        if by_apply {
+            story.force(MANAGERS[who], parts)
+        } else {
+            story.update(MANAGERS[who], parts)
+        }
+    })
+}
+
+fn set_of(story: &Story, manager: &str, operation: &str) -> FieldSet<'static> {
+    let entries = managed::of(story.live()).and_then(Value::as_array).cloned().unwrap_or_default();
+    let entry = entries.iter().find(|e| e["manager"] == manager && e["operation"] == operation);
+    entry.map_or_else(FieldSet::new, |entry| {
+        FieldSet::from_wire(&entry["fieldsV1"]).expect("it was written by this crate").into_owned()
+    })
+}
+
+proptest! {
+    #[test]
+    fn an_applier_owns_exactly_what_it_applied(before in writes(), spec in spec()) {
+        let story = story(before).force("dora", json!({"spec": spec}));
+        let config = story.body(json!({ "spec": spec }));
+        let mut expected = leaves(Type::root(story.schema.view(), true), &config);
+        strip(&mut expected);
+        prop_assert_eq!(set_of(&story, "dora", "Apply"), expected);
+    }
+
+    #[test]
+    fn a_forced_apply_wins(before in writes(), spec in spec()) {
+        let story = story(before).force("dora", json!({"spec": spec}));
+        for (name, wanted) in spec.as_object().into_iter().flatten() {
+            let got = &story.live()["spec"][name];
+            match name.as_str() {
+                "n" | "plain" | "whole" => prop_assert_eq!(got, wanted),
+                "set" => for item in wanted.as_array().into_iter().flatten() {
+                    prop_assert!(got.as_array().is_some_and(|l| l.contains(item)), "{} in {}", item, got);
+                },
+                "list" => for item in wanted.as_array().into_iter().flatten() {
+                    let same = got.as_array().into_iter().flatten().find(|g| g["k"] == item["k"]);
+                    prop_assert!(same.is_some_and(|g| item.get("v").is_none_or(|v| g["v"] == *v)), "{} in {}", item, got);
+                },
+                _ => for (key, value) in wanted.as_object().into_iter().flatten() {
+                    prop_assert!(value.is_object() || got[key] == *value, "{} in {}", key, got);
+                },
+            }
+        }
+    }
+
+    #[test]
+    fn applying_twice_is_applying_once(before in writes(), spec in spec()) {
+        let once = story(before).force("dora", json!({"spec": spec}));
+        // An object with nothing to track is untracked; the next apply finds who was there before.
+        prop_assume!(managed::of(once.live()).is_some());
+        let before = once.live().clone();
+        let twice = once.apply("dora", json!({"spec": spec}));
+        prop_assert_eq!(twice.live(), &before);
+    }
+
+    #[test]
+    fn applying_nothing_gives_everything_back(spec in spec()) {
+        let story = Story::custom()
+            .update("alice", json!({"spec": {"n": 7}}))
+            .force("dora", json!({"spec": spec}))
+            .apply("dora", json!({}));
+        prop_assert!(set_of(&story, "dora", "Apply").is_empty());
+        let left = story.live()["spec"].as_object().cloned().unwrap_or_default();
+        // What nobody owns any more is gone; the other manager's number stays unless it was taken over.
+        // An empty list has no leaf: it is owned by nobody and stays.
+        prop_assert!(left.iter().all(|(name, value)| name == "n" || *value == json!([])), "{:?}", left);
+    }
+
+    #[test]
+    fn no_entry_is_empty_and_no_leaf_of_an_update_is_owned_by_two(writes in writes()) {
+        let story = story(writes);
+        let Some(entries) = managed::of(story.live()).and_then(Value::as_array) else { return Ok(()) };
+        for entry in entries {
+            let set = FieldSet::from_wire(&entry["fieldsV1"]).expect("it was written by this crate");
+            prop_assert!(!set.is_empty());
+        }
+        for a in MANAGERS {
+            for b in MANAGERS.into_iter().filter(|b| *b != a) {
+                let shared = set_of(&story, a, "Update").intersection(&set_of(&story, b, "Update"));
+                prop_assert!(shared.is_empty(), "{} and {} share {:?}", a, b, shared.paths());
+            }
+        }
+    }
+}
