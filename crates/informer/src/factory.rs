@@ -19,6 +19,7 @@ use kube_client::Client;
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::hash_map::{DefaultHasher, HashMap};
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,15 @@ use tokio_util::sync::CancellationToken;
 /// Hands out one informer per type. Cheap to clone.
 #[derive(Clone)]
 pub struct InformerFactory(Arc<Inner>);
+
+impl fmt::Debug for InformerFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerFactory")
+            .field("options", &self.0.options)
+            .field("n_informers", &self.0.state.lock().informers.len())
+            .finish_non_exhaustive()
+    }
+}
 
 struct Inner {
     // Inputs.

@@ -7,6 +7,7 @@ pub(crate) use listener::{Listener, Registered};
 
 use crate::event::Event;
 use crate::status::Stopped;
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,17 @@ impl HandlerOptions {
 /// A handler's place at its informer. Dropping it leaves the handler where it is.
 #[derive(Clone)]
 pub struct HandlerRegistration(pub(crate) Arc<dyn Registered>);
+
+impl fmt::Debug for HandlerRegistration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerRegistration")
+            .field("has_synced", &self.has_synced())
+            .field("pending", &self.pending())
+            .field("panics", &self.panics())
+            .field("resync_period", &self.resync_period())
+            .finish()
+    }
+}
 
 impl HandlerRegistration {
     /// Whether the handler has been told of everything that was there at the start: the informer has synced and every initial

@@ -24,6 +24,7 @@ use crate::object::Object;
 use imbl::OrdMap;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// The name of the index by namespace. It exists in every cache, at no cost: objects are ordered by namespace (IDX-12).
@@ -32,6 +33,12 @@ pub const NAMESPACE_INDEX: &str = "namespace";
 /// The writing end of a cache. There is one; [`Indexer::lister`] gives the reading ends.
 pub struct Indexer<K> {
     state: Arc<RwLock<Arc<State<K>>>>,
+}
+
+impl<K> fmt::Debug for Indexer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.snapshot(), f)
+    }
 }
 
 /// Everything a cache knows at one moment. Cloning is cheap: the maps share their nodes.

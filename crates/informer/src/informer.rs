@@ -34,6 +34,7 @@ use kube_core::Resource;
 use parking_lot::Mutex;
 use processor::Processor;
 use serde::de::DeserializeOwned;
+use std::fmt;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 
@@ -75,6 +76,16 @@ pub(crate) struct Shared<K> {
 impl<K> Clone for SharedInformer<K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+impl<K> fmt::Debug for SharedInformer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedInformer")
+            .field("resource", &self.0.resource_type.to_string())
+            .field("n_objects", &self.0.lister.len())
+            .field("status", &*self.0.board.status.borrow())
+            .finish()
     }
 }
 

@@ -1,4 +1,5 @@
 //! The name of an object within its resource.
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 ///
 /// Reads and parses as `namespace/name`, or `name` alone when the object is cluster-scoped (IDX-1). client-go calls the
 /// string form a storage key. Ordered by namespace, then name. A clone shares its text.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The namespace; empty for a cluster-scoped object.
     pub namespace: Arc<str>,
@@ -29,6 +30,24 @@ impl Key {
     /// The namespace as an API path wants it: `None` for a cluster-scoped object.
     pub fn namespace_opt(&self) -> Option<&str> {
         Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
+    }
+}
+
+/// By namespace, then name. Most keys of a cache share the text of their namespace, which then need not be read.
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let namespaces = if Arc::ptr_eq(&self.namespace, &other.namespace) {
+            Ordering::Equal
+        } else {
+            self.namespace.cmp(&other.namespace)
+        };
+        namespaces.then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -32,6 +32,7 @@ use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, SourceError};
 use crate::transform::{Transform, TransformError};
 use rand::rngs::SmallRng;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -188,6 +189,18 @@ pub struct Reflector {
     // State.
     backoff: Backoff,
     state: ReflectorState,
+    /// Of the last object that was taken in.
+    namespace: Arc<str>,
+}
+
+impl fmt::Debug for Reflector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reflector")
+            .field("resource", &self.resource_type.to_string())
+            .field("options", &self.options)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Reflector {
@@ -214,6 +227,7 @@ impl Reflector {
             queue,
             backoff,
             state: ReflectorState::default(),
+            namespace: Arc::from(""),
         }
     }
 

@@ -1,5 +1,6 @@
 //! What runs the informers of a factory.
 use super::InformerFactory;
+use std::fmt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,12 @@ impl Drop for End {
         };
         drop((requested, starting));
         self.0.0.ended.cancel();
+    }
+}
+
+impl fmt::Debug for FactoryWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FactoryWorker").field(&self.0.0).finish()
     }
 }
 

@@ -7,6 +7,7 @@ use kube_core::Resource;
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use setpoint_object::label::Selector;
+use std::fmt;
 use std::sync::Arc;
 
 /// A reading end of a cache: cheap to clone, used from any task, never waits (FAC-6).
@@ -25,6 +26,12 @@ pub enum ReadError {
     /// There is no such index.
     #[error(transparent)]
     UnknownIndex(#[from] UnknownIndex),
+}
+
+impl<K> fmt::Debug for Lister<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.snapshot(), f)
+    }
 }
 
 impl<K> Clone for Lister<K> {
@@ -130,6 +137,14 @@ impl<K: Resource + DeserializeOwned> Lister<K> {
 pub struct NamespaceLister<K> {
     lister: Lister<K>,
     namespace: Arc<str>,
+}
+
+impl<K> fmt::Debug for NamespaceLister<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NamespaceLister")
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<K> Clone for NamespaceLister<K> {

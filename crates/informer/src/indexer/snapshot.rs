@@ -2,11 +2,22 @@
 use super::{NAMESPACE_INDEX, State};
 use crate::key::Key;
 use crate::object::Object;
+use std::fmt;
 use std::sync::Arc;
 
 /// The whole cache at one moment: what several reads that must agree with each other are made on. Taking and keeping one copies
 /// nothing.
 pub struct Snapshot<K>(pub(super) Arc<State<K>>);
+
+/// How much there is, not what: a cache may be large.
+impl<K> fmt::Debug for Snapshot<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("resource_version", &self.0.resource_version)
+            .field("n_objects", &self.0.objects.len())
+            .finish_non_exhaustive()
+    }
+}
 
 impl<K> Clone for Snapshot<K> {
     fn clone(&self) -> Self {

@@ -13,6 +13,7 @@ use crate::source::ListWatch;
 use crate::transform::{Transform, TransformError};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -29,6 +30,17 @@ pub struct SharedInformerBuilder<K> {
     transform: Option<Transform>,
     on_error: Option<ErrorHandler>,
     seed: u64,
+}
+
+impl<K> fmt::Debug for SharedInformerBuilder<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedInformerBuilder")
+            .field("resource", &self.resource_type.to_string())
+            .field("policy", &self.policy)
+            .field("resync", &self.resync)
+            .field("reflector", &self.reflector)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<K: Cacheable> SharedInformerBuilder<K> {

@@ -8,6 +8,7 @@ use crate::reflector::{
 use crate::source::ListWatch;
 use crate::transform::Transform;
 use rand::rngs::SmallRng;
+use std::fmt;
 use std::sync::Arc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,15 @@ pub struct InformerWorker<K: Cacheable> {
     transform: Option<Transform>,
     rng: SmallRng,
     end: End<K>,
+}
+
+impl<K: Cacheable> fmt::Debug for InformerWorker<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerWorker")
+            .field("resource", &self.end.0.resource_type.to_string())
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Ends the informer when the worker is done or dropped, wherever it is.

@@ -112,7 +112,13 @@ impl Reflector {
     }
 
     /// Makes a record what the queue is to hold of it.
-    pub(super) fn take_in(&self, mut record: Record) -> Result<Record, TransformError> {
+    pub(super) fn take_in(&mut self, mut record: Record) -> Result<Record, TransformError> {
+        // A list is sorted by namespace: its objects come to share the text of theirs.
+        if record.key.namespace == self.namespace {
+            record.key.namespace = self.namespace.clone();
+        } else {
+            self.namespace = record.key.namespace.clone();
+        }
         if let Some(transform) = &self.transform {
             record.bytes = transform(record.bytes)?;
         }

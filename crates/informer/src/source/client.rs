@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube_client::Client;
 use kube_client::client::Body;
 use kube_core::Resource;
+use std::fmt;
 
 /// The largest body of a failure that is read, bytes: a `Status` is a few hundred.
 const STATUS_BODY_BYTES_MAX: usize = 1 << 20;
@@ -23,6 +24,16 @@ pub struct ClientSource {
     label_selector: String,
     field_selector: String,
     can_stream_list: bool,
+}
+
+impl fmt::Debug for ClientSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientSource")
+            .field("path", &self.path)
+            .field("labels", &self.label_selector)
+            .field("fields", &self.field_selector)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ClientSource {

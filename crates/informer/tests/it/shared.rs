@@ -258,3 +258,29 @@ async fn evt_7_a_handler_reads_the_state_it_is_told_of_or_a_later_one() {
     assert_eq!(registration.unwrap().panics(), 0);
     running.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_user_holds_says_what_it_is() {
+    let script = Script::new([page("5", &[("a", 1)])]);
+    let running = Running::start(builder(&script));
+    running.informer.synced().await.unwrap();
+    let said = format!("{:?}", running.informer);
+    assert!(
+        said.starts_with(r#"SharedInformer { resource: "configmaps", n_objects: 1,"#),
+        "{said}"
+    );
+    let lister = format!("{:?}", running.informer.lister());
+    assert_eq!(lister, r#"Snapshot { resource_version: "5", n_objects: 1, .. }"#);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_one_namespace_share_its_text() {
+    let script = Script::new([page("5", &[("a", 1), ("b", 1)])]);
+    let running = Running::start(builder(&script));
+    running.informer.synced().await.unwrap();
+    let snapshot = running.informer.lister().snapshot();
+    let keys: Vec<_> = snapshot.iter().map(|object| object.key().clone()).collect();
+    assert!(std::sync::Arc::ptr_eq(&keys[0].namespace, &keys[1].namespace));
+    running.end().await;
+}
