@@ -248,8 +248,10 @@ fn validate_common(
             format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set"),
         ));
     }
-    // Definitions and custom resources are held to the common rules only.
-    if !resource.custom && &*resource.gvk.group != "apiextensions.k8s.io" {
+    // Definitions and APIServices are held to the rules of custom resources.
+    let is_extension =
+        matches!(&*resource.gvk.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
+    if !resource.custom && !is_extension {
         for (i, finalizer) in finalizers.iter().enumerate() {
             if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
                 errors.push(field::Error::invalid(

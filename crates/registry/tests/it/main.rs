@@ -3,6 +3,7 @@
 mod apply;
 mod create;
 mod custom;
+mod custom_writes;
 mod definitions;
 mod delete;
 mod kinds;

@@ -1,0 +1,165 @@
+//! Writes of custom resources (spec: crd §4, §5, §7, §11).
+use crate::server::{Server, refused};
+use serde_json::{Value, json};
+use setpoint_registry::{FieldValidation, PatchType, WriteOptions};
+
+const ALL: &str = "/apis/ex.io/v1/namespaces/default/foos";
+const FOO: &str = "/apis/ex.io/v1/namespaces/default/foos/f";
+
+fn definition() -> Value {
+    json!({"metadata": {"name": "foos.ex.io"}, "spec": {
+        "group": "ex.io",
+        "scope": "Namespaced",
+        "names": {"plural": "foos", "kind": "Foo"},
+        "versions": [{
+            "name": "v1", "served": true, "storage": true,
+            "subresources": {"status": {}, "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas",
+                "labelSelectorPath": ".status.selector",
+            }},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "spec": {"type": "object", "required": ["size"], "properties": {
+                    "size": {"type": "integer", "minimum": 1},
+                    "replicas": {"type": "integer"},
+                    "color": {"type": "string", "default": "red"},
+                }},
+                "status": {"type": "object", "properties": {
+                    "replicas": {"type": "integer"},
+                    "selector": {"type": "string"},
+                }},
+            }}},
+        }],
+    }})
+}
+fn foo(spec: Value) -> Value {
+    json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "f"}, "spec": spec})
+}
+async fn server() -> Server {
+    let server = Server::start().await;
+    let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let created = server.create(all, definition()).await.unwrap();
+    assert_eq!(
+        created["status"],
+        json!({"acceptedNames": {"kind": "", "plural": ""}, "conditions": null, "storedVersions": ["v1"]})
+    );
+    let mut catalog = server.registry.catalog_changes();
+    catalog.wait_for(|c| c.get("ex.io", "v1", "foos").is_some()).await.unwrap();
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_a_custom_resource() {
+    let server = server().await;
+    let strict =
+        WriteOptions { field_validation: FieldValidation::Strict, ..WriteOptions::default() };
+    assert_eq!(
+        refused(server.create_with(ALL, foo(json!({"size": 1, "junk": 2})), &strict).await),
+        r#"400 Foo in version "v1" cannot be handled as a Foo: strict decoding error: unknown field "spec.junk""#
+    );
+    let mut other = foo(json!({"size": 1}));
+    other["kind"] = "Bar".into();
+    assert_eq!(
+        refused(server.create(ALL, other).await),
+        r#"422 Foo.ex.io "f" is invalid: kind: Invalid value: "Bar": must be Foo"#
+    );
+    let bare = refused(server.create(ALL, json!({"metadata": {"name": "f"}})).await);
+    assert!(bare.starts_with("400 ") && bare.contains("Object 'Kind' is missing in '"), "{bare}");
+    for (spec, expected) in [
+        (json!({}), "spec.size: Required value"),
+        (
+            json!({"size": 0}),
+            "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
+        ),
+        (
+            json!({"size": 1, "replicas": -1}),
+            ".spec.replicas: Invalid value: -1: should be a non-negative integer",
+        ),
+    ] {
+        assert_eq!(
+            refused(server.create(ALL, foo(spec)).await),
+            format!(r#"422 Foo.ex.io "f" is invalid: {expected}"#)
+        );
+    }
+    let created = server.create(ALL, foo(json!({"size": 1}))).await.unwrap();
+    for path in [FOO, &format!("{FOO}/status")] {
+        assert_eq!(
+            refused(server.update(path, foo(json!({"size": 2}))).await),
+            r#"422 foos.ex.io "f" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"#
+        );
+    }
+    assert_eq!(
+        refused(
+            server
+                .patch_with(FOO, PatchType::StrategicMerge, json!({}), &WriteOptions::default())
+                .await
+        ),
+        "415 the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+    );
+    let mut updated = created;
+    updated["spec"]["size"] = 2.into();
+    assert_eq!(server.update(FOO, updated).await.unwrap()["spec"]["size"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn applied_fields_are_removed_with_their_claim() {
+    let server = server().await;
+    let full = foo(json!({"size": 1, "color": "blue"}));
+    server.apply(FOO, "m", full).await.unwrap();
+    let less = server.apply(FOO, "m", foo(json!({"size": 1}))).await.unwrap();
+    assert_eq!(less["spec"], json!({"size": 1, "color": "red"}), "the default comes back");
+    let again = server.apply(FOO, "m", foo(json!({"size": 1}))).await.unwrap();
+    assert_eq!(again, less);
+}
+
+#[tokio::test(start_paused = true)]
+async fn odd_finalizers_are_warned_of_once() {
+    let server = server().await;
+    let mut sent = foo(json!({"size": 1}));
+    sent["metadata"]["finalizers"] = json!(["x"]);
+    server.create(ALL, sent).await.unwrap();
+    assert_eq!(
+        server.warnings(),
+        [
+            r#"metadata.finalizers: "x": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"#
+        ]
+    );
+    server.patch(FOO, json!({"spec": {"size": 2}})).await.unwrap();
+    assert_eq!(server.warnings(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_on_its_way_out_takes_nothing_new() {
+    let server = server().await;
+    let mut held = foo(json!({"size": 1}));
+    held["metadata"]["finalizers"] = json!(["ex.io/f"]);
+    server.create(ALL, held).await.unwrap();
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foos.ex.io";
+    let marked = server.delete(path).await.unwrap().unwrap();
+    assert_eq!(
+        marked["metadata"]["finalizers"],
+        json!(["customresourcecleanup.apiextensions.k8s.io"])
+    );
+    assert!(
+        marked["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|c| c["type"] == "Terminating" && c["reason"] == "InstanceDeletionPending")
+    );
+    let mut catalog = server.registry.catalog_changes();
+    catalog
+        .wait_for(|c| c.get("ex.io", "v1", "foos").is_some_and(|r| r.terminating))
+        .await
+        .unwrap();
+    let mut new = foo(json!({"size": 1}));
+    new["metadata"]["name"] = "new".into();
+    assert_eq!(
+        refused(server.create(ALL, new).await),
+        r#"403 foos.ex.io "new" is forbidden: create not allowed while custom resource definition is terminating"#
+    );
+    server.patch(FOO, json!({"metadata": {"finalizers": null}})).await.unwrap();
+    let gone = catalog.wait_for(|c| c.get("ex.io", "v1", "foos").is_none());
+    let gone = tokio::time::timeout(std::time::Duration::from_secs(60), gone).await;
+    assert!(gone.is_ok(), "still there: {:?}", server.get(path).await);
+}
