@@ -26,7 +26,7 @@ mod syntax;
 mod tests;
 mod yaml;
 
-pub use conform::{conform, conform_metadata, zero};
+pub use conform::{conform, conform_custom, conform_metadata, zero};
 
 use serde_json::Value;
 

@@ -240,4 +240,8 @@ impl TypeSchema {
     pub fn view(&self) -> View<'_> {
         self.document.view(self.root)
     }
+    /// Whether any node of the document is an embedded resource: what is only about them can be left out otherwise.
+    pub fn has_embedded_resources(&self) -> bool {
+        self.document.nodes.iter().any(|node| node.embedded_resource)
+    }
 }

@@ -29,7 +29,9 @@ use setpoint_object::field;
 pub fn validate(schema: &TypeSchema, value: &Value, old: Option<&Value>) -> Vec<field::Error> {
     let root = schema.view();
     let mut errors = openapi::validate(root, value, old);
-    embedded::validate(root, value, &field::Path::root(), &mut errors);
+    if schema.has_embedded_resources() {
+        embedded::validate(root, value, &field::Path::root(), &mut errors);
+    }
     lists::validate(root, value, old, &mut errors);
     errors
 }

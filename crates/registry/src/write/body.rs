@@ -1,10 +1,9 @@
 //! From a request body to a complete tree of the endpoint's kind: decoded, held to its type, defaulted (spec: api-server §5.2).
 use super::Write;
-use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, Format};
 use serde_json::Value;
 use setpoint_object::{ApiError, GroupVersion, GroupVersionKind};
-use setpoint_schema::{builtin, decode, default, prune};
+use setpoint_schema::{builtin, decode, default};
 use std::fmt::Write as _;
 
 /// How much of a body without a leading `{` an error shows, in bytes.
@@ -141,7 +140,8 @@ impl Write<'_> {
         problems: &mut Vec<String>,
     ) -> Result<(), String> {
         if self.resource.custom {
-            hold_custom(self.resource, value, problems)
+            decode::conform_custom(&self.resource.schema, value, problems)
+                .map_err(|e| e.to_string())
         } else {
             decode::conform(&self.resource.schema, &self.resource.gvk.kind, value, problems)
                 .map_err(|e| e.to_string())
@@ -176,21 +176,6 @@ impl Write<'_> {
         }
         Ok(())
     }
-}
-
-/// A custom object: `metadata` is typed, the rest is pruned by the row's schema.
-fn hold_custom(
-    resource: &Resource,
-    value: &mut Value,
-    problems: &mut Vec<String>,
-) -> Result<(), String> {
-    decode::conform_metadata(value, problems).map_err(|e| e.to_string())?;
-    problems.extend(
-        prune::prune(&resource.schema, value)
-            .into_iter()
-            .map(|path| format!("unknown field \"{path}\"")),
-    );
-    Ok(())
 }
 
 /// Writes `apiVersion` and `kind` into a tree.

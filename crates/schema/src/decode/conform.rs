@@ -18,20 +18,85 @@ pub fn conform(
     Conformer::new(kind, problems).member(schema.view(), value)
 }
 
+/// Holds a custom resource to its schema before it is defaulted: undeclared fields are pruned and `metadata`, at the root and in
+/// embedded resources, is held to `ObjectMeta`. What went is appended to `problems` as `unknown field "spec.x"`.
+///
+/// # Errors
+/// `metadata` of a wrong type: `json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string`, in an embedded
+/// resource with its place and value before it.
+pub fn conform_custom(
+    schema: &TypeSchema,
+    object: &mut Value,
+    problems: &mut Vec<String>,
+) -> Result<(), DecodeError> {
+    conform_metadata(object, problems)?;
+    let pruned = crate::prune::prune(schema, object);
+    problems.extend(pruned.into_iter().map(|path| format!("unknown field {path:?}")));
+    if !schema.has_embedded_resources() {
+        return Ok(());
+    }
+    embedded_metadata(schema.view(), object, "", problems)
+}
+
 /// Holds the `metadata` of a custom resource to `ObjectMeta`; unknown fields are reported as `unknown field "metadata.foo"`.
 ///
 /// # Errors
 /// As [`conform`], with fields named from `ObjectMeta`: `… Go struct field ObjectMeta.labels of type string`.
 pub fn conform_metadata(object: &mut Value, problems: &mut Vec<String>) -> Result<(), DecodeError> {
     let Some(metadata) = object.get_mut("metadata") else { return Ok(()) };
-    let schema = crate::builtin::object_meta();
-    let mut conformer = Conformer::new("ObjectMeta", problems);
-    conformer.path.push_str("metadata");
     if metadata.is_null() {
         *metadata = Value::Object(Map::new());
     }
+    object_meta(metadata, "metadata".to_owned(), problems)
+}
+
+fn object_meta(
+    metadata: &mut Value,
+    path: String,
+    problems: &mut Vec<String>,
+) -> Result<(), DecodeError> {
+    let schema = crate::builtin::object_meta();
+    let mut conformer = Conformer { path, ..Conformer::new("ObjectMeta", problems) };
     conformer.member(schema.view(), metadata)
 }
+
+fn embedded_metadata(
+    schema: View<'_>,
+    value: &mut Value,
+    path: &str,
+    problems: &mut Vec<String>,
+) -> Result<(), DecodeError> {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                if schema.embedded_resource && name == "metadata" {
+                    let shown = member.clone();
+                    object_meta(member, below.clone(), problems).map_err(|error| {
+                        DecodeError(format!("{below}: Invalid value: {shown}: {error}"))
+                    })?;
+                } else if (member.is_object() || member.is_array())
+                    && let Some(schema) = schema.member(name)
+                    && !(path.is_empty() && name == "metadata")
+                {
+                    embedded_metadata(schema, member, &below, problems)?;
+                }
+            }
+            Ok(())
+        }
+        Value::Array(items) => {
+            let Some(schema) = schema.items() else { return Ok(()) };
+            items.iter_mut().enumerate().try_for_each(|(i, item)| {
+                embedded_metadata(schema, item, &format!("{path}[{i}]"), problems)
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The definition of a schema inside a CustomResourceDefinition.
+const JSON_SCHEMA_PROPS: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 pub(super) struct Conformer<'p> {
     problems: &'p mut Vec<String>,
@@ -63,7 +128,7 @@ impl<'p> Conformer<'p> {
             }
         }
         match schema.shape {
-            Shape::Any => Ok(()),
+            Shape::Any => self.any(schema, value),
             Shape::String if value.is_string() => Ok(()),
             Shape::Boolean if value.is_boolean() => Ok(()),
             Shape::Number if value.is_number() => Ok(()),
@@ -74,6 +139,30 @@ impl<'p> Conformer<'p> {
             Shape::Object if schema.additional.is_some() => self.map(schema, value),
             Shape::Object if value.is_object() => Ok(()),
             _ => Err(self.mismatch(schema, value)),
+        }
+    }
+
+    /// Untyped, but for the schemas inside schemas, which stand where a boolean or a list may stand too.
+    fn any(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
+        let union = match go_type::short_name(schema.node()) {
+            Some("JSONSchemaPropsOrArray") => (true, false),
+            Some("JSONSchemaPropsOrBool") => (false, true),
+            Some("JSONSchemaPropsOrStringArray") => (false, false),
+            _ => return Ok(()),
+        };
+        let Some(props) = crate::builtin::definition(JSON_SCHEMA_PROPS) else { return Ok(()) };
+        match (value, union) {
+            (value @ Value::Object(_), _) => self.member(props.view(), value),
+            (Value::Array(schemas), (true, _)) => {
+                schemas.iter_mut().try_for_each(|inner| self.member(props.view(), inner))
+            }
+            (Value::Bool(_), (_, true)) | (Value::Array(_), (false, false)) => Ok(()),
+            // The unions decode themselves and say no more than this.
+            (_, (_, true)) => Err(DecodeError("boolean or JSON schema expected".to_owned())),
+            (_, (true, _)) => {
+                Err(DecodeError("JSON schema or JSON schema array expected".to_owned()))
+            }
+            (_, (false, false)) => Err(DecodeError("array or object expected".to_owned())),
         }
     }
 

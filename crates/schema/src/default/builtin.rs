@@ -25,7 +25,7 @@ use serde_json::Value;
 /// defaults that the published schema declares included. A Secret's `stringData` moves into `data` here, as its conversion does.
 pub fn apply_builtin(
     group: &str,
-    _version: &str,
+    version: &str,
     kind: &str,
     schema: &TypeSchema,
     value: &mut Value,
@@ -49,7 +49,7 @@ pub fn apply_builtin(
         ("apps", "DaemonSet") => workload::daemon_set(object),
         ("batch", "Job") => batch::job(object),
         ("batch", "CronJob") => batch::cron_job(object),
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler(object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler(object, version),
         ("networking.k8s.io", "NetworkPolicy") => network::policy(object),
         ("networking.k8s.io", "IngressClass") => network::ingress_class(object),
         ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice(object),

@@ -1,4 +1,4 @@
-use super::{conform, conform_metadata};
+use super::{conform, conform_custom, conform_metadata};
 use crate::node::{Document, Node, NodeId, Scalar, Shape, TypeSchema};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
@@ -213,4 +213,43 @@ fn metadata_of_custom_resources_is_held_to_object_meta() {
     let mut object = json!({"metadata": {"labels": {"a": 1}}});
     expect!["json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"]
         .assert_eq(&conform_metadata(&mut object, &mut problems).unwrap_err().0);
+}
+
+#[test]
+fn metadata_of_embedded_resources_is_held_to_object_meta_too() {
+    let schema = crate::crd::type_schema(
+        &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "emb": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}}}),
+    );
+    let mut problems = Vec::new();
+    let mut object = json!({"spec": {"emb": {"metadata": {"name": "a", "zz": 1}, "x": 1}, "y": 1}});
+    conform_custom(&schema, &mut object, &mut problems).unwrap();
+    assert_eq!(object, json!({"spec": {"emb": {"metadata": {"name": "a"}, "x": 1}}}));
+    assert_eq!(problems, [r#"unknown field "spec.y""#, r#"unknown field "spec.emb.metadata.zz""#]);
+    let mut object = json!({"spec": {"emb": {"metadata": {"labels": {"a": 1}}}}});
+    expect![[r#"spec.emb.metadata: Invalid value: {"labels":{"a":1}}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string"#]]
+        .assert_eq(&conform_custom(&schema, &mut object, &mut problems).unwrap_err().0);
+}
+
+#[test]
+fn schemas_inside_schemas_are_held_to_their_type() {
+    let schema =
+        crate::builtin::type_schema("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+            .unwrap();
+    let crd = |inner: Value| json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {"type": "array", "items": inner}}}]}});
+    let mut problems = Vec::new();
+    let mut value =
+        crd(json!({"type": "string", "readOnly": true, "nullable": false, "properties": null}));
+    conform(&schema, "CustomResourceDefinition", &mut value, &mut problems).unwrap();
+    assert_eq!(
+        value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["items"],
+        json!({"type": "string"})
+    );
+    assert_eq!(
+        problems,
+        [r#"unknown field "spec.versions[0].schema.openAPIV3Schema.items.readOnly""#]
+    );
+    let mut value = crd(json!({"type": ["string"]}));
+    expect!["json: cannot unmarshal array into Go struct field JSONSchemaProps.spec.versions.schema.openAPIV3Schema.items.type of type string"]
+        .assert_eq(&conform(&schema, "CustomResourceDefinition", &mut value, &mut problems).unwrap_err().0);
 }

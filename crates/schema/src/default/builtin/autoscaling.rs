@@ -3,11 +3,10 @@ use super::fill::{Fill, Object};
 use serde_json::{Value, json};
 
 /// HorizontalPodAutoscaler.
-pub(super) fn autoscaler(object: &mut Object) {
-    let v1 = object.text("apiVersion") == "autoscaling/v1";
+pub(super) fn autoscaler(object: &mut Object, version: &str) {
     let Some(spec) = object.object("spec") else { return };
     spec.absent("minReplicas", 1);
-    if v1 {
+    if version == "v1" {
         return;
     }
     spec.absent(
