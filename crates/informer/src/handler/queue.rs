@@ -1,5 +1,6 @@
 //! The notifications that wait for one handler.
 use crate::event::{Event, Tombstone};
+use crate::handler::HANDLER_QUEUE_MAX;
 use crate::key::Key;
 use std::collections::{BTreeMap, HashMap};
 
@@ -80,6 +81,10 @@ impl<K> Queue<K> {
         self.initial -= usize::from(event.in_initial_list());
         if self.last.get(event.key()) == Some(&place) {
             self.last.remove(event.key());
+        }
+        if self.last.is_empty() && self.last.capacity() > 2 * HANDLER_QUEUE_MAX {
+            // A burst, the initial list for one, leaves no memory behind.
+            self.last = HashMap::new();
         }
         Some(event)
     }

@@ -107,7 +107,8 @@ impl Reflector {
         let mut frames = match opening {
             Ok(Ok(frames)) => frames,
             Ok(Err(error)) => return Ok(Err(self.stream_failed(error))),
-            Err(_) => return Ok(Err(self.stream_stalled())),
+            // A server that does not answer at all says nothing about what it can.
+            Err(_) => return Ok(Err(Retry::InPages(self.initial_events_error()))),
         };
         loop {
             use futures::StreamExt;
@@ -193,12 +194,16 @@ impl Reflector {
 
     fn stream_stalled(&mut self) -> Retry {
         self.state.cannot_stream = true;
-        let error = ReflectorError::InitialEvents {
-            resource: self.resource_type.to_string(),
-            timeout: self.options.initial_events_timeout,
-        };
+        let error = self.initial_events_error();
         tracing::warn!("{error}; listing in pages from now on");
         Retry::InPages(error)
+    }
+
+    fn initial_events_error(&self) -> ReflectorError {
+        ReflectorError::InitialEvents {
+            resource: self.resource_type.to_string(),
+            timeout: self.options.initial_events_timeout,
+        }
     }
 
     fn failed_transform(&self, error: TransformError) -> Ended {

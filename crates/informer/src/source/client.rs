@@ -111,7 +111,9 @@ impl ClientSource {
             return Ok(body);
         }
         let body = collect(body, STATUS_BODY_BYTES_MAX, "body of a failure").await?;
-        Err(SourceError::from_answer(parts.status.as_u16(), &body))
+        let retry_after = parts.headers.get(http::header::RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+        Err(SourceError::from_answer(parts.status.as_u16(), retry_after, &body))
     }
 }
 

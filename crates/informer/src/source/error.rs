@@ -108,13 +108,14 @@ impl SourceError {
         Self::Transport(error)
     }
 
-    /// The failure that an HTTP answer means: its `Status`, or one made of the code when the body is something else.
-    pub(crate) fn from_answer(code: u16, body: &[u8]) -> Self {
+    /// The failure that an HTTP answer means: its `Status`, or one made of the code when the body is something else. The
+    /// `Retry-After` header counts where the `Status` says nothing.
+    pub(crate) fn from_answer(code: u16, retry_after_seconds: Option<u32>, body: &[u8]) -> Self {
         if let Ok(mut status) = serde_json::from_slice::<setpoint_object::Status>(body)
             && (!status.message.is_empty() || !status.reason.is_empty())
         {
             status.code.get_or_insert(code);
-            return Self::Api(ApiError(Box::new(status)));
+            return Self::Api(ApiError(Box::new(status))).retry_later(retry_after_seconds);
         }
         let text = String::from_utf8_lossy(&body[..body.len().min(512)]).trim().to_owned();
         Self::Api(match code {
@@ -122,10 +123,21 @@ impl SourceError {
             404 => ApiError::no_route(),
             401 => ApiError::unauthorized(),
             410 => ApiError::expired(text),
-            429 => ApiError::new(429, Reason::TooManyRequests, text),
+            429 => ApiError::too_many_requests(text, 0),
             500 => ApiError::new(500, Reason::InternalError, text),
             503 => ApiError::new(503, Reason::ServiceUnavailable, text),
             _ => ApiError::new(code, Reason::Unknown, text),
         })
+        .retry_later(retry_after_seconds)
+    }
+
+    fn retry_later(mut self, seconds: Option<u32>) -> Self {
+        if let (Self::Api(error), Some(seconds)) = (&mut self, seconds) {
+            let details = error.0.details.get_or_insert_default();
+            if details.retry_after_seconds == 0 {
+                details.retry_after_seconds = seconds;
+            }
+        }
+        self
     }
 }

@@ -46,7 +46,8 @@ impl tower_service::Service<Request<Body>> for Server {
         } else {
             BodyExt::boxed(Full::from(self.body))
         };
-        let response = Response::builder().status(self.code).body(body).unwrap();
+        let response = Response::builder().status(self.code).header("retry-after", "7");
+        let response = response.body(body).unwrap();
         std::future::ready(Ok(response))
     }
 }
@@ -149,6 +150,7 @@ async fn failures_are_told_apart_by_their_status_or_by_their_code() {
     let (client, _) = server(429, "busy");
     let error = ClientSource::all::<ConfigMap>(client).list(list_request("")).await.unwrap_err();
     assert!(error.is_too_many_requests() && error.to_string() == "busy");
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
 }
 
 #[tokio::test]
