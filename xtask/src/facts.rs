@@ -5,7 +5,7 @@
 //! - the published JSON schemas of one Kubernetes release (PyPI package `kubernetes-validate`): names, types, list types, map keys,
 //!   patch strategies;
 //! - `crates/facts/data/fields.json`: what the schemas leave out, read off the Go declarations of the same release: the declared order
-//!   of fields, what is left out when empty, declared defaults (`cargo xtask facts --go SRC` writes it anew);
+//!   of fields, what is left out when empty, declared defaults, protobuf numbers (`cargo xtask facts --go SRC` writes it anew);
 //! - `crates/facts/data/resources.json`: what is served: verbs, names, subresources, columns.
 //!
 //! The outcome is Rust source under `crates/facts/src/generated`.
@@ -58,6 +58,9 @@ pub(crate) struct GoField {
     /// Declared default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) default: Option<serde_json::Value>,
+    /// Numbers on the way to it in protobuf: its own, before that those of the structs it was inlined from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) protobuf: Vec<u8>,
 }
 
 /// Fields by definition name, in declared order.

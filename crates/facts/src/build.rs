@@ -17,6 +17,7 @@ pub(crate) const fn field(name: &'static str, ty: Type, presence: Presence, orde
         format: "",
         presence,
         order,
+        protobuf: &[],
     }
 }
 
@@ -38,6 +39,9 @@ impl Field {
     }
     pub(crate) const fn patch(self, patch_strategy: &'static str, merge_key: &'static str) -> Self {
         Self { patch_strategy, merge_key, ..self }
+    }
+    pub(crate) const fn protobuf(self, protobuf: &'static [u8]) -> Self {
+        Self { protobuf, ..self }
     }
     pub(crate) const fn default(self, default: &'static str) -> Self {
         Self { default, ..self }

@@ -70,6 +70,9 @@ pub struct Field {
     pub presence: Presence,
     /// Place in the declared order of the struct, in which the API writes built-in types (255: unknown).
     pub order: u8,
+    /// Number in the protobuf message, after those of the messages on the way to it: JSON lifts the members of some messages to where
+    /// the message stands (`Volume.hostPath` is `volumeSource.hostPath`, `[2, 1]`). Empty: not in protobuf, or unknown.
+    pub protobuf: &'static [u8],
 }
 
 /// How a field is encoded when nothing, or the zero value of its type, was given.

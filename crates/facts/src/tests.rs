@@ -104,3 +104,25 @@ fn resources_are_in_discovery_order() {
     assert!(!resource("", "v1", "configmaps").unwrap().generation);
     assert_eq!(resource_of_kind("", "v1", "Endpoints").unwrap().resource, "endpoints");
 }
+
+#[test]
+fn protobuf_numbers_lead_to_one_field_each() {
+    for definition in DEFINITIONS {
+        let mut ways: Vec<_> = definition
+            .fields
+            .iter()
+            .map(|field| field.protobuf)
+            .filter(|way| !way.is_empty())
+            .collect();
+        ways.sort_unstable();
+        for pair in ways.windows(2) {
+            // A number is a field or a message of lifted fields, never both.
+            assert!(!pair[1].starts_with(pair[0]), "{}: {pair:?}", definition.name);
+        }
+    }
+    let volume = &DEFINITIONS[usize::from(definition("io.k8s.api.core.v1.Volume").unwrap())];
+    assert_eq!(volume.field("name").unwrap().protobuf, [1]);
+    assert_eq!(volume.field("hostPath").unwrap().protobuf, [2, 1]);
+    let pod = &DEFINITIONS[usize::from(definition("io.k8s.api.core.v1.Pod").unwrap())];
+    assert_eq!(pod.field("kind").unwrap().protobuf, [0_u8; 0], "the envelope says it");
+}

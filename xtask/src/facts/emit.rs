@@ -242,6 +242,9 @@ fn write_field(
     if let Some(default) = go.and_then(|(_, go)| go.default.as_ref()) {
         write!(out, ".default({:?})", default.to_string())?;
     }
+    if let Some((_, go)) = go.filter(|(_, go)| !go.protobuf.is_empty()) {
+        write!(out, ".protobuf(&{:?})", go.protobuf)?;
+    }
     out.push(',');
     Ok(())
 }

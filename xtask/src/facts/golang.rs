@@ -1,4 +1,4 @@
-//! The Go declarations of the API types: declared order, what is left out when empty, declared defaults.
+//! The Go declarations of the API types: declared order, what is left out when empty, declared defaults, protobuf numbers.
 //!
 //! Not a Go parser: the API packages are gofmt'ed and hold one field a line.
 
@@ -32,6 +32,8 @@ struct Member {
     ty: String,
     form: Form,
     json: String,
+    /// Number in protobuf, if it is written there.
+    protobuf: Option<u8>,
     default: Option<String>,
 }
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,7 @@ pub(crate) fn read(sources: &Path, definitions: &Definitions) -> Result<GoFields
             continue;
         }
         let mut fields = Vec::new();
-        collect(sources, &path, &ty, &mut packages, &mut fields, 0)?;
+        collect(sources, &path, &ty, &mut packages, &mut fields, Some(&[]), 0)?;
         out.insert(name.clone(), fields);
     }
     Ok(out)
@@ -165,6 +167,9 @@ fn member(
 ) -> Option<Member> {
     let (code, tag) = line.split_once('`')?;
     let json = tag.split_once("json:\"")?.1.split_once('"')?.0.to_owned();
+    // `protobuf:"bytes,2,opt,name=volumeSource"`
+    let protobuf =
+        tag.split_once("protobuf:\"").and_then(|(_, rest)| rest.split(',').nth(1)?.parse().ok());
     let words: Vec<&str> = code.split_whitespace().collect();
     let ty = *words.last()?;
     let (form, ty) = if let Some(rest) = ty.strip_prefix('*') {
@@ -180,7 +185,7 @@ fn member(
         }
         _ => (String::new(), ty),
     };
-    Some(Member { path, ty: ty.to_owned(), form, json, default })
+    Some(Member { path, ty: ty.to_owned(), form, json, protobuf, default })
 }
 
 fn collect(
@@ -189,6 +194,8 @@ fn collect(
     ty: &str,
     packages: &mut BTreeMap<String, Package>,
     out: &mut Vec<GoField>,
+    // `None`: inlined from a struct that protobuf does not hold (`TypeMeta`, which is in the envelope).
+    protobuf: Option<&[u8]>,
     depth: usize,
 ) -> Result<()> {
     anyhow::ensure!(depth < INLINE_MAX, "{path}.{ty} inlines too deep");
@@ -203,8 +210,9 @@ fn collect(
         if name == "-" {
             continue;
         }
+        let number = protobuf.zip(member.protobuf).map(|(way, number)| [way, &[number]].concat());
         if name.is_empty() {
-            collect(sources, &owner, &member.ty, packages, out, depth + 1)?;
+            collect(sources, &owner, &member.ty, packages, out, number.as_deref(), depth + 1)?;
             continue;
         }
         load(sources, &owner, packages)?;
@@ -240,7 +248,7 @@ fn collect(
             let zero = [Value::from(""), Value::from(0), Value::from(false)].contains(&value);
             (!(zero && presence == Presence::Omitted)).then_some(value)
         });
-        out.push(GoField { name, presence, default });
+        out.push(GoField { name, presence, default, protobuf: number.unwrap_or_default() });
     }
     Ok(())
 }

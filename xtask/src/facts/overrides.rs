@@ -61,6 +61,7 @@ pub(crate) fn apply(definitions: &mut Definitions, fields: &mut GoFields) {
                 name: (*name).to_owned(),
                 presence: *presence,
                 default: None,
+                protobuf: Vec::new(),
             })
             .collect();
         fields.insert(format!("{AGGREGATOR_PREFIX}{name}"), list);

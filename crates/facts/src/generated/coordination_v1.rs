@@ -7,21 +7,21 @@ use crate::Type::{Int, List, MicroTime, Object, Ref, Str};
 pub(crate) const LEASE: Definition = Definition { name: "io.k8s.api.coordination.v1.Lease", ty: Object, required: &[], atomic: false, kinds: &[("coordination.k8s.io", "v1", "Lease")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2),
-    field("spec", Ref(146), Always, 3),
+    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
+    field("spec", Ref(146), Always, 3).protobuf(&[2]),
 ] };
 pub(crate) const LEASE_LIST: Definition = Definition { name: "io.k8s.api.coordination.v1.LeaseList", ty: Object, required: &["items"], atomic: false, kinds: &[("coordination.k8s.io", "v1", "LeaseList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(144)), Null, 3),
+    field("items", List(&Ref(144)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2),
+    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
 ] };
 pub(crate) const LEASE_SPEC: Definition = Definition { name: "io.k8s.api.coordination.v1.LeaseSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("acquireTime", MicroTime, Pointer, 2),
-    field("holderIdentity", Str, Pointer, 0),
-    field("leaseDurationSeconds", Int, Pointer, 1).format("int32"),
-    field("leaseTransitions", Int, Pointer, 4).format("int32"),
-    field("preferredHolder", Str, Pointer, 6),
-    field("renewTime", MicroTime, Pointer, 3),
-    field("strategy", Str, Pointer, 5),
+    field("acquireTime", MicroTime, Pointer, 2).protobuf(&[3]),
+    field("holderIdentity", Str, Pointer, 0).protobuf(&[1]),
+    field("leaseDurationSeconds", Int, Pointer, 1).format("int32").protobuf(&[2]),
+    field("leaseTransitions", Int, Pointer, 4).format("int32").protobuf(&[5]),
+    field("preferredHolder", Str, Pointer, 6).protobuf(&[7]),
+    field("renewTime", MicroTime, Pointer, 3).protobuf(&[4]),
+    field("strategy", Str, Pointer, 5).protobuf(&[6]),
 ] };

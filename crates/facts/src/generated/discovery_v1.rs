@@ -5,47 +5,47 @@ use crate::Presence::{Always, Null, Omitted, Pointer};
 use crate::Type::{Bool, Int, List, Map, Object, Ref, Str};
 
 pub(crate) const ENDPOINT: Definition = Definition { name: "io.k8s.api.discovery.v1.Endpoint", ty: Object, required: &["addresses"], atomic: false, kinds: &[], format: "", fields: &[
-    field("addresses", List(&Str), Null, 0).list("set", &[]),
-    field("conditions", Ref(370), Always, 1),
-    field("deprecatedTopology", Map(&Str), Omitted, 4),
-    field("hints", Ref(371), Pointer, 7),
-    field("hostname", Str, Pointer, 2),
-    field("nodeName", Str, Pointer, 5),
-    field("targetRef", Ref(265), Pointer, 3),
-    field("zone", Str, Pointer, 6),
+    field("addresses", List(&Str), Null, 0).list("set", &[]).protobuf(&[1]),
+    field("conditions", Ref(370), Always, 1).protobuf(&[2]),
+    field("deprecatedTopology", Map(&Str), Omitted, 4).protobuf(&[5]),
+    field("hints", Ref(371), Pointer, 7).protobuf(&[8]),
+    field("hostname", Str, Pointer, 2).protobuf(&[3]),
+    field("nodeName", Str, Pointer, 5).protobuf(&[6]),
+    field("targetRef", Ref(265), Pointer, 3).protobuf(&[4]),
+    field("zone", Str, Pointer, 6).protobuf(&[7]),
 ] };
 pub(crate) const ENDPOINT_CONDITIONS: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointConditions", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("ready", Bool, Pointer, 0),
-    field("serving", Bool, Pointer, 1),
-    field("terminating", Bool, Pointer, 2),
+    field("ready", Bool, Pointer, 0).protobuf(&[1]),
+    field("serving", Bool, Pointer, 1).protobuf(&[2]),
+    field("terminating", Bool, Pointer, 2).protobuf(&[3]),
 ] };
 pub(crate) const ENDPOINT_HINTS: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointHints", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
-    field("forNodes", List(&Ref(375)), Omitted, 1).list("atomic", &[]),
-    field("forZones", List(&Ref(376)), Omitted, 0).list("atomic", &[]),
+    field("forNodes", List(&Ref(375)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
+    field("forZones", List(&Ref(376)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
 ] };
 pub(crate) const ENDPOINT_PORT: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointPort", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
-    field("appProtocol", Str, Pointer, 3),
-    field("name", Str, Pointer, 0),
-    field("port", Int, Pointer, 2).format("int32"),
-    field("protocol", Str, Pointer, 1),
+    field("appProtocol", Str, Pointer, 3).protobuf(&[4]),
+    field("name", Str, Pointer, 0).protobuf(&[1]),
+    field("port", Int, Pointer, 2).format("int32").protobuf(&[3]),
+    field("protocol", Str, Pointer, 1).protobuf(&[2]),
 ] };
 pub(crate) const ENDPOINT_SLICE: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointSlice", ty: Object, required: &["addressType"], atomic: false, kinds: &[("discovery.k8s.io", "v1", "EndpointSlice")], format: "", fields: &[
-    field("addressType", Str, Always, 3),
+    field("addressType", Str, Always, 3).protobuf(&[4]),
     field("apiVersion", Str, Omitted, 1),
-    field("endpoints", List(&Ref(369)), Null, 4).list("atomic", &[]),
+    field("endpoints", List(&Ref(369)), Null, 4).list("atomic", &[]).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2),
-    field("ports", List(&Ref(372)), Null, 5).list("atomic", &[]),
+    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
+    field("ports", List(&Ref(372)), Null, 5).list("atomic", &[]).protobuf(&[3]),
 ] };
 pub(crate) const ENDPOINT_SLICE_LIST: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointSliceList", ty: Object, required: &["items"], atomic: false, kinds: &[("discovery.k8s.io", "v1", "EndpointSliceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(373)), Null, 3),
+    field("items", List(&Ref(373)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2),
+    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
 ] };
 pub(crate) const FOR_NODE: Definition = Definition { name: "io.k8s.api.discovery.v1.ForNode", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
-    field("name", Str, Always, 0),
+    field("name", Str, Always, 0).protobuf(&[1]),
 ] };
 pub(crate) const FOR_ZONE: Definition = Definition { name: "io.k8s.api.discovery.v1.ForZone", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
-    field("name", Str, Always, 0),
+    field("name", Str, Always, 0).protobuf(&[1]),
 ] };

@@ -6,16 +6,16 @@ use crate::Type::{Bool, Int, List, Object, Ref, Str};
 
 pub(crate) const PRIORITY_CLASS: Definition = Definition { name: "io.k8s.api.scheduling.v1.PriorityClass", ty: Object, required: &[], atomic: false, kinds: &[("scheduling.k8s.io", "v1", "PriorityClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("description", Str, Omitted, 5),
-    field("globalDefault", Bool, Omitted, 4),
+    field("description", Str, Omitted, 5).protobuf(&[4]),
+    field("globalDefault", Bool, Omitted, 4).protobuf(&[3]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(565), Always, 2),
-    field("preemptionPolicy", Str, Pointer, 6),
-    field("value", Int, Always, 3).format("int32"),
+    field("metadata", Ref(565), Always, 2).protobuf(&[1]),
+    field("preemptionPolicy", Str, Pointer, 6).protobuf(&[5]),
+    field("value", Int, Always, 3).format("int32").protobuf(&[2]),
 ] };
 pub(crate) const PRIORITY_CLASS_LIST: Definition = Definition { name: "io.k8s.api.scheduling.v1.PriorityClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("scheduling.k8s.io", "v1", "PriorityClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
-    field("items", List(&Ref(501)), Null, 3),
+    field("items", List(&Ref(501)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
-    field("metadata", Ref(562), Always, 2),
+    field("metadata", Ref(562), Always, 2).protobuf(&[1]),
 ] };
