@@ -8,6 +8,7 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube_client::client::Body;
+use parking_lot::Mutex;
 use setpoint_informer::Cacheable;
 use setpoint_object::{ApiError, Reason, Status};
 
@@ -32,7 +33,13 @@ pub struct Client {
     cache: Cache,
     field_manager: Arc<str>,
     origin: Option<Arc<Origin>>,
+    /// What a pass has written; nobody asks outside of one.
+    written: Option<Arc<Mutex<Written>>>,
 }
+
+/// The newest resourceVersion written of each resource.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Written(pub(crate) Vec<(Arc<str>, u64)>);
 
 /// Who sends a request: an extension of every `http::Request` that a reconciler's client sends, for a layer of that client or a server
 /// in the same process to see.
@@ -49,7 +56,7 @@ pub struct Origin {
 
 impl Client {
     pub(crate) fn new(kube: kube_client::Client, cache: Cache, field_manager: Arc<str>) -> Self {
-        Self { kube, cache, field_manager, origin: None }
+        Self { kube, cache, field_manager, origin: None, written: None }
     }
 
     /// The same client as one pass of a controller uses it.
@@ -61,7 +68,12 @@ impl Client {
     ) -> Self {
         let origin =
             Origin { controller: controller.clone(), request: request.into(), reconcile_id };
-        Self { origin: Some(Arc::new(origin)), field_manager: controller.clone(), ..self.clone() }
+        Self {
+            origin: Some(Arc::new(origin)),
+            field_manager: controller.clone(),
+            written: Some(Arc::default()),
+            ..self.clone()
+        }
     }
 
     /// The same client with another field manager: the name under which `managedFields` records its writes.
@@ -91,6 +103,25 @@ impl Client {
     /// The client under it, for what this one does not offer. Its requests carry no origin and no field manager.
     pub fn kube(&self) -> &kube_client::Client {
         &self.kube
+    }
+
+    /// Notes that the server holds an object in this version because of a write.
+    fn note_written(&self, resource: &Arc<str>, resource_version: Option<&str>) {
+        let Some(written) = &self.written else { return };
+        // Versions are opaque where they are no numbers; then there is nothing to wait for.
+        let Some(version) = resource_version.and_then(|version| version.parse::<u64>().ok()) else {
+            return;
+        };
+        let mut written = written.lock();
+        match written.0.iter_mut().find(|(of, _)| of == resource) {
+            Some((_, newest)) => *newest = version.max(*newest),
+            None => written.0.push((resource.clone(), version)),
+        }
+    }
+
+    /// What was written through this client and its clones.
+    pub(crate) fn written(&self) -> Written {
+        self.written.as_ref().map(|written| written.lock().clone()).unwrap_or_default()
     }
 
     /// Sends one request and reads its answer to the end.

@@ -1,6 +1,7 @@
 //! One loop: events of watched types become keys, keys become passes of a reconciler.
 
 mod builder;
+mod catch_up;
 mod error;
 mod run;
 mod stats;
@@ -24,6 +25,11 @@ use crate::{request::Request, watch::Source};
 ///
 /// 2 min, as controller-runtime's `CacheSyncTimeout`.
 pub const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a key is held after a pass until the caches show what the pass wrote.
+///
+/// 250 ms: a watch is a few milliseconds behind; one that takes longer is broken, or does not select what was written.
+pub const CATCH_UP_MAX: Duration = Duration::from_millis(250);
 
 /// A controller that has not started; give it to a [`Manager`](crate::Manager).
 ///
@@ -56,6 +62,7 @@ struct Options {
     sync_timeout: Option<Duration>,
     reconcile_timeout: Option<Duration>,
     recovers_panics: bool,
+    catch_up: Duration,
 }
 
 /// What a controller shows of itself.

@@ -15,6 +15,8 @@
 //!
 //! - One key is reconciled by one worker at a time, and a change that comes meanwhile causes one more pass.
 //! - A pass that fails, or panics, is repeated with back-off; the table at [`Action`] says what happens to a key after each outcome.
+//! - A pass sees in the caches what the pass before it wrote of the types it watches: a key is held until they show it, for at most
+//!   [`CATCH_UP_MAX`]. Reads across keys have no such promise.
 //! - A deletion is told, also one that was missed: a tombstone carries its key.
 //!
 //! Who owns what: [`Manager::run`] owns every task, in join sets. It starts the caches, then the controllers, which wait for *their own*
@@ -49,7 +51,7 @@
 //! # Not here yet
 //!
 //! Leader election, metrics and health endpoints, sharding, webhooks, priorities of keys, adding controllers to a manager that runs, and
-//! reads that wait for the reconciler's own last write. The counters that endpoints will serve exist: [`ControllerHandle::stats`],
+//! watches of metadata alone. The counters that endpoints will serve exist: [`ControllerHandle::stats`],
 //! [`EventRecorder::lost`].
 //!
 //! # Knows nothing of
@@ -77,8 +79,8 @@ pub use client::{Api, BODY_BYTES_MAX, Call, Client, ClientError, Origin};
 pub use condition::{ConditionStatus, set_condition};
 pub use context::{Context, ReconcileId};
 pub use controller::{
-    BuildError, Controller, ControllerBuilder, ControllerError, ControllerHandle, ControllerState,
-    ControllerStats, SYNC_TIMEOUT,
+    BuildError, CATCH_UP_MAX, Controller, ControllerBuilder, ControllerError, ControllerHandle,
+    ControllerState, ControllerStats, SYNC_TIMEOUT,
 };
 pub use event::{EventRecorder, EventType, ObjectReference};
 pub use finalizer::{Finalize, FinalizerError, finalizer};

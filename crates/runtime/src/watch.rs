@@ -9,6 +9,7 @@ use setpoint_informer::{
 };
 use setpoint_object::GroupKind;
 use setpoint_workqueue::WorkQueue;
+use tokio::sync::Notify;
 
 use crate::{
     cache::Cache,
@@ -124,11 +125,14 @@ impl<K: Cacheable> Watch<K> {
         Source(Box::new(move |cache| {
             let informer = informer.unwrap_or_else(|| cache.informer_with::<K>(&dynamic_type));
             let watched = informer.clone();
+            let lister = informer.lister();
             BoundSource {
                 resource: informer.resource_type().to_string(),
                 status: Box::new(move || watched.status()),
-                start: Box::new(move |queue| {
+                resource_version: Box::new(move || lister.resource_version()),
+                start: Box::new(move |queue, arrived| {
                     let enqueue = move |event: Event<K>| {
+                        arrived.notify_waiters();
                         if predicates.iter().all(|predicate| predicate.admits(&event)) {
                             map(&event).into_iter().for_each(|key| queue.add(key));
                         }
@@ -189,7 +193,8 @@ impl<R> Source<R> {
     }
 }
 
-type Start<R> = Box<dyn FnOnce(WorkQueue<R>) -> Result<HandlerRegistration, Stopped> + Send>;
+type Start<R> =
+    Box<dyn FnOnce(WorkQueue<R>, Arc<Notify>) -> Result<HandlerRegistration, Stopped> + Send>;
 
 /// A source with its informer.
 pub(crate) struct BoundSource<R> {
@@ -197,6 +202,8 @@ pub(crate) struct BoundSource<R> {
     pub(crate) resource: String,
     /// How its informer does.
     pub(crate) status: Box<dyn Fn() -> InformerStatus + Send + Sync>,
-    /// Begins to add keys to a queue.
+    /// How far its cache has come.
+    pub(crate) resource_version: Box<dyn Fn() -> Arc<str> + Send + Sync>,
+    /// Begins to add keys to a queue, and to say whenever an event arrives.
     pub(crate) start: Start<R>,
 }

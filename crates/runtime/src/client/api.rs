@@ -157,7 +157,7 @@ impl<K: Cacheable + Serialize> Api<K> {
         let body = self.encode(&call, object)?;
         let request =
             self.path(object.meta().namespace.as_deref()).create(&self.post_params(), body);
-        self.ask_for(call, request).await
+        self.write(call, request).await
     }
 
     /// Replaces an object's spec and metadata; with its resourceVersion only if nobody wrote in between.
@@ -169,7 +169,7 @@ impl<K: Cacheable + Serialize> Api<K> {
         let (call, name, body) = self.named("update", object)?;
         let request =
             self.path(object.meta().namespace.as_deref()).replace(&name, &self.post_params(), body);
-        self.ask_for(call, request).await
+        self.write(call, request).await
     }
 
     /// Replaces an object's status, and nothing else.
@@ -181,7 +181,7 @@ impl<K: Cacheable + Serialize> Api<K> {
         let (call, name, body) = self.named("update status of", object)?;
         let path = self.path(object.meta().namespace.as_deref());
         let request = path.replace_subresource("status", &name, &self.post_params(), body);
-        self.ask_for(call, request).await
+        self.write(call, request).await
     }
 
     /// Server-side apply: the fields that `object` names are this client's, and become what it says.
@@ -230,7 +230,7 @@ impl<K: Cacheable> Api<K> {
     ) -> Result<K, ClientError> {
         let request =
             self.path(key.namespace_opt()).patch(&key.name, &self.patch_params(params), patch);
-        self.ask("patch", key.to_string(), request).await
+        self.write(self.call("patch", key.to_string()), request).await
     }
 
     /// Patches an object's status, and nothing else.
@@ -246,7 +246,7 @@ impl<K: Cacheable> Api<K> {
         let params = self.patch_params(&PatchParams::default());
         let request =
             self.path(key.namespace_opt()).patch_subresource("status", &key.name, &params, patch);
-        self.ask("patch status of", key.to_string(), request).await
+        self.write(self.call("patch status of", key.to_string()), request).await
     }
 
     /// Patches with a JSON patch that is given as its operations.
@@ -265,7 +265,7 @@ impl<K: Cacheable> Api<K> {
                 request.headers_mut().insert(http::header::CONTENT_TYPE, json_patch);
                 request
             });
-        self.ask("patch", key.to_string(), request).await
+        self.write(self.call("patch", key.to_string()), request).await
     }
 
     /// Deletes an object; with finalizers or a grace period it may stay for a while. An object that is gone already is no error.
@@ -319,6 +319,20 @@ impl<K: Resource> Api<K> {
         let call = self.call(verb, key_text(object.meta().namespace.as_deref(), &name));
         let body = self.encode(&call, object)?;
         Ok((call, name, body))
+    }
+
+    /// A write: the caches that show it later are known by its version.
+    async fn write(
+        &self,
+        call: Call,
+        request: Result<http::Request<Vec<u8>>, RequestError>,
+    ) -> Result<K, ClientError>
+    where
+        K: DeserializeOwned,
+    {
+        let object: K = self.ask_for(call, request).await?;
+        self.client.note_written(&self.resource, object.meta().resource_version.as_deref());
+        Ok(object)
     }
 
     async fn ask<T: DeserializeOwned>(

@@ -6,7 +6,9 @@ use setpoint_informer::{Cacheable, Event};
 use setpoint_workqueue::{Exponential, LimiterError, RateLimiter, WorkQueue};
 use tokio::sync::{mpsc, watch};
 
-use super::{Controller, Options, SYNC_TIMEOUT, Shared, stats::Counters, worker::Erased};
+use super::{
+    CATCH_UP_MAX, Controller, Options, SYNC_TIMEOUT, Shared, stats::Counters, worker::Erased,
+};
 use crate::{
     reconciler::Reconciler,
     request::{Request, RequestKey},
@@ -104,6 +106,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
                 sync_timeout: Some(SYNC_TIMEOUT),
                 reconcile_timeout: None,
                 recovers_panics: true,
+                catch_up: CATCH_UP_MAX,
             },
             limiter: None,
             sources: Vec::new(),
@@ -156,6 +159,15 @@ impl<R: RequestKey> ControllerBuilder<R> {
     /// How long one pass may take. Then its future is dropped, and that is an error. Default: for ever.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.options.reconcile_timeout = Some(timeout);
+        self
+    }
+
+    /// How long a key is held after a pass, at most, until the caches that this controller watches show what the pass wrote. Default: 250 ms.
+    ///
+    /// So the next pass over the key reads its own writes, and their events lead to one pass instead of one each. The worker waits with
+    /// it. Zero never holds a key.
+    pub fn catch_up(mut self, max: Duration) -> Self {
+        self.options.catch_up = max;
         self
     }
 

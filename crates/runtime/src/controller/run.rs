@@ -6,11 +6,12 @@ use parking_lot::Mutex;
 use rand::{SeedableRng, rngs::SmallRng};
 use setpoint_informer::HandlerRegistration;
 use setpoint_object::time::Clock;
-use tokio::task::JoinSet;
+use tokio::{sync::Notify, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Controller, ControllerError, ControllerState, Shared, error::panic_message, worker::Worker,
+    Controller, ControllerError, ControllerState, Shared, catch_up::Caches, error::panic_message,
+    worker::Worker,
 };
 use crate::{
     cache::Cache, client::Client, event::EventRecorder, reconciler::BoxError, request::RequestKey,
@@ -76,11 +77,14 @@ impl<R: RequestKey> BoundController<R> {
 
         let mut handlers = Handlers(Vec::new());
         let mut awaited = Vec::new();
-        for BoundSource { resource, status, start } in sources {
-            let Ok(registration) = start(queue.clone()) else {
+        let mut watched = Vec::new();
+        let arrived = Arc::new(Notify::new());
+        for BoundSource { resource, status, resource_version, start } in sources {
+            let Ok(registration) = start(queue.clone(), arrived.clone()) else {
                 return Err(ControllerError::SourceStopped { name, resource });
             };
             handlers.0.push(registration.clone());
+            watched.push((resource.clone(), resource_version));
             awaited.push((resource, status, registration));
         }
         let deadline =
@@ -131,6 +135,7 @@ impl<R: RequestKey> BoundController<R> {
             options,
             queue: queue.clone(),
             stop: stop.clone(),
+            caches: Caches { watched, arrived },
             ids: Mutex::new(SmallRng::seed_from_u64(environment.seed)),
             shared,
         });

@@ -12,11 +12,12 @@ use tracing::Instrument;
 
 use super::{
     ControllerError, Options, Shared,
+    catch_up::Caches,
     error::{ReconcilePanic, ReconcileTimeout, panic_message},
     stats::count,
 };
 use crate::{
-    client::Client,
+    client::{Client, Written},
     context::{Context, ReconcileId},
     event::EventRecorder,
     reconciler::{Action, BoxError, Reconciler, Requeue, chain, is_terminal},
@@ -48,6 +49,7 @@ pub(super) struct Worker<R> {
     // Inputs.
     pub(super) queue: WorkQueue<R>,
     pub(super) stop: CancellationToken,
+    pub(super) caches: Caches,
 
     // State.
     pub(super) ids: Mutex<SmallRng>,
@@ -73,17 +75,27 @@ impl<R: RequestKey> Worker<R> {
                 item = self.queue.get() => item,
             };
             let Some(item) = item else { return Ok(()) };
-            self.pass(item.key()).await?;
-            // After the key was added again: what it waits for begins now.
+            let written = self.pass(item.key()).await?;
+            // The key was added again before, if it is to come back: its wait has begun.
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => {}
+                // Cancel safe: it only looks.
+                shown = self.caches.catch_up(&written, self.options.catch_up) => if !shown {
+                    tracing::debug!(controller = %self.options.name, object = %item.key(), "the caches do not show what was written yet");
+                },
+            }
             item.done();
         }
     }
 
-    async fn pass(&self, key: &R) -> Result<(), ControllerError> {
+    /// One pass over a key; gives what it wrote.
+    async fn pass(&self, key: &R) -> Result<Written, ControllerError> {
         let name = &self.options.name;
         let reconcile_id = ReconcileId(self.ids.lock().random());
+        let client = self.client.for_pass(name, key.to_string(), reconcile_id);
         let context = Context {
-            client: self.client.for_pass(name, key.to_string(), reconcile_id),
+            client: client.clone(),
             recorder: self.recorder.clone(),
             clock: self.clock.clone(),
             stopping: self.stop.clone(),
@@ -98,7 +110,8 @@ impl<R: RequestKey> Worker<R> {
             self.reconcile(key.clone(), context).instrument(span.clone()).await
         };
         let _entered = span.enter();
-        self.settle(key, outcome)
+        self.settle(key, outcome)?;
+        Ok(client.written())
     }
 
     async fn reconcile(&self, key: R, context: Context) -> Outcome {

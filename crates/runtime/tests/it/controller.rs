@@ -401,3 +401,68 @@ fn controllers_that_cannot_work_are_refused() {
         BuildError::OwnsWithoutType { name: name() }
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn next_pass_reads_what_the_pass_before_it_wrote_and_there_is_one() {
+    for (catch_up, expected) in [
+        (Duration::from_millis(250), "sees None · sees Some(\"3\")"),
+        // Without, the last write is still on its way when the next pass reads.
+        (Duration::ZERO, "sees None · sees Some(\"2\") · sees Some(\"3\")"),
+    ] {
+        let (server, trace) = (server(), Trace::default());
+        server.delay_watches(Duration::from_millis(20));
+        let reconciler = {
+            let trace = trace.clone();
+            move |request: Request, context: Context| {
+                let trace = trace.clone();
+                async move {
+                    let api = context.client().api::<ConfigMap>();
+                    let object = api.get(&request)?.unwrap();
+                    let seen = object.data.as_ref().map(|data| data["n"].clone());
+                    trace.say(format!("sees {seen:?}"));
+                    if seen.is_none() {
+                        for n in 1..=3 {
+                            pass(Duration::from_millis(30)).await;
+                            let data = json!({"data": {"n": n.to_string()}});
+                            api.patch(&request, &kube_core::params::Patch::Merge(data)).await?;
+                        }
+                    }
+                    Ok::<_, BoxError>(Action::await_change())
+                }
+            }
+        };
+        let (running, handle) =
+            run(&server, controller().catch_up(catch_up).build(reconciler).unwrap());
+        server.put(MAPS, config_map("a"));
+        pass(Duration::from_secs(1)).await;
+        assert_eq!(trace.take(), expected);
+        assert_eq!(handle.queue().in_flight, 0);
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_types_that_are_not_watched_are_not_waited_for() {
+    let (server, trace) = (server(), Trace::default());
+    let reconciler = {
+        let trace = trace.clone();
+        move |request: Request, context: Context| {
+            let trace = trace.clone();
+            async move {
+                let mut pod = Pod::default();
+                pod.metadata.name = Some(request.name.to_string());
+                pod.metadata.namespace = Some("default".into());
+                context.client().api::<Pod>().create(&pod).await?;
+                trace.say(format!("{}", request.name));
+                Ok::<_, BoxError>(Action::await_change())
+            }
+        }
+    };
+    let (running, _) = run(&server, controller().build(reconciler).unwrap());
+    settle().await;
+    server.put(MAPS, config_map("a"));
+    server.put(MAPS, config_map("b"));
+    settle().await;
+    expect!["a · b"].assert_eq(&trace.take());
+    running.stop().await.unwrap();
+}

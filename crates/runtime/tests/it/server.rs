@@ -5,6 +5,7 @@ use std::{
     convert::Infallible,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -41,6 +42,7 @@ struct State {
     /// Answers that come instead of the next writes that match.
     faults: VecDeque<(Method, &'static str, u16)>,
     revision: u64,
+    watch_delay: Duration,
 }
 
 /// A path of the API, taken apart.
@@ -128,6 +130,11 @@ impl Server {
     pub(crate) fn list(&self, collection: &str) -> Vec<Value> {
         let path = Path::parse(collection);
         self.0.state.lock().select(&path)
+    }
+
+    /// Sends every watch event this late.
+    pub(crate) fn delay_watches(&self, delay: Duration) {
+        self.0.state.lock().watch_delay = delay;
     }
 
     /// The writes that were asked for so far, and forgets them.
@@ -230,6 +237,8 @@ impl Server {
                         lines
                     };
                     if !lines.is_empty() {
+                        let delay = server.0.state.lock().watch_delay;
+                        tokio::time::sleep(delay).await;
                         return Some((Ok(Frame::data(Bytes::from(lines))), (revisions, from)));
                     }
                     revisions.wait_for(|revision| *revision > from).await.ok()?;

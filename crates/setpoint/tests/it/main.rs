@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod in_process;
+mod runtime;
 mod up;
