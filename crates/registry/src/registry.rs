@@ -80,8 +80,8 @@ impl RegistryWorker {
     pub async fn run(self, stop: CancellationToken) -> Result<(), ApiError> {
         let registry = Registry { inner: self.inner.clone() };
         let inner = &*self.inner;
+        bootstrap::objects::ensure(inner).await?;
         inner.allocator.rebuild(&*inner.store).await?;
-        bootstrap::objects::ensure(&registry).await?;
         let definitions = crd::Controller::load(&registry).await?;
         let present = inner.store.revision().await.map_err(crate::write::store_error)?;
         let ready = async {

@@ -14,6 +14,7 @@ mod table;
 mod workload;
 
 pub(crate) use definition::CLEANUP_FINALIZER;
+pub(crate) use policy::name_label;
 
 use serde_json::Value;
 use setpoint_object::field;

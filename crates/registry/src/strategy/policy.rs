@@ -12,14 +12,21 @@ const USER_PRIORITY_MAX: i64 = 1_000_000_000;
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-/// A namespace has its finalizer from the start and its name as a label always.
-pub(super) fn prepare_namespace(_: &Context<'_>, namespace: &mut Value, old: Option<&Value>) {
+/// A namespace has its name as a label: by default, so that its writer owns it.
+pub(crate) fn name_label(namespace: &mut Value) {
     let name = namespace.name().to_owned();
+    if name.is_empty() {
+        return;
+    }
     let labels = namespace.meta_mut().entry("labels").or_insert_with(|| json!({}));
     if !labels.is_object() {
         *labels = json!({});
     }
     labels["kubernetes.io/metadata.name"] = name.into();
+}
+/// A namespace has its finalizer from the start and its name as a label always.
+pub(super) fn prepare_namespace(_: &Context<'_>, namespace: &mut Value, old: Option<&Value>) {
+    name_label(namespace);
     match old {
         Some(old) => namespace["spec"] = old["spec"].clone(),
         None => {

@@ -155,8 +155,10 @@ impl Write<'_> {
             default::apply(schema, value);
         } else {
             default::apply_builtin(&gvk.group, &gvk.version, &gvk.kind, schema, value);
-            if &*gvk.kind == "CustomResourceDefinition" {
-                setpoint_schema::crd::default_definition(value);
+            match &*gvk.kind {
+                "CustomResourceDefinition" => setpoint_schema::crd::default_definition(value),
+                "Namespace" => crate::strategy::name_label(value),
+                _ => {}
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The registry, through its public door, over the memory store.
 #![expect(clippy::unwrap_used, reason = "a test stops where it is wrong")]
 mod apply;
+mod bootstrap;
 mod create;
 mod custom;
 mod custom_writes;
