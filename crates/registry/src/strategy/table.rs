@@ -140,6 +140,7 @@ static DEFINITION: Strategy = Strategy {
     prepare: definition::prepare,
     prepare_status: definition::prepare_status,
     validate: definition::validate,
+    warnings: setpoint_schema::crd::definition_warnings,
     ..with_status(StatusMeta::Nothing, "{}")
 };
 static API_SERVICE: Strategy =
