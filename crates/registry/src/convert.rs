@@ -12,35 +12,40 @@ use serde_json::Value;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::{ApiError, encode, skim};
 
-/// A stored tree in the version this row serves.
+/// A stored tree in the version this row serves. One of that version already comes back as it is.
 ///
 /// # Errors
 ///
 /// The stored object is not of a version that this row's kind has.
 pub(crate) fn to_served(resource: &Resource, mut stored: Value) -> Result<Value, ApiError> {
     let target = resource.group_version().to_string();
-    convert(resource, &mut stored, target)?;
-    if resource.custom {
+    if convert(resource, &mut stored, target)? && resource.custom {
         setpoint_schema::prune::prune(&resource.schema, &mut stored);
     }
     Ok(stored)
 }
 
-/// A tree of the version this row serves, as it is stored.
-///
-/// A custom resource keeps all its fields here: what the storage version does not declare is the writer's to prune, who
-/// has that version's row.
+/// A tree of the version this row serves, as it is stored. `storage` is the row of the version that is stored, if that is
+/// served too: what its schema does not declare is lost, as nothing but a conversion webhook could keep it.
 ///
 /// # Errors
 ///
 /// The tree is not of a version that this row's kind has.
-pub(crate) fn to_stored(resource: &Resource, mut served: Value) -> Result<Value, ApiError> {
+pub(crate) fn to_stored(
+    resource: &Resource,
+    storage: Option<&Resource>,
+    mut served: Value,
+) -> Result<Value, ApiError> {
     let mut target = resource.group_version();
     if is_event(resource) {
         target.group = "".into();
     }
     target.version = resource.storage_version.clone();
-    convert(resource, &mut served, target.to_string())?;
+    if convert(resource, &mut served, target.to_string())?
+        && let Some(storage) = storage.filter(|storage| storage.custom)
+    {
+        setpoint_schema::prune::prune(&storage.schema, &mut served);
+    }
     Ok(served)
 }
 
@@ -81,11 +86,11 @@ fn is_event(resource: &Resource) -> bool {
         && &*resource.gvk.kind == "Event"
         && matches!(&*resource.gvk.group, "" | "events.k8s.io")
 }
-/// Changes a tree to another version of its kind.
-fn convert(resource: &Resource, tree: &mut Value, target: String) -> Result<(), ApiError> {
+/// Changes a tree to another version of its kind; `false` when it is of that version already.
+fn convert(resource: &Resource, tree: &mut Value, target: String) -> Result<bool, ApiError> {
     let source = tree.get("apiVersion").and_then(Value::as_str).unwrap_or("").to_owned();
     if source == target {
-        return Ok(());
+        return Ok(false);
     }
     if !resource.custom {
         match (source.as_str(), target.as_str()) {
@@ -105,5 +110,5 @@ fn convert(resource: &Resource, tree: &mut Value, target: String) -> Result<(), 
     if let Some(members) = tree.as_object_mut() {
         members.insert("apiVersion".to_owned(), target.into());
     }
-    Ok(())
+    Ok(true)
 }

@@ -101,6 +101,8 @@ impl Registry {
     }
     /// WATCH. Refusals come as `Err` (before the stream), a too old start as the stream's first `Err`.
     ///
+    /// The stream has its place when this returns: it misses no change that happens later, whenever it is polled.
+    ///
     /// # Errors
     ///
     /// 400, 422 and 500 for options that cannot be; 429 while the cache is not filled.
@@ -112,7 +114,7 @@ impl Registry {
     ) -> Result<WatchStream, ApiError> {
         let start = WatchStart::of(options)?;
         let scope = Scope::new(target, options)?;
-        WatchStream::start(&self.inner, scope, start, options)
+        WatchStream::start(&self.inner, scope, start, options).await
     }
 }
 

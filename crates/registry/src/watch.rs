@@ -6,7 +6,7 @@
 //!
 //! | phase    | gives                                                     | goes on to                                       |
 //! |----------|-----------------------------------------------------------|--------------------------------------------------|
-//! | starting | nothing, until the cache is as fresh as was asked          | initial or live; ended with an `Err` if it cannot |
+//! | starting | nothing, until the cache is as fresh as was asked          | initial; ended with an `Err` if it cannot be      |
 //! | initial  | every object of one snapshot as ADDED, in key order        | live, behind the snapshot, after its bookmark     |
 //! | live     | every change behind the position, in order; bookmarks      | ended                                             |
 //! | ended    | nothing                                                   |                                                  |

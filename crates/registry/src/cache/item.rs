@@ -4,7 +4,7 @@ use crate::convert;
 use crate::watch::{Event, EventKind};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use setpoint_object::{ApiError, GroupVersion, Skim};
+use setpoint_object::{ApiError, Skim};
 use setpoint_store::KeyValue;
 use std::sync::{Arc, OnceLock};
 
@@ -22,10 +22,10 @@ pub(crate) struct Item {
 }
 type Labels = Box<[(Box<str>, Box<str>)]>;
 
-/// An item in one served version.
+/// An item as one row serves it. A row that changes, with its schema, is another row.
 #[derive(Debug)]
 struct Form {
-    group_version: GroupVersion,
+    resource: Arc<Resource>,
     object: Bytes,
     added: Option<Arc<Event>>,
     modified: Option<Arc<Event>>,
@@ -41,13 +41,13 @@ impl Item {
         Self { key, revision, value, forms: Mutex::default(), labels: OnceLock::new() }
     }
     /// As a row serves it.
-    pub(crate) fn object(&self, resource: &Resource) -> Result<Bytes, ApiError> {
+    pub(crate) fn object(&self, resource: &Arc<Resource>) -> Result<Bytes, ApiError> {
         self.with_form(resource, |form| form.object.clone())
     }
     /// The event that it came to be so: `Added` or `Modified`.
     pub(crate) fn event(
         &self,
-        resource: &Resource,
+        resource: &Arc<Resource>,
         kind: EventKind,
     ) -> Result<Arc<Event>, ApiError> {
         self.with_form(resource, |form| {
@@ -59,16 +59,15 @@ impl Item {
     /// Made under the lock, so that however many ask, it is made once. Versions are few.
     fn with_form<T>(
         &self,
-        resource: &Resource,
+        resource: &Arc<Resource>,
         read: impl FnOnce(&mut Form) -> T,
     ) -> Result<T, ApiError> {
         let mut forms = self.forms.lock();
-        if let Some(form) = forms.iter_mut().find(|form| is_of(&form.group_version, resource)) {
+        if let Some(form) = forms.iter_mut().find(|form| Arc::ptr_eq(&form.resource, resource)) {
             return Ok(read(form));
         }
         let object = convert::serve(resource, &self.value, self.revision)?;
-        let group_version = resource.group_version();
-        let mut form = Form { group_version, object, added: None, modified: None };
+        let mut form = Form { resource: resource.clone(), object, added: None, modified: None };
         let out = read(&mut form);
         forms.push(form);
         Ok(out)
@@ -86,10 +85,6 @@ impl Item {
         labels.iter().find(|(k, _)| **k == *key).map(|(_, value)| &**value)
     }
 }
-fn is_of(group_version: &GroupVersion, resource: &Resource) -> bool {
-    group_version.group == resource.gvk.group && group_version.version == resource.gvk.version
-}
-
 /// One change of one object.
 #[derive(Debug)]
 pub(crate) struct Change {
@@ -99,8 +94,8 @@ pub(crate) struct Change {
     pub(crate) now: Option<Arc<Item>>,
     /// The object before; `None` when it was created.
     pub(crate) before: Option<Arc<Item>>,
-    /// The DELETED events, by version.
-    deleted: Mutex<Vec<(GroupVersion, Arc<Event>)>>,
+    /// The DELETED events, by row.
+    deleted: Mutex<Vec<(Arc<Resource>, Arc<Event>)>>,
 }
 impl Change {
     pub(crate) fn new(revision: u64, now: Option<Arc<Item>>, before: Option<Arc<Item>>) -> Self {
@@ -111,15 +106,15 @@ impl Change {
         self.now.as_ref().or(self.before.as_ref()).map_or(b"", |item| &item.key)
     }
     /// The event for a watcher that sees it as deleted: the state before, with the revision of the change.
-    pub(crate) fn deleted(&self, resource: &Resource) -> Result<Option<Arc<Event>>, ApiError> {
+    pub(crate) fn deleted(&self, resource: &Arc<Resource>) -> Result<Option<Arc<Event>>, ApiError> {
         let Some(before) = &self.before else { return Ok(None) };
         let mut deleted = self.deleted.lock();
-        if let Some((_, event)) = deleted.iter().find(|(gv, _)| is_of(gv, resource)) {
+        if let Some((_, event)) = deleted.iter().find(|(row, _)| Arc::ptr_eq(row, resource)) {
             return Ok(Some(event.clone()));
         }
         let object = convert::serve(resource, &before.value, self.revision)?;
         let event = Arc::new(Event::new(EventKind::Deleted, object, self.revision));
-        deleted.push((resource.group_version(), event.clone()));
+        deleted.push((resource.clone(), event.clone()));
         Ok(Some(event))
     }
     /// Forgets every encoding; the next reader makes it anew.

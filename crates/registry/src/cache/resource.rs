@@ -6,8 +6,7 @@
 //! | at its end              | nothing yet; it is woken        |
 //! | before its start        | the end: it was too slow        |
 //!
-//! A watcher that is told to end gets what was in the window by then, and then the end: who watches a custom resource sees its
-//! objects go with their definition.
+//! When all watches are to end, each gets what is still behind it first.
 use super::{Change, Item};
 use bytes::Bytes;
 use imbl::OrdMap;
@@ -53,8 +52,8 @@ struct State {
     // The watchers.
     /// Grows when every watch must end.
     epoch: u64,
-    /// Where each epoch ended, as the sequence number of the first change that is not its own. As old as the window at most.
-    ends: BTreeMap<u64, u64>,
+    /// The sequence number up to which the watches of earlier epochs still get changes before they end.
+    closed_at: u64,
     is_stopped: bool,
     n_watchers: u64,
     wakers: BTreeMap<WatcherId, Waker>,
@@ -99,7 +98,7 @@ impl ResourceCache {
                 first: 0,
                 oldest: filled_at,
                 epoch: 0,
-                ends: BTreeMap::new(),
+                closed_at: 0,
                 is_stopped,
                 n_watchers: 0,
                 wakers: BTreeMap::new(),
@@ -157,7 +156,8 @@ impl ResourceCache {
         let wakers = {
             let mut state = self.state.lock();
             state.index = items.into_iter().map(|item| (item.key.clone(), item)).collect();
-            state.first += state.window.len() as u64;
+            // One more, so that positions at the end of the old window are before the new one.
+            state.first += state.window.len() as u64 + 1;
             state.window.clear();
             state.window_bytes = 0;
             (state.newest, state.oldest) = (revision, revision);
@@ -165,7 +165,7 @@ impl ResourceCache {
         };
         wake(wakers);
     }
-    /// Ends every watch, and forgets what was made for other versions than the stored one: schemas may have changed.
+    /// Ends every watch, and forgets encodings: nobody asks for those of rows that are no longer served.
     pub(super) fn close_watches(&self) {
         let wakers = {
             let mut state = self.state.lock();
@@ -205,25 +205,20 @@ impl State {
         out: &mut VecDeque<Arc<Change>>,
         waker: &Waker,
     ) -> Taken {
-        let is_over = position.epoch != self.epoch;
-        let end = match self.ends.get(&position.epoch) {
-            _ if self.is_stopped => return Taken::Ended,
-            Some(end) => *end,
-            None if is_over => return Taken::Ended,
-            None => self.first + self.window.len() as u64,
-        };
         // Before the window: too slow.
         let Some(at) = position.next.checked_sub(self.first) else { return Taken::Ended };
-        let end = usize::try_from(end.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        let at = usize::try_from(at).unwrap_or(usize::MAX).min(end);
-        let taken = self.window.range(at..end).take(TAKE_MAX);
-        let n_taken = taken.len();
-        out.extend(taken.cloned());
-        position.next += n_taken as u64;
+        // Watches that are to end see what came before that.
+        let is_closed = position.epoch != self.epoch;
+        let end = if is_closed { self.closed_at } else { self.first + self.window.len() as u64 };
+        let n_left = end.saturating_sub(position.next);
+        let n_taken = usize::try_from(n_left).unwrap_or(usize::MAX).min(TAKE_MAX);
         if n_taken > 0 {
+            let at = usize::try_from(at).unwrap_or(usize::MAX).min(self.window.len());
+            out.extend(self.window.range(at..).take(n_taken).cloned());
+            position.next += n_taken as u64;
             return Taken::Some;
         }
-        if is_over {
+        if is_closed || self.is_stopped {
             return Taken::Ended;
         }
         match self.wakers.get_mut(&id) {
@@ -256,10 +251,8 @@ impl State {
     }
 
     fn close(&mut self) -> Vec<Waker> {
-        let end = self.first + self.window.len() as u64;
-        self.ends.insert(self.epoch, end);
-        self.ends.retain(|_, end| *end > self.first);
         self.epoch += 1;
+        self.closed_at = self.first + self.window.len() as u64;
         self.take_wakers()
     }
     fn take_wakers(&mut self) -> Vec<Waker> {

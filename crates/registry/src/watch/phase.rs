@@ -1,11 +1,8 @@
 //! What a stream is doing.
 use crate::cache::{Begin, Index, Reached, wait_fresh};
-use crate::read::{Fresh, WatchStart};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use setpoint_object::ApiError;
-use setpoint_store::Store;
-use std::sync::Arc;
 use tokio::sync::watch::Receiver;
 
 /// See the theory of [`super`].
@@ -20,6 +17,8 @@ pub(super) enum Phase {
         revision: u64,
     },
     Live,
+    /// One last item to give.
+    Failed(ApiError),
     Ended,
 }
 impl std::fmt::Debug for Phase {
@@ -28,29 +27,15 @@ impl std::fmt::Debug for Phase {
             Self::Starting(_) => "Starting",
             Self::Initial { .. } => "Initial",
             Self::Live => "Live",
+            Self::Failed(_) => "Failed",
             Self::Ended => "Ended",
         })
     }
 }
 impl Phase {
-    /// Waits until the cache is as fresh as the start asks.
-    pub(super) fn starting(
-        start: WatchStart,
-        store: Arc<dyn Store>,
-        mut reached: Receiver<Reached>,
-    ) -> Self {
-        let fresh = match start {
-            WatchStart::Initial(fresh) | WatchStart::Now(fresh) => fresh,
-            WatchStart::After(_) => Fresh::Any,
-        };
-        Self::Starting(Box::pin(async move {
-            let revision = match fresh {
-                Fresh::Any => return Ok(()),
-                Fresh::AtLeast(revision) => revision,
-                Fresh::Newest => store.revision().await.map_err(ApiError::internal)?.0,
-            };
-            wait_fresh(&mut reached, revision).await
-        }))
+    /// Waits until the cache holds everything up to a revision.
+    pub(super) fn starting(revision: u64, mut reached: Receiver<Reached>) -> Self {
+        Self::Starting(Box::pin(async move { wait_fresh(&mut reached, revision).await }))
     }
     /// The initial events of a watcher that begins.
     pub(super) fn initial(begin: Begin, reached: u64) -> Self {

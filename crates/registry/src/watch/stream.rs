@@ -3,9 +3,10 @@ use super::bookmark::{self, Timer};
 use super::phase::Phase;
 use super::{Event, EventKind};
 use crate::cache::{Change, Position, Reached, ResourceCache, Taken, WatcherId};
-use crate::read::{Scope, WatchStart};
+use crate::read::{Fresh, Scope, WatchStart};
 use crate::registry::Inner;
 use crate::request::ListOptions;
+use crate::write::store_error;
 use setpoint_object::ApiError;
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -25,7 +26,8 @@ const LOOKS_MAX: usize = 1024;
 pub struct WatchStream {
     // What it watches.
     scope: Scope,
-    start: WatchStart,
+    /// `None`: every object first; else the changes after this revision.
+    after: Option<u64>,
     allow_bookmarks: bool,
     cache: Arc<ResourceCache>,
     reached: Receiver<Reached>,
@@ -41,7 +43,9 @@ pub struct WatchStream {
 type Item = Result<Arc<Event>, ApiError>;
 
 impl WatchStream {
-    pub(crate) fn start(
+    /// A stream that takes its place now, or as soon as the cache is as fresh as was asked: no change that happens after
+    /// this returns is missed, whenever it is polled.
+    pub(crate) async fn start(
         inner: &Inner,
         scope: Scope,
         start: WatchStart,
@@ -52,42 +56,52 @@ impl WatchStream {
         if !now.is_filled && !now.is_stopped {
             return Err(ApiError::too_many_requests("storage is (re)initializing", 1));
         }
-        let cache = inner.cache.resource(&scope.resource.storage_prefix);
+        let revision = match start {
+            WatchStart::Initial(fresh) | WatchStart::Now(fresh) => match fresh {
+                Fresh::Any => now.revision,
+                Fresh::AtLeast(revision) => revision,
+                Fresh::Newest => inner.store.revision().await.map_err(store_error)?.0,
+            },
+            WatchStart::After(revision) => revision,
+        };
         let allow_bookmarks = options.allow_bookmarks;
         let timer = Timer::new(options.timeout, allow_bookmarks, &mut *inner.rng.lock());
-        let phase = Phase::starting(start, inner.store.clone(), reached.clone());
-        Ok(Self {
-            scope,
-            start,
+        let mut stream = Self {
+            after: (!matches!(start, WatchStart::Initial(_))).then_some(revision),
             allow_bookmarks,
-            cache,
-            reached,
-            phase,
+            cache: inner.cache.resource(&scope.resource.storage_prefix),
+            scope,
+            phase: Phase::Live,
             timer,
             watcher: None,
             taken: VecDeque::new(),
             seen: 0,
-        })
+            reached,
+        };
+        let is_fresh = stream.reached.borrow().revision >= revision;
+        if stream.after.is_none() && !is_fresh {
+            stream.phase = Phase::starting(revision, stream.reached.clone());
+        } else if let Err(error) = stream.begin() {
+            stream.phase = Phase::Failed(error);
+        }
+        Ok(stream)
     }
 
-    /// The cache is fresh enough: takes a place in it.
+    /// Takes a place in the cache, which is fresh enough.
     fn begin(&mut self) -> Result<(), ApiError> {
         // Read before the place is taken: everything up to there is in the state it starts with.
         let reached = self.reached.borrow().revision;
-        let begin = match self.start {
-            WatchStart::After(after) => self.cache.begin_after(after).map_err(|oldest| {
+        let begin = match self.after {
+            Some(after) => self.cache.begin_after(after).map_err(|oldest| {
                 ApiError::expired(format!("too old resource version: {after} ({oldest})"))
             })?,
-            _ => self.cache.begin(),
+            None => self.cache.begin(),
         };
         self.watcher = Some((begin.id, begin.position));
-        self.seen = match self.start {
-            WatchStart::After(after) => after,
-            _ => begin.newest.max(reached),
-        };
-        self.phase = match self.start {
-            WatchStart::Initial(_) => Phase::initial(begin, reached),
-            _ => Phase::Live,
+        self.seen = self.after.unwrap_or(begin.newest.max(reached));
+        self.phase = match self.after {
+            Some(_) => Phase::Live,
+            None => Phase::initial(begin, reached),
         };
         Ok(())
     }
@@ -120,7 +134,9 @@ impl WatchStream {
 
     /// What a change means to this watcher.
     fn event_of(&self, change: &Change) -> Result<Option<Arc<Event>>, ApiError> {
-        if change.revision <= self.seen_at_start() || !self.scope.has_key(change.key()) {
+        // A watcher may have asked for changes that were still to come.
+        let is_early = self.after.is_some_and(|after| change.revision <= after);
+        if is_early || !self.scope.has_key(change.key()) {
             return Ok(None);
         }
         let selects = |item: &Option<Arc<crate::cache::Item>>| match item {
@@ -135,14 +151,6 @@ impl WatchStream {
             _ => Ok(None),
         }
     }
-    /// Changes up to here are not for this watcher: it asked for later ones, perhaps ones to come.
-    fn seen_at_start(&self) -> u64 {
-        match self.start {
-            WatchStart::After(after) => after,
-            _ => 0,
-        }
-    }
-
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         for _ in 0..LOOKS_MAX {
             let Some(change) = self.taken.pop_front() else {
@@ -197,6 +205,11 @@ impl WatchStream {
                     }
                 },
                 Phase::Live => return self.poll_live(cx),
+                Phase::Failed(_) => {
+                    if let Phase::Failed(error) = std::mem::replace(&mut self.phase, Phase::Ended) {
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                }
                 Phase::Ended => return Poll::Ready(None),
             }
         }

@@ -20,6 +20,7 @@ async fn change(bench: &Bench, name: &str, app: &str, value: &str) -> u64 {
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_a_version_starts_with_what_there_is() {
     let bench = bench().await;
+    bench.settle().await;
     let mut all = bench.watch("v1/configmaps", options("")).await.unwrap();
     let mut marked = bench.watch("v1/configmaps/default", options("rv=0 bookmarks")).await.unwrap();
     let mut listed =

@@ -12,3 +12,4 @@ mod server;
 mod services;
 mod subresources;
 mod update;
+mod versions;

@@ -1,0 +1,125 @@
+//! One object in several versions: reads and watches convert, writes keep what the stored version declares.
+use crate::server::Server;
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use setpoint_registry::{EventKind, ListOptions, WatchStream};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// `foos.ex.io`, stored in v1; v2 has `two` instead of `one`.
+fn definition(v2_extra: &str) -> Value {
+    let version = |name: &str, own: &str, extra: &str, is_storage: bool| {
+        let text = json!({"type": "string"});
+        let mut fields = json!({"both": text, own: text});
+        if !extra.is_empty() {
+            fields[extra] = text.clone();
+        }
+        json!({
+            "name": name, "served": true, "storage": is_storage,
+            "selectableFields": [{"jsonPath": ".spec.both"}],
+            "schema": {"openAPIV3Schema": {"type": "object", "properties":
+                {"spec": {"type": "object", "properties": fields}}}},
+        })
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "foos.ex.io"},
+        "spec": {
+            "group": "ex.io", "scope": "Namespaced",
+            "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
+            "versions": [version("v1", "one", "", true), version("v2", "two", v2_extra, false)],
+        },
+    })
+}
+/// Waits until the catalog serves `foos` in both versions, with `field` in the schema of v2.
+async fn served(server: &Server, field: &str) {
+    let mut catalogs = server.registry.catalog_changes();
+    let is_served = |catalog: &std::sync::Arc<setpoint_registry::Catalog>| {
+        let row = catalog.get("ex.io", "v2", "foos");
+        let has_field = |row: &&std::sync::Arc<setpoint_registry::Resource>| {
+            let spec = row.schema.view().property("spec");
+            spec.is_some_and(|spec| spec.property(field).is_some())
+        };
+        catalog.get("ex.io", "v1", "foos").is_some() && row.filter(has_field).is_some()
+    };
+    catalogs.wait_for(is_served).await.unwrap();
+}
+async fn watch(server: &Server, path: &str, options: ListOptions) -> WatchStream {
+    server.registry.watch(&server.caller, &server.target(path), &options).await.unwrap()
+}
+async fn next(stream: &mut WatchStream) -> (EventKind, Value) {
+    let event = stream.next().await.unwrap().unwrap();
+    let mut object: Value = serde_json::from_slice(&event.object).unwrap();
+    assert_eq!(object["metadata"]["resourceVersion"], event.revision.to_string());
+    (event.kind, json!([object["apiVersion"].take(), object["spec"].take()]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_version_reads_and_watches_one_object() {
+    let server = Server::start().await;
+    server.create(DEFINITIONS, definition("")).await.unwrap();
+    served(&server, "two").await;
+    let mut v1 = watch(&server, "/apis/ex.io/v1/foos", ListOptions::default()).await;
+    let mut v2 = watch(&server, "/apis/ex.io/v2/foos", ListOptions::default()).await;
+    let foo = json!({"apiVersion": "ex.io/v2", "kind": "Foo", "metadata": {"name": "a"},
+        "spec": {"both": "b", "two": "t"}});
+    let path = "/apis/ex.io/v2/namespaces/default/foos";
+    server.create(path, foo).await.unwrap();
+    // v1 is stored and knows no `two`: it is lost at the write.
+    assert_eq!(next(&mut v1).await, (EventKind::Added, json!(["ex.io/v1", {"both": "b"}])));
+    assert_eq!(next(&mut v2).await, (EventKind::Added, json!(["ex.io/v2", {"both": "b"}])));
+
+    let object = "/apis/ex.io/v1/namespaces/default/foos/a";
+    server.patch(object, json!({"spec": {"one": "1"}})).await.unwrap();
+    let one = json!(["ex.io/v1", {"both": "b", "one": "1"}]);
+    assert_eq!(next(&mut v1).await, (EventKind::Modified, one));
+    assert_eq!(next(&mut v2).await, (EventKind::Modified, json!(["ex.io/v2", {"both": "b"}])));
+    let found = server.get("/apis/ex.io/v2/namespaces/default/foos/a").await.unwrap();
+    assert_eq!((&found["apiVersion"], &found["spec"]), (&json!("ex.io/v2"), &json!({"both": "b"})));
+
+    let fields = setpoint_object::field_selector::FieldSelector::parse("spec.both=c").unwrap();
+    let options = ListOptions { fields, ..ListOptions::default() };
+    let mut selected = watch(&server, "/apis/ex.io/v2/foos", options).await;
+    server.patch(object, json!({"spec": {"both": "c"}})).await.unwrap();
+    server.delete(object).await.unwrap();
+    assert_eq!(next(&mut selected).await, (EventKind::Added, json!(["ex.io/v2", {"both": "c"}])));
+    assert_eq!(next(&mut selected).await, (EventKind::Deleted, json!(["ex.io/v2", {"both": "c"}])));
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_schema_ends_watches_and_shows_what_it_declares() {
+    let server = Server::start().await;
+    server.create(DEFINITIONS, definition("")).await.unwrap();
+    served(&server, "two").await;
+    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"},
+        "spec": {"both": "b", "one": "1"}});
+    server.create("/apis/ex.io/v1/namespaces/default/foos", foo).await.unwrap();
+    let mut before = watch(&server, "/apis/ex.io/v2/foos", ListOptions::default()).await;
+    assert_eq!(next(&mut before).await.1, json!(["ex.io/v2", {"both": "b"}]));
+    let spec = definition("one")["spec"].take();
+    server.patch(&format!("{DEFINITIONS}/foos.ex.io"), json!({"spec": spec})).await.unwrap();
+    served(&server, "one").await;
+    assert!(before.next().await.is_none());
+    let mut after = watch(&server, "/apis/ex.io/v2/foos", ListOptions::default()).await;
+    assert_eq!(next(&mut after).await.1, json!(["ex.io/v2", {"both": "b", "one": "1"}]));
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn watchers_of_a_removed_kind_see_its_objects_go() {
+    let server = Server::start().await;
+    server.create(DEFINITIONS, definition("")).await.unwrap();
+    served(&server, "two").await;
+    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}});
+    server.create("/apis/ex.io/v1/namespaces/default/foos", foo).await.unwrap();
+    let mut stream = watch(&server, "/apis/ex.io/v1/foos", ListOptions::default()).await;
+    assert_eq!(next(&mut stream).await.0, EventKind::Added);
+    server.delete(&format!("{DEFINITIONS}/foos.ex.io")).await.unwrap();
+    let mut kinds = Vec::new();
+    while let Some(event) = stream.next().await {
+        kinds.push(event.unwrap().kind);
+    }
+    assert_eq!(kinds.last(), Some(&EventKind::Deleted));
+    server.stop().await;
+}
