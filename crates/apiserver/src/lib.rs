@@ -26,7 +26,7 @@
 //!
 //! It does not know the informer or the runtime, which are its clients.
 //!
-//! Left out, visibly: protobuf (406 and 415), CBOR, authorization (every authenticated caller may do everything), impersonation,
+//! Left out, visibly: answers in protobuf (406; bodies of built-in kinds are read), CBOR, authorization (every authenticated caller may do everything), impersonation,
 //! aggregation of other API servers, `/metrics`.
 
 mod body;

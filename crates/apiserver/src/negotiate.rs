@@ -247,11 +247,12 @@ fn content_type(headers: &HeaderMap) -> String {
 ///
 /// # Errors
 ///
-/// 415 for anything but JSON and YAML.
+/// 415 for anything but JSON, YAML and, for built-in kinds, protobuf.
 pub(crate) fn body_format(headers: &HeaderMap, custom: bool) -> Result<Format, ApiError> {
     match content_type(headers).as_str() {
         "" | "application/json" => Ok(Format::Json),
         "application/yaml" => Ok(Format::Yaml),
+        "application/vnd.kubernetes.protobuf" if !custom => Ok(Format::Protobuf),
         _ => Err(unknown_format(if custom {
             "application/json, application/yaml"
         } else {

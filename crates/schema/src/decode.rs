@@ -1,4 +1,4 @@
-//! From a request body to a tree: JSON or YAML, duplicate and unknown fields, types, canonical scalars (spec: api-server §5.2).
+//! From a request body to a tree: JSON, YAML or protobuf, duplicate and unknown fields, types, canonical scalars (spec: api-server §5.2).
 //!
 //! Two steps. [`parse`] knows no types: it turns bytes into a tree and notes members that were given twice. [`conform`] holds the
 //! tree of a built-in kind to its schema. Custom resources go through [`crate::prune`] and [`crate::default`] instead.
@@ -20,6 +20,7 @@ mod conform;
 mod go_type;
 mod json;
 mod number;
+mod protobuf;
 mod scalar;
 mod syntax;
 #[cfg(test)]
@@ -37,6 +38,8 @@ pub enum Format {
     Json,
     /// `application/yaml`, `application/apply-patch+yaml`. YAML 1.2 with JSON's data model.
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`: the envelope names the kind, which must be a built-in one.
+    Protobuf,
 }
 
 /// A decoded body and what was odd about it, in the API's words: `duplicate field "spec.replicas"`, `unknown field "spec.foo"` (duplicates first).
@@ -53,7 +56,7 @@ pub struct Decoded {
 #[error("{0}")]
 pub struct DecodeError(pub String);
 
-/// The deepest nesting of a JSON body: serde_json's recursion limit.
+/// The deepest nesting of a JSON or protobuf body: serde_json's recursion limit.
 pub const JSON_DEPTH_MAX: usize = 128;
 /// The deepest nesting of a YAML body; the same, so that both forms of an object are accepted alike.
 pub const YAML_DEPTH_MAX: usize = 128;
@@ -70,6 +73,7 @@ pub fn parse(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
     match format {
         Format::Json => json::parse(body),
         Format::Yaml => yaml::parse(body),
+        Format::Protobuf => protobuf::parse(body),
     }
 }
 

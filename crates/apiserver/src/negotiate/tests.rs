@@ -87,6 +87,10 @@ fn body_form_is_the_media_type_before_the_semicolon() {
     assert_eq!(body_format(&headers(""), false).unwrap(), Format::Json);
     assert_eq!(body_format(&headers("Application/JSON; charset=x"), false).unwrap(), Format::Json);
     assert_eq!(body_format(&headers("application/yaml"), true).unwrap(), Format::Yaml);
+    let protobuf = headers("application/vnd.kubernetes.protobuf");
+    assert_eq!(body_format(&protobuf, false).unwrap(), Format::Protobuf);
+    let error = body_format(&protobuf, true).unwrap_err();
+    assert!(error.0.message.ends_with("include: application/json, application/yaml"));
     let error = body_format(&headers("text/plain"), false).unwrap_err();
     assert_eq!(error.code(), 415);
     assert_eq!(

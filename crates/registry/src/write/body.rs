@@ -43,8 +43,12 @@ impl Write<'_> {
     }
     fn parse(&self, gvk: &GroupVersionKind, body: &Body) -> Result<(Value, Vec<String>), ApiError> {
         let unrecognized = |error: &str| {
+            let step = match body.format {
+                Format::Protobuf => "",
+                _ => "couldn't get version/kind; json parse error: ",
+            };
             ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {error} ({})",
+                "the object provided is unrecognized (must be of type {}): {step}{error} ({})",
                 gvk.kind,
                 excerpt(&body.bytes),
             ))

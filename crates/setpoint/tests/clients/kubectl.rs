@@ -50,7 +50,8 @@ fn signal_ends_watches_politely_and_exits_with_zero() {
 fn other_credentials_are_refused() {
     let server = Server::start();
     let kubectl = server.kubectl();
-    let said = kubectl.fails("--token=wrong --client-certificate= --client-key= get ns");
+    kubectl.ok("config set-credentials other --token=wrong");
+    let said = kubectl.fails("--user=other get ns");
     assert!(said.contains("Unauthorized") || said.contains("must be logged in"), "{said}");
     let curl = |arguments: &[&str]| {
         let output = Command::new("curl")
@@ -86,7 +87,7 @@ fn config_map_lives_a_whole_life() {
     assert_eq!(kubectl.ok("get cm cm -o go-template={{.data.b}}"), "2");
     assert_eq!(
         kubectl.ok("get cm cm -o custom-columns=N:.metadata.name,A:.data.a"),
-        "N    A\ncm   1\n"
+        "N     A\ncm    1\n"
     );
     assert!(
         kubectl

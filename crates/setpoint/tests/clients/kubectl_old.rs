@@ -49,7 +49,7 @@ fn old_client_uses_custom_resources() {
     server.file("crd.yaml", CRD_YAML);
     kubectl.ok("apply -f crd.yaml");
     kubectl.ok("wait --for=condition=Established crd/networks.samplecrd.k8s.io --timeout=10s");
-    server.file("n.yaml", "apiVersion: samplecrd.k8s.io/v1\nkind: Network\nmetadata: {name: n}\nspec: {cidr: 10.0.0.0/8, gateway: 10.0.0.1}\n");
+    server.file("n.yaml", "apiVersion: samplecrd.k8s.io/v1\nkind: Network\nmetadata: {name: 'n'}\nspec: {cidr: 10.0.0.0/8, gateway: 10.0.0.1}\n");
     kubectl.ok("apply -f n.yaml");
     assert!(kubectl.ok("get net").contains("10.0.0.0/8"));
     assert_eq!(kubectl.ok("delete net n"), "network.samplecrd.k8s.io \"n\" deleted\n");

@@ -15,7 +15,7 @@ patched.data["l"] = "replaced"
 assert core.replace_namespaced_config_map("cm", "default", patched).data["l"] == "replaced"
 names = [c.metadata.name for c in core.list_namespaced_config_map("default", label_selector="a=b").items]
 assert names == ["cm"], names
-assert core.delete_namespaced_config_map("cm", "default").status == "Success"
+assert core.delete_namespaced_config_map("cm", "default")["status"] == "Success"
 
 container = client.V1Container(name="c", image="i", resources=client.V1ResourceRequirements(requests={"cpu": "1000m", "memory": "1024Mi"}))
 template = client.V1PodTemplateSpec(metadata=client.V1ObjectMeta(labels={"a": "b"}), spec=client.V1PodSpec(containers=[container]))

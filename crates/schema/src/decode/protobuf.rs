@@ -1,0 +1,279 @@
+//! Protobuf bodies of built-in kinds, as kubectl and Go clients write them, turned into the tree that JSON would have given.
+//!
+//! ```text
+//! "k8s\0"  Unknown { typeMeta = 1 { apiVersion = 1, kind = 2 }, raw = 2, contentEncoding = 3, contentType = 4 }
+//!                                                               └ the message of that kind
+//! ```
+//!
+//! The tables know the number of each field. What protobuf writes although nothing was given (`""`, `0` of fields that are no
+//! pointers) comes out as such a zero value, and [`super::conform`] drops it as it does in JSON. Unknown numbers are skipped.
+
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use super::{DecodeError, Decoded, JSON_DEPTH_MAX};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
+use setpoint_object::time::Timestamp;
+use std::time::Duration;
+use wire::{Reader, Scalar};
+
+/// What a body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+/// The number of the list in a message that stands for a list (`ExtraValue`), and of the one field of many a small message.
+const ONLY: u32 = 1;
+
+pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
+    Ok(Decoded { value: object(body, 0)?, problems: Vec::new() })
+}
+
+/// An object in its envelope.
+fn object(body: &[u8], depth: usize) -> Result<Value, DecodeError> {
+    let Some(envelope) = body.strip_prefix(MAGIC) else {
+        return Err(DecodeError(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+                .to_owned(),
+        ));
+    };
+    let (mut version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    let mut reader = Reader::new(envelope);
+    while let Some((number, scalar)) = reader.next()? {
+        match number {
+            1 => {
+                let mut meta = Reader::new(scalar.bytes()?);
+                while let Some((number, scalar)) = meta.next()? {
+                    match number {
+                        1 => version = scalar.text()?,
+                        2 => kind = scalar.text()?,
+                        _ => {}
+                    }
+                }
+            }
+            2 => raw = scalar.bytes()?,
+            3 if !scalar.bytes()?.is_empty() => {
+                return Err(DecodeError("encoded protobuf content is not supported".to_owned()));
+            }
+            _ => {}
+        }
+    }
+    let definition = body_of(&version, &kind).ok_or_else(|| {
+        DecodeError(format!(
+            "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        ))
+    })?;
+    let mut members = message(definition, raw, depth)?;
+    members.insert("apiVersion".to_owned(), Value::from(version));
+    members.insert("kind".to_owned(), Value::from(kind));
+    Ok(Value::Object(members))
+}
+
+/// The definition of a kind; `DeleteOptions` are those of meta/v1 in whatever group.
+fn body_of(api_version: &str, kind: &str) -> Option<&'static Definition> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let at = setpoint_facts::kind(group, version, kind).or_else(|| {
+        (kind == "DeleteOptions").then(|| {
+            setpoint_facts::definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions")
+        })?
+    })?;
+    DEFINITIONS.get(usize::from(at))
+}
+
+fn message(
+    definition: &'static Definition,
+    bytes: &[u8],
+    depth: usize,
+) -> Result<Map<String, Value>, DecodeError> {
+    let mut members = Map::new();
+    lift(definition, &[], bytes, depth, &mut members)?;
+    Ok(members)
+}
+
+/// Reads the message that is reached by `way` into the members of the definition's object.
+fn lift(
+    definition: &'static Definition,
+    way: &[u8],
+    bytes: &[u8],
+    depth: usize,
+    members: &mut Map<String, Value>,
+) -> Result<(), DecodeError> {
+    if depth > JSON_DEPTH_MAX {
+        return Err(DecodeError("exceeded max depth".to_owned()));
+    }
+    let mut reader = Reader::new(bytes);
+    while let Some((number, scalar)) = reader.next()? {
+        let Ok(number) = u8::try_from(number) else { continue };
+        let here = |field: &&Field| {
+            field.protobuf.strip_prefix(way).is_some_and(|rest| rest.first() == Some(&number))
+        };
+        let Some(field) = definition.fields.iter().find(here) else { continue };
+        if field.protobuf.len() > way.len() + 1 {
+            let way = [way, &[number]].concat();
+            lift(definition, &way, scalar.bytes()?, depth + 1, members)?;
+        } else {
+            member(field, scalar, depth, members)?;
+        }
+    }
+    Ok(())
+}
+
+fn member(
+    field: &Field,
+    scalar: Scalar<'_>,
+    depth: usize,
+    members: &mut Map<String, Value>,
+) -> Result<(), DecodeError> {
+    match field.ty {
+        Type::List(item) => {
+            let items = members.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
+            if let Value::Array(items) = items {
+                items.push(value(item, scalar, depth)?);
+            }
+        }
+        Type::Map(of) => {
+            let (mut key, mut entry) = (String::new(), None);
+            let mut reader = Reader::new(scalar.bytes()?);
+            while let Some((number, scalar)) = reader.next()? {
+                match number {
+                    1 => key = scalar.text()?,
+                    2 => entry = Some(value(of, scalar, depth)?),
+                    _ => {}
+                }
+            }
+            let entry = match entry {
+                Some(entry) => entry,
+                None => value(of, Scalar::Bytes(&[]), depth)?,
+            };
+            let map = members.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(map) = map {
+                map.insert(key, entry);
+            }
+        }
+        ref ty => {
+            members.insert(field.name.to_owned(), value(ty, scalar, depth)?);
+        }
+    }
+    Ok(())
+}
+
+fn value(ty: &Type, scalar: Scalar<'_>, depth: usize) -> Result<Value, DecodeError> {
+    Ok(match ty {
+        Type::Str => Value::from(scalar.text()?),
+        Type::Int => Value::from(scalar.integer()?),
+        Type::Num => Value::from(scalar.double()?),
+        Type::Bool => Value::from(scalar.integer()? != 0),
+        Type::Bytes => Value::from(STANDARD.encode(scalar.bytes()?)),
+        Type::Quantity => Value::from(only(scalar)?.map_or(Ok(String::new()), Scalar::text)?),
+        Type::IntOrString => {
+            let (mut is_string, mut integer, mut text) = (false, 0, String::new());
+            let mut reader = Reader::new(scalar.bytes()?);
+            while let Some((number, scalar)) = reader.next()? {
+                match number {
+                    1 => is_string = scalar.integer()? != 0,
+                    2 => integer = scalar.integer()?,
+                    3 => text = scalar.text()?,
+                    _ => {}
+                }
+            }
+            if is_string { Value::from(text) } else { Value::from(integer) }
+        }
+        Type::Time | Type::MicroTime => time(matches!(ty, Type::MicroTime), scalar.bytes()?)?,
+        Type::Ref(at) => match DEFINITIONS.get(usize::from(*at)) {
+            Some(definition) if definition.ty == Type::Object => {
+                Value::Object(message(definition, scalar.bytes()?, depth + 1)?)
+            }
+            Some(definition) if definition.ty == Type::Any => {
+                any(definition.name, scalar.bytes()?, depth + 1)?
+            }
+            Some(definition) => value(&definition.ty, scalar, depth)?,
+            None => Value::Null,
+        },
+        // A list where a field cannot repeat is a message with that list.
+        Type::List(item) => {
+            let mut items = Vec::new();
+            let mut reader = Reader::new(scalar.bytes()?);
+            while let Some((number, scalar)) = reader.next()? {
+                if number == ONLY {
+                    items.push(value(item, scalar, depth)?);
+                }
+            }
+            Value::Array(items)
+        }
+        Type::Any | Type::Object | Type::Map(_) => Value::Null,
+    })
+}
+
+/// The one field of a message.
+fn only(scalar: Scalar<'_>) -> Result<Option<Scalar<'_>>, DecodeError> {
+    let (mut reader, mut found) = (Reader::new(scalar.bytes()?), None);
+    while let Some((number, scalar)) = reader.next()? {
+        if number == ONLY {
+            found = Some(scalar);
+        }
+    }
+    Ok(found)
+}
+
+/// No bytes are Go's zero time, which is `null` in JSON.
+fn time(micro: bool, bytes: &[u8]) -> Result<Value, DecodeError> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    let (mut seconds, mut nanos) = (0, 0);
+    let mut reader = Reader::new(bytes);
+    while let Some((number, scalar)) = reader.next()? {
+        match number {
+            1 => seconds = scalar.integer()?,
+            2 => nanos = scalar.integer()?,
+            _ => {}
+        }
+    }
+    let (Ok(seconds), Ok(nanos)) = (u64::try_from(seconds), u32::try_from(nanos)) else {
+        return Err(DecodeError(format!("timestamp {seconds}.{nanos} is before 1970")));
+    };
+    let timestamp = Timestamp(
+        Duration::from_secs(seconds).saturating_add(Duration::from_nanos(u64::from(nanos))),
+    );
+    Ok(Value::from(if micro { timestamp.rfc3339_micro() } else { timestamp.rfc3339() }))
+}
+
+/// What holds JSON text in protobuf, or stands for one of two shapes.
+fn any(name: &str, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+    let mut found = Value::Null;
+    let mut items = Vec::new();
+    let mut reader = Reader::new(bytes);
+    while let Some((number, scalar)) = reader.next()? {
+        match (name.rsplit('.').next().unwrap_or_default(), number) {
+            ("JSON" | "FieldsV1" | "RawExtension", 1) => {
+                let raw = scalar.bytes()?;
+                if raw.starts_with(MAGIC) {
+                    return object(raw, depth);
+                }
+                if !raw.is_empty() {
+                    found = super::json::parse(raw)?.value;
+                }
+            }
+            ("JSONSchemaPropsOrBool", 1) => found = Value::from(scalar.integer()? != 0),
+            ("JSONSchemaPropsOrBool", 2)
+            | ("JSONSchemaPropsOrArray" | "JSONSchemaPropsOrStringArray", 1) => {
+                found = schema(scalar, depth)?;
+            }
+            ("JSONSchemaPropsOrArray", 2) => items.push(schema(scalar, depth)?),
+            ("JSONSchemaPropsOrStringArray", 2) => items.push(Value::from(scalar.text()?)),
+            _ => {}
+        }
+    }
+    Ok(if items.is_empty() { found } else { Value::Array(items) })
+}
+
+fn schema(scalar: Scalar<'_>, depth: usize) -> Result<Value, DecodeError> {
+    const NAME: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+    let definition =
+        setpoint_facts::definition(NAME).and_then(|at| DEFINITIONS.get(usize::from(at)));
+    Ok(match definition {
+        Some(definition) => Value::Object(message(definition, scalar.bytes()?, depth + 1)?),
+        None => Value::Null,
+    })
+}
