@@ -42,7 +42,6 @@ mod validate;
 mod value;
 mod wire;
 mod write;
-mod zero;
 
 pub use fieldset::{FieldSet, Node};
 pub use last_applied::{KUBECTL, LAST_APPLIED_ANNOTATION};

@@ -58,10 +58,18 @@ pub(super) fn refresh(object: &mut Value, config: &Value) {
 /// The applied body without the annotation itself: keys sorted, HTML-safe as Go encodes, one newline at the end.
 fn encode(config: &Value) -> String {
     let mut config = config.clone();
+    if let Some(Value::Object(metadata)) = config.get_mut("metadata")
+        && metadata.get("annotations").is_some_and(Value::is_null)
+    {
+        metadata.remove("annotations");
+    }
     if let Some(annotations) =
         config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
     {
         annotations.remove(LAST_APPLIED_ANNOTATION);
+        for value in annotations.values_mut().filter(|value| value.is_null()) {
+            *value = Value::from("");
+        }
     }
     let mut text = String::new();
     for c in config.to_string().chars() {

@@ -259,7 +259,9 @@ impl<'p> Conformer<'p> {
             self.member(property, member)?;
             self.path.truncate(path);
             self.fields.truncate(fields);
-            if property.omit_empty && is_zero(property.node(), member) {
+            // An empty list of managers asks for ownership to begin anew; `apply::update` takes it out.
+            let asks = name == "managedFields" && self.path == "metadata";
+            if property.omit_empty && !asks && is_zero(property.node(), member) {
                 gone.push(name.clone());
             }
         }

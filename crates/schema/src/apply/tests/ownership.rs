@@ -204,6 +204,12 @@ fn an_empty_list_or_one_empty_entry_ends_tracking() {
             .update("bob", json!({"spec": {"n": 1}, "metadata": {"managedFields": reset}}));
         assert_eq!(story.owners(), "untracked");
     }
+    // A built-in's body keeps the request through decoding.
+    let story = Story::config_map()
+        .apply("alice", json!({"data": {"a": "1"}}))
+        .update("bob", json!({"data": {"a": "1"}, "metadata": {"managedFields": []}}));
+    assert_eq!(story.owners(), "untracked");
+    assert_eq!(story.get("/metadata/managedFields"), "absent");
     // On a subresource the request's entries do not count.
     let story = Story::custom()
         .apply("alice", json!({"spec": {"n": 1}}))
