@@ -2,3 +2,4 @@
 
 mod defaults;
 mod properties;
+mod reference;
