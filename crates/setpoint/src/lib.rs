@@ -30,6 +30,7 @@
 //! time: its clock starts at a fixed moment unless it is given another, and everything random comes from the seed.
 
 pub mod control_plane;
+pub mod story;
 
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 
@@ -45,6 +46,9 @@ pub mod prelude {
     pub use setpoint_informer::{
         ClientSource, Event, HandlerOptions, InformerFactory, Key, ListWatch, Lister,
         SharedInformer, Tombstone,
+    };
+    pub use setpoint_runtime::{
+        Action, Clock, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
     };
     pub use setpoint_workqueue::WorkQueue;
     pub use tokio_util::sync::CancellationToken;

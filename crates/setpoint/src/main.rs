@@ -1,5 +1,6 @@
 //! The `setpoint` program.
 
+mod demo;
 mod kubeconfig;
 mod log;
 mod up;
@@ -19,6 +20,8 @@ struct Program {
 enum Command {
     /// Start a control plane and serve it until interrupted.
     Up(up::Options),
+    /// Show the whole loop in one process: an API server, a controller, and a Network's life.
+    Demo(demo::Options),
     /// Print the version of Kubernetes that is served.
     Version,
 }
@@ -26,6 +29,7 @@ enum Command {
 fn main() -> ExitCode {
     let ended = match Program::parse().command {
         Command::Up(options) => up::up(options),
+        Command::Demo(options) => demo::demo(options),
         Command::Version => {
             println!("{}", setpoint_apiserver::GIT_VERSION);
             Ok(())

@@ -1,0 +1,211 @@
+//! The controller: makes a back end's networks fit the objects.
+//!
+//! # Theory
+//!
+//! One pass looks at one object and ends in one of these:
+//!
+//! | the object | the network | condition `Ready` | event | comes back |
+//! |---|---|---|---|---|
+//! | asks for something that cannot be | stays as it was | `False InvalidSpec` | `Warning InvalidSpec` | when it changes |
+//! | asks for a range that is taken | stays as it was | `False RangeTaken` | `Warning RangeTaken` | with back-off |
+//! | is right, the back end fails | as far as it got | `False BackendFailed` | `Warning BackendFailed` | with back-off |
+//! | is right | is made so | `True Synced` | `Normal Synced` if anything changed | when it changes |
+//! | is being deleted | is freed, then the finalizer goes | – | – | – |
+//!
+//! The finalizer is on the object before the network is made, and the network is freed before it comes off: whatever happens in
+//! between, a deleted object's network goes. Every step may be repeated, so that a controller that stops anywhere, for any reason,
+//! leaves nothing that its next pass does not mend. A status that would say nothing new is not written, and a resync that finds
+//! an unchanged resourceVersion does nothing.
+
+use crate::api::{FINALIZER, Network, NetworkStatus, READY};
+use crate::backend::{Allocation, Backend, BackendError, Desired, Owner};
+use crate::subnet::{Subnet, SubnetError};
+use kube_client::api::Patch;
+use kube_core::{Resource, ResourceExt};
+use setpoint_runtime::{
+    Action, BoxError, BuildError, Clock, Context, Controller, Finalize, Manager, ManagerBuilder,
+    ObjectReference, Predicate, Reconciler, Request, Watch, finalizer, set_condition,
+};
+use std::net::{AddrParseError, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often every network is looked at although nothing was heard of it; unchanged ones are passed over.
+pub const RESYNC_PERIOD: Duration = Duration::from_secs(30);
+
+/// How many networks are worked on at a time.
+pub const WORKERS: usize = 2;
+
+/// The controller's name: in events, in `managedFields`, in logs.
+pub const NAME: &str = "network-controller";
+
+/// Why a spec cannot be fulfilled, as it stands.
+#[derive(Debug, thiserror::Error)]
+enum SpecError {
+    /// The range, or the gateway within it.
+    #[error(transparent)]
+    Subnet(#[from] SubnetError),
+    /// The gateway is no address.
+    #[error("the gateway {text:?} is not an IPv4 address")]
+    Gateway {
+        text: String,
+        #[source]
+        source: AddrParseError,
+    },
+}
+
+/// The reconciler of Networks over one back end.
+#[derive(Debug)]
+pub struct NetworkReconciler<B> {
+    backend: Arc<B>,
+}
+
+/// The controller, to be added to a manager.
+///
+/// # Errors
+///
+/// Never, as it is built here; the builder's own rules say when.
+pub fn controller(backend: Arc<impl Backend>) -> Result<Controller, BuildError> {
+    Controller::builder(NAME)
+        .for_(Watch::<Network>::new().filter(Predicate::resource_version_changed()))
+        .concurrency(WORKERS)
+        // The CRD may come later than the controller.
+        .sync_timeout(None)
+        .build(NetworkReconciler { backend })
+}
+
+/// A manager with the resync that the controller wants; add [`controller`] to what it builds.
+pub fn manager(client: kube_client::Client, clock: Clock) -> ManagerBuilder {
+    Manager::builder(client, clock).resync(RESYNC_PERIOD)
+}
+
+impl<B: Backend> Reconciler for NetworkReconciler<B> {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
+        let networks = context.client().api::<Network>();
+        let Some(network) = networks.get(&request)? else { return Ok(Action::await_change()) };
+        let pass = async |finalize| match finalize {
+            Finalize::Apply(network) => self.apply(&request, &network, &context).await,
+            Finalize::Cleanup(network) => self.free(&request, &network).await,
+        };
+        Ok(finalizer(&networks, FINALIZER, network, pass).await?)
+    }
+}
+
+impl<B: Backend> NetworkReconciler<B> {
+    /// Makes the network what the object asks for, and says how that went.
+    async fn apply(
+        &self,
+        request: &Request,
+        network: &Network,
+        context: &Context,
+    ) -> Result<Action, BoxError> {
+        let say = Say { request, network, context };
+        let desired = match desired(network) {
+            Ok(desired) => desired,
+            Err(error) => {
+                // Trying again would find the same: the next pass is the next edit's.
+                say.refused("InvalidSpec", &error.to_string()).await?;
+                return Ok(Action::await_change());
+            }
+        };
+        match self.backend.ensure(&owner(request, network), desired).await {
+            Ok(allocation) => {
+                say.synced(desired, &allocation).await?;
+                Ok(Action::await_change())
+            }
+            Err(error) => {
+                let reason = if matches!(error, BackendError::Overlap { .. }) {
+                    "RangeTaken"
+                } else {
+                    "BackendFailed"
+                };
+                say.refused(reason, &error.to_string()).await?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Frees the network of an object that is being deleted.
+    async fn free(&self, request: &Request, network: &Network) -> Result<Action, BoxError> {
+        let held = self.backend.release(&owner(request, network)).await?;
+        tracing::info!(network = %request, held, "freed");
+        Ok(Action::await_change())
+    }
+}
+
+fn desired(network: &Network) -> Result<Desired, SpecError> {
+    let subnet: Subnet = network.spec.cidr.parse()?;
+    let text = &network.spec.gateway;
+    let gateway: Ipv4Addr =
+        text.parse().map_err(|source| SpecError::Gateway { text: text.clone(), source })?;
+    subnet.check_gateway(gateway)?;
+    Ok(Desired { subnet, gateway })
+}
+
+fn owner(request: &Request, network: &Network) -> Owner {
+    Owner { uid: network.uid().unwrap_or_default(), name: request.to_string() }
+}
+
+/// Says how a pass went: in the status, by an event, in the log.
+struct Say<'a> {
+    request: &'a Request,
+    network: &'a Network,
+    context: &'a Context,
+}
+
+impl Say<'_> {
+    async fn synced(&self, desired: Desired, allocation: &Allocation) -> Result<(), BoxError> {
+        let message =
+            format!("{} with gateway {} is {}", desired.subnet, desired.gateway, allocation.device);
+        let fill = |status: &mut NetworkStatus| {
+            status.cidr = Some(desired.subnet.to_string());
+            status.gateway = Some(desired.gateway.to_string());
+            status.device = Some(allocation.device.clone());
+        };
+        if self.write(fill, true, "Synced", &message).await? {
+            tracing::info!(network = %self.request, "synced: {message}");
+            self.context.recorder().normal(&ObjectReference::of(self.network), "Synced", message);
+        }
+        Ok(())
+    }
+
+    async fn refused(&self, reason: &str, message: &str) -> Result<(), BoxError> {
+        if self.write(|_| (), false, reason, message).await? {
+            tracing::warn!(network = %self.request, "{reason}: {message}");
+            self.context.recorder().warning(&ObjectReference::of(self.network), reason, message);
+        }
+        Ok(())
+    }
+
+    /// Writes the status if it says anything new, and says whether it did.
+    async fn write(
+        &self,
+        fill: impl Fn(&mut NetworkStatus),
+        ready: bool,
+        reason: &str,
+        message: &str,
+    ) -> Result<bool, BoxError> {
+        let generation = self.network.meta().generation;
+        let now = self.context.clock().now();
+        let news = |network: &Network| {
+            let mut status = network.status.clone().unwrap_or_default();
+            fill(&mut status);
+            status.observed_generation = generation;
+            set_condition(&mut status.conditions, READY, ready, reason, message, generation, now);
+            (network.status.as_ref() != Some(&status)).then_some(status)
+        };
+        if news(self.network).is_none() {
+            return Ok(false);
+        }
+        // The cache may not have seen this controller's own last write yet: what would be said twice is looked up first.
+        let networks = self.context.client().api::<Network>();
+        let live =
+            networks.get_live(self.request).await?.filter(|live| live.uid() == self.network.uid());
+        let Some(status) = live.as_ref().and_then(news) else { return Ok(false) };
+        let patch = Patch::Merge(serde_json::json!({"status": status}));
+        networks.patch_status(self.request, &patch).await?;
+        Ok(true)
+    }
+}

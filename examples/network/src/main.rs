@@ -1,0 +1,63 @@
+//! `network-controller`: gives Network objects real networks, in the cluster that KUBECONFIG names.
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use network::backend::{Backend, LinuxBackend, LocalBackend};
+use network::controller;
+use setpoint_runtime::{Clock, Manager, cancel_on_signal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Gives Network objects real networks.
+#[derive(Debug, Parser)]
+struct Cli {
+    /// Where networks are made.
+    #[arg(long, value_enum, default_value = "local")]
+    backend: BackendKind,
+    /// The address registry of the local back end.
+    #[arg(long, default_value = "networks.json")]
+    registry: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum BackendKind {
+    /// Addresses out of a registry on disk.
+    Local,
+    /// Bridges in the current network namespace (needs CAP_NET_ADMIN).
+    Linux,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let cli = Cli::parse();
+    let client =
+        kube_client::Client::try_default().await.context("find the cluster: set KUBECONFIG")?;
+    let stop = CancellationToken::new();
+    match cli.backend {
+        BackendKind::Local => run(client, LocalBackend::open(cli.registry).await?, stop).await,
+        BackendKind::Linux => {
+            let (backend, connection) = LinuxBackend::open().context("open a netlink socket")?;
+            tokio::select! {
+                ended = run(client, backend, stop) => ended,
+                () = connection => anyhow::bail!("the netlink connection ended"),
+            }
+        }
+    }
+}
+
+async fn run(
+    client: kube_client::Client,
+    backend: impl Backend,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut manager: Manager =
+        controller::manager(client, Clock::wall()).seed(std::process::id().into()).build();
+    manager.add(controller::controller(Arc::new(backend))?)?;
+    tokio::select! {
+        ended = manager.run(stop.clone()) => Ok(ended?),
+        // The first signal stops the manager, which the other arm waits for; the second exits.
+        signal = cancel_on_signal(stop) => match signal.context("listen for signals")? {},
+    }
+}
