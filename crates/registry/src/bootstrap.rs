@@ -78,6 +78,7 @@ fn row(fact: &setpoint_facts::Resource, schema: setpoint_schema::node::TypeSchem
             String::new()
         },
         terminating: false,
+        stored: None,
         strategy: Strategy::built_in(fact.group, fact.kind),
         gvk,
     }

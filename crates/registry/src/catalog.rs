@@ -3,6 +3,7 @@ use setpoint_object::{GroupKind, GroupResource, GroupVersion, GroupVersionKind};
 use setpoint_schema::node::TypeSchema;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Everything that is served at one moment. Immutable; cheap to share.
 #[derive(Debug, Default)]
@@ -91,6 +92,8 @@ pub struct Resource {
     pub storage_version_hash: String,
     /// Its CustomResourceDefinition is being deleted: nothing new may be created.
     pub terminating: bool,
+    /// How its stored objects are read; `None` for built-in kinds, whose types never change.
+    pub(crate) stored: Option<Stored>,
     /// What its writes may change (`strategy::CUSTOM` for custom resources).
     pub(crate) strategy: &'static crate::strategy::Strategy,
 }
@@ -116,6 +119,18 @@ impl Resource {
         self.verbs.iter().any(|v| &**v == verb)
     }
 }
+/// What a stored custom object is held to when it is read.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    /// The schema of the storage version.
+    pub(crate) schema: TypeSchema,
+    /// What was written after this revision was written under this schema, and needs nothing done to it. `u64::MAX` until that
+    /// revision is known. Older objects are pruned and defaulted whenever they are read.
+    pub(crate) since: Arc<AtomicU64>,
+    /// Other versions are made by a conversion webhook, which this registry does not call.
+    pub(crate) by_webhook: bool,
+}
+
 /// One subresource of a row.
 #[derive(Debug, Clone)]
 pub struct Subresource {

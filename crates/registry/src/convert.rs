@@ -11,6 +11,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::{ApiError, encode, skim};
+use std::sync::atomic::Ordering;
 
 /// A stored tree in the version this row serves. One of that version already comes back as it is.
 ///
@@ -49,16 +50,33 @@ pub(crate) fn to_stored(
     Ok(served)
 }
 
+/// Brings a stored custom object that was written under an earlier schema up to the present one: fields that are no longer
+/// declared go, new defaults appear. What is in the store stays as it is until the next write.
+pub(crate) fn refresh(resource: &Resource, tree: &mut Value, revision: u64) {
+    if let Some(stored) = &resource.stored
+        && is_older(resource, revision)
+    {
+        setpoint_schema::prune::prune(&stored.schema, tree);
+        setpoint_schema::default::apply(&stored.schema, tree);
+    }
+}
+/// Whether what was written at a revision may have been written under another schema.
+fn is_older(resource: &Resource, revision: u64) -> bool {
+    // Relaxed: a reader that sees the older, larger value only does more than it needs to.
+    resource.stored.as_ref().is_some_and(|stored| revision <= stored.since.load(Ordering::Relaxed))
+}
+
 /// Stored bytes as this row serves them at a revision. Bytes of the row's own version are spliced, others take a tree.
 ///
 /// # Errors
 ///
 /// The stored bytes are no JSON, or as [`to_served`].
 pub(crate) fn serve(resource: &Resource, stored: &[u8], revision: u64) -> Result<Bytes, ApiError> {
-    if is_version(stored, resource) {
+    if is_version(stored, resource) && !is_older(resource, revision) {
         return Ok(encode::with_resource_version(stored, revision));
     }
-    let tree = serde_json::from_slice(stored).map_err(undecodable)?;
+    let mut tree = serde_json::from_slice(stored).map_err(undecodable)?;
+    refresh(resource, &mut tree, revision);
     let mut tree = to_served(resource, tree)?;
     tree.set_meta("resourceVersion", revision.to_string().into());
     Ok(encode::to_bytes(&tree))
@@ -106,6 +124,12 @@ fn convert(resource: &Resource, tree: &mut Value, target: String) -> Result<bool
                 return Err(ApiError::internal(text));
             }
         }
+    }
+    if resource.stored.as_ref().is_some_and(|stored| stored.by_webhook) {
+        return Err(ApiError::unclassified(format!(
+            "conversion webhook for {source}, Kind={} failed: this server calls no conversion webhooks",
+            resource.gvk.kind
+        )));
     }
     if let Some(members) = tree.as_object_mut() {
         members.insert("apiVersion".to_owned(), target.into());

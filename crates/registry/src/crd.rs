@@ -32,6 +32,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode};
 use setpoint_store::{Batch, ChangeFeed, RangeRequest, Revision, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -225,6 +226,13 @@ impl Controller {
         }
         let generation = inner.catalog.borrow().generation + 1;
         inner.catalog.send_replace(serve::catalog(generation, &self.served).into());
+        if !changes.since.is_empty()
+            && let Ok(now) = inner.store.revision().await
+        {
+            for since in &changes.since {
+                since.store(now.0, Ordering::Relaxed);
+            }
+        }
         for prefix in changes.closed {
             inner.cache.close_watches(&prefix);
         }

@@ -1,13 +1,15 @@
 //! A definition's versions as rows.
 use crate::bootstrap::storage_version_hash;
-use crate::catalog::{Resource, ScalePaths, Subresource};
+use crate::catalog::{Resource, ScalePaths, Stored, Subresource};
 use crate::strategy;
 use crate::table::Columns;
 use serde_json::Value;
 use setpoint_object::GroupVersionKind;
 use setpoint_object::meta::ObjectExt;
+use setpoint_schema::node::TypeSchema;
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Verbs of a custom resource, in discovery's order.
 const VERBS: [&str; 8] =
@@ -16,18 +18,38 @@ const VERBS: [&str; 8] =
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The rows of the served versions.
-pub(super) fn rows(definition: &Value) -> Vec<Arc<Resource>> {
+pub(super) fn rows(definition: &Value, since: &Arc<AtomicU64>) -> Vec<Arc<Resource>> {
+    let stored = stored(definition, since.clone());
     versions(definition)
         .iter()
         .filter(|version| version["served"] == true)
-        .map(|version| Arc::new(row(definition, version)))
+        .map(|version| Arc::new(row(definition, version, stored.clone())))
         .collect()
 }
 
 /// The row of the storage version, served or not.
 pub(super) fn storage_row(definition: &Value) -> Arc<Resource> {
+    let version = storage_version(definition);
+    Arc::new(row(definition, version, stored(definition, Arc::default())))
+}
+
+fn storage_version(definition: &Value) -> &Value {
     let stored = versions(definition).iter().find(|version| version["storage"] == true);
-    Arc::new(row(definition, stored.unwrap_or(&Value::Null)))
+    stored.unwrap_or(&Value::Null)
+}
+
+fn schema(version: &Value) -> TypeSchema {
+    let schema = version.pointer("/schema/openAPIV3Schema");
+    setpoint_schema::crd::type_schema(schema.unwrap_or(&Value::Null))
+}
+
+/// How stored objects are read.
+fn stored(definition: &Value, since: Arc<AtomicU64>) -> Stored {
+    Stored {
+        schema: schema(storage_version(definition)),
+        since,
+        by_webhook: definition["spec"]["conversion"]["strategy"] == "Webhook",
+    }
 }
 
 /// Where the objects of a definition are stored.
@@ -48,19 +70,15 @@ fn words(value: &Value) -> Vec<Arc<str>> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(Arc::from).collect()
 }
 
-fn row(definition: &Value, version: &Value) -> Resource {
+fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
     let spec = &definition["spec"];
     // What is accepted is served: a name that clashes stays out, and the others keep working.
     let names = &definition["status"]["acceptedNames"];
     let group = text(spec, "group");
     let kind = text(names, "kind");
     let gvk = GroupVersionKind::new(group, text(version, "name"), kind);
-    let storage_version = versions(definition)
-        .iter()
-        .find(|version| version["storage"] == true)
-        .map_or("", |version| text(version, "name"));
+    let storage_version = text(storage_version(definition), "name");
     let served = versions(definition).iter().filter(|version| version["served"] == true);
-    let schema = version.pointer("/schema/openAPIV3Schema");
     Resource {
         resource: text(names, "plural").into(),
         singular: text(names, "singular").into(),
@@ -70,18 +88,19 @@ fn row(definition: &Value, version: &Value) -> Resource {
         short_names: words(&names["shortNames"]),
         categories: words(&names["categories"]),
         subresources: subresources(&gvk, &version["subresources"]),
-        schema: setpoint_schema::crd::type_schema(schema.unwrap_or(&Value::Null)),
+        schema: schema(version),
         storage_version: storage_version.into(),
         storage_prefix: storage_prefix(definition),
         versions: served.map(|version| format!("{group}/{}", text(version, "name"))).collect(),
         custom: true,
-        open_api: schema.cloned().map(Arc::new),
+        open_api: version.pointer("/schema/openAPIV3Schema").cloned().map(Arc::new),
         columns: Columns::custom(&version["additionalPrinterColumns"]),
         selectable: selectable(&version["selectableFields"]),
         deprecation: deprecation(definition, version, kind),
         tracks_generation: true,
         storage_version_hash: storage_version_hash(group, storage_version, kind),
         terminating: !definition.deletion_timestamp().is_empty(),
+        stored: Some(stored),
         strategy: &strategy::CUSTOM,
         gvk,
     }

@@ -7,6 +7,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_schema::crd::condition_is_true;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The rows of one definition and what they were made of.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(super) struct Served {
     names: Value,
     terminating: bool,
     prefix: Arc<str>,
+    /// See [`crate::catalog::Stored::since`].
+    since: Arc<AtomicU64>,
     rows: Vec<Arc<Resource>>,
 }
 
@@ -28,6 +31,8 @@ pub(super) struct Changes {
     pub(super) closed: Vec<Arc<str>>,
     /// Storage prefixes of what is served no more.
     pub(super) gone: Vec<Arc<str>>,
+    /// To be set to the store's revision once the catalog is out: nothing is written under the older schema any more.
+    pub(super) since: Vec<Arc<AtomicU64>>,
 }
 
 /// Whether a definition is served. Once established it is, whatever becomes of its names.
@@ -51,7 +56,7 @@ pub(super) fn update(
         }
         keep
     });
-    for (name, Definition { object, .. }) in definitions {
+    for (name, Definition { object, modified, .. }) in definitions {
         if !is_served(object) {
             continue;
         }
@@ -64,6 +69,16 @@ pub(super) fn update(
         }
         changes.any = true;
         let prefix = row::storage_prefix(object);
+        let since = match known {
+            // What there is was written after the definition was last changed.
+            None => Arc::new(AtomicU64::new(modified.0)),
+            Some(known) if known.spec == *spec => known.since.clone(),
+            Some(_) => {
+                let since = Arc::new(AtomicU64::new(u64::MAX));
+                changes.since.push(since.clone());
+                since
+            }
+        };
         if known.is_some() && !same_rows {
             changes.closed.push(prefix.clone());
         }
@@ -73,7 +88,8 @@ pub(super) fn update(
             names: names.clone(),
             terminating,
             prefix,
-            rows: row::rows(object),
+            rows: row::rows(object, &since),
+            since,
         };
         served.insert(name.clone(), now);
     }

@@ -100,7 +100,8 @@ impl Write<'_> {
         found: &KeyValue,
         change: &mut Change<'_>,
     ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
-        let stored = tree(&found.value)?;
+        let mut stored = tree(&found.value)?;
+        crate::convert::refresh(self.resource, &mut stored, found.modified.0);
         let shown = if self.converts() { Some(self.served_tree(stored.clone())?) } else { None };
         let old = shown.as_ref().unwrap_or(&stored);
         let Changed { mut object, owned } = change(old, found.modified)?;

@@ -227,6 +227,65 @@ async fn a_change_of_the_spec_ends_watches_and_a_change_of_metadata_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stored_objects_are_read_by_the_present_schema_and_stay_as_they_are() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", spec())).await;
+    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}, "spec": {"color": "red"}});
+    let stored = server.create(FOOS, foo).await.unwrap();
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    let mut versions = server.get(&path).await.unwrap()["spec"]["versions"].clone();
+    versions[0]["schema"]["openAPIV3Schema"]["properties"] = json!({"spec": {"type": "object", "properties": {"size": {"type": "integer", "default": 7}}}});
+    let before = server.registry.catalog().generation;
+    server.patch(&path, json!({"spec": {"versions": versions}})).await.unwrap();
+    server
+        .registry
+        .catalog_changes()
+        .wait_for(|catalog| catalog.generation > before)
+        .await
+        .unwrap();
+    let path = format!("{FOOS}/a");
+    let read = server.get(&path).await.unwrap();
+    assert_eq!(read["spec"], json!({"size": 7}));
+    assert_eq!(read["metadata"]["resourceVersion"], stored["metadata"]["resourceVersion"]);
+    let listed = server
+        .registry
+        .list(&server.caller, &server.target(FOOS), &ListOptions::default())
+        .await
+        .unwrap();
+    let listed: Value = serde_json::from_slice(&listed.items[0].bytes).unwrap();
+    assert_eq!(listed, read);
+    // A PUT of what GET showed is a write: it settles what is stored.
+    let written = server.update(&path, read.clone()).await.unwrap();
+    assert_ne!(written["metadata"]["resourceVersion"], read["metadata"]["resourceVersion"]);
+    assert_eq!(written["spec"], read["spec"]);
+    let again = server.update(&path, written.clone()).await.unwrap();
+    assert_eq!(again, written);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_that_a_webhook_would_make_are_refused_and_the_stored_one_is_served() {
+    let server = Server::start().await;
+    let mut many = definition("foos", "Foo", spec());
+    let schema = many["spec"]["versions"][0]["schema"].clone();
+    many["spec"]["versions"] = json!([
+        {"name": "v1", "served": true, "storage": true, "schema": schema},
+        {"name": "v2", "served": true, "storage": false, "schema": schema},
+    ]);
+    many["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "clientConfig": {"url": "https://localhost/convert"}, "conversionReviewVersions": ["v1"]}});
+    define(&server, many).await;
+    let foo =
+        json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}, "spec": {}});
+    server.create(FOOS, foo).await.unwrap();
+    assert_eq!(
+        refused(server.get("/apis/ex.io/v2/namespaces/default/foos/a").await),
+        "500 conversion webhook for ex.io/v1, Kind=Foo failed: this server calls no conversion webhooks"
+    );
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn established_definitions_are_served_from_the_start() {
     let server = Server::start().await;
     define(&server, definition("foos", "Foo", spec())).await;
