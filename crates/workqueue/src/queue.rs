@@ -139,27 +139,32 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
     pub async fn get(&self) -> Option<Item<K>> {
         // Cancel safe: nothing is taken yet.
         tokio::task::consume_budget().await;
-        // Kept until this call ends: left and taken again at each turn, the post would wake its own holder for ever.
-        let mut timekeeper = None;
-        loop {
-            match self.take() {
-                Taken::Key(key, slot, _) => return Some(Item::new(self.shared.clone(), key, slot)),
-                Taken::ShutDown => return None,
-                Taken::Nothing { .. } => {}
-            }
+        match self.take(Patience::None) {
+            Taken::Key(key, slot, _) => Some(Item::new(self.shared.clone(), key, slot)),
+            Taken::ShutDown => None,
+            Taken::Nothing { .. } => self.wait().await,
+        }
+    }
 
+    /// [`get`](Self::get), when there was nothing at once.
+    async fn wait(&self) -> Option<Item<K>> {
+        // Kept until this call ends: left and taken again at each turn, the post would wake its own holder for ever.
+        let mut waiter = Waiter { shared: &self.shared, is_counted: false, is_timekeeper: false };
+        loop {
             let mut ready = pin!(self.shared.ready.notified());
             // From here on an add wakes this call, also one that comes before the await.
             ready.as_mut().enable();
-            let wake = match self.take() {
+            let patience = if waiter.is_counted { Patience::Counted } else { Patience::New };
+            let wake = match self.take(patience) {
                 Taken::Key(key, slot, _) => return Some(Item::new(self.shared.clone(), key, slot)),
                 Taken::ShutDown => return None,
                 Taken::Nothing { wake } => wake,
             };
-            if timekeeper.is_none() && wake.is_some() {
-                timekeeper = Timekeeper::take_post(&self.shared);
+            waiter.is_counted = true;
+            if wake.is_some() && !waiter.is_timekeeper {
+                waiter.is_timekeeper = self.shared.state.lock().take_post();
             }
-            if timekeeper.is_none() {
+            if !waiter.is_timekeeper {
                 // Cancel safe: a dropped notification is passed on to another waiter.
                 ready.await;
                 continue;
@@ -183,15 +188,15 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
 
     /// The next key if there is one now.
     pub fn try_get(&self) -> Option<Item<K>> {
-        match self.take() {
+        match self.take(Patience::None) {
             Taken::Key(key, slot, _) => Some(Item::new(self.shared.clone(), key, slot)),
             Taken::ShutDown | Taken::Nothing { .. } => None,
         }
     }
 
-    fn take(&self) -> Taken<K> {
+    fn take(&self, patience: Patience) -> Taken<K> {
         let metered = self.shared.metered_now();
-        let taken = self.shared.look(|state| state.take(metered));
+        let taken = self.shared.look(|state| state.take(metered, patience));
         if let (Taken::Key(_, _, Some(queued_for)), Some(metrics)) = (&taken, &self.shared.metrics)
         {
             metrics.handed_out(*queued_for);
@@ -270,7 +275,7 @@ impl<K> Shared<K> {
                 metrics.added();
             }
         }
-        for _ in 0..fired.queued {
+        for _ in 0..fired.ready {
             self.ready.notify_one();
         }
         found
@@ -283,16 +288,11 @@ impl<K> Shared<K> {
         {
             metrics.added();
         }
-        if change.queued {
+        if change.ready {
             self.ready.notify_one();
         }
         if change.sooner {
-            // The timekeeper, if there is one, sleeps too long now; if there is none, one who waits takes the post.
-            if change.post_taken {
-                self.sooner.notify_one();
-            } else {
-                self.ready.notify_one();
-            }
+            self.sooner.notify_one();
         }
         if change.drained {
             self.drained.notify_waiters();
@@ -305,33 +305,39 @@ impl<K> Shared<K> {
 struct Change {
     /// A key became wanted.
     wanted: bool,
-    /// A key became queued.
-    queued: bool,
-    /// The earliest due time moved forward…
+    /// One who waits is to look: a key became queued, or the post of the timekeeper is to be taken.
+    ready: bool,
+    /// The timekeeper sleeps too long: the earliest due time moved forward.
     sooner: bool,
-    /// … while somebody sleeps until the old one.
-    post_taken: bool,
     /// Nothing is queued or held any more, and somebody drains.
     drained: bool,
 }
 
-/// The post of the one waiter that sleeps until the earliest due time; free again on drop.
-struct Timekeeper<'a, K> {
+/// Whether whoever takes a key will wait if there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// It will not.
+    None,
+    /// It will, and is to be counted among the waiters then.
+    New,
+    /// It will, and is counted already.
+    Counted,
+}
+
+/// One who waits; perhaps the one among them that sleeps until the earliest due time.
+struct Waiter<'a, K> {
     shared: &'a Shared<K>,
+    is_counted: bool,
+    is_timekeeper: bool,
 }
 
-impl<'a, K> Timekeeper<'a, K> {
-    fn take_post(shared: &'a Shared<K>) -> Option<Self> {
-        let taken = shared.state.lock().take_post();
-        // Lazily: a post that was not taken must not be left.
-        taken.then(|| Self { shared })
-    }
-}
-
-impl<K> Drop for Timekeeper<'_, K> {
+impl<K> Drop for Waiter<'_, K> {
     fn drop(&mut self) {
-        let due_left = self.shared.state.lock().leave_post();
-        if due_left {
+        if !self.is_counted {
+            return;
+        }
+        let is_missed = self.shared.state.lock().leave(self.is_timekeeper);
+        if is_missed {
             self.shared.ready.notify_one();
         }
     }

@@ -12,7 +12,7 @@ use std::{
 use hashbrown::HashTable;
 use tokio::time::Instant;
 
-use super::Change;
+use super::{Change, Patience};
 use crate::Stats;
 
 /// Where in [`State::slots`] a key is.
@@ -73,6 +73,7 @@ pub(super) struct State<K> {
     n_dirty: usize,
 
     // The waiters.
+    n_waiters: usize,
     timekeeper: bool,
     shutdown: Shutdown,
     n_drains: u64,
@@ -90,8 +91,8 @@ enum Shutdown {
 /// What has fallen due since the waiters were last told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Fired {
-    /// Keys that became queued.
-    pub(super) queued: usize,
+    /// How many of those who wait are to look.
+    pub(super) ready: usize,
     /// Keys that became queued or dirty.
     pub(super) wanted: usize,
 }
@@ -108,6 +109,7 @@ impl<K> State<K> {
             fired: Fired::default(),
             n_in_flight: 0,
             n_dirty: 0,
+            n_waiters: 0,
             timekeeper: false,
             shutdown: Shutdown::No,
             n_drains: 0,
@@ -128,10 +130,13 @@ impl<K> State<K> {
         !std::mem::replace(&mut self.timekeeper, true)
     }
 
-    /// Leaves the post; says whether somebody else must take it.
-    pub(super) fn leave_post(&mut self) -> bool {
-        self.timekeeper = false;
-        !self.due.is_empty()
+    /// A waiter leaves, and the post with it if it had that; says whether another one is to take the post.
+    pub(super) fn leave(&mut self, post: bool) -> bool {
+        self.n_waiters -= 1;
+        if post {
+            self.timekeeper = false;
+        }
+        !self.timekeeper && self.n_waiters > 0 && !self.due.is_empty()
     }
 
     pub(super) fn shut_down(&mut self) {
@@ -226,7 +231,7 @@ impl<K> State<K> {
             self.fired.wanted += 1;
             match self.slot(idx).stage {
                 Stage::Waiting(_) => {
-                    self.fired.queued += 1;
+                    self.fired.ready += 1;
                     self.enqueue(idx, Some(now));
                 }
                 Stage::Returning(_) => self.soil(idx, Some(now)),
@@ -239,7 +244,8 @@ impl<K> State<K> {
 
     /// What has fallen due since this was last asked.
     pub(super) fn take_fired(&mut self) -> Fired {
-        std::mem::take(&mut self.fired)
+        let fired = std::mem::take(&mut self.fired);
+        Fired { ready: fired.ready.min(self.n_waiters), ..fired }
     }
 
     fn next_due(&mut self, at: Instant) -> Due {
@@ -251,7 +257,12 @@ impl<K> State<K> {
     fn await_due(&mut self, due: Due, idx: SlotIdx) -> Change {
         let sooner = self.due.first().is_none_or(|(first, _)| due < *first);
         self.due.insert((due, idx));
-        Change { sooner, post_taken: self.timekeeper, ..Change::default() }
+        // The timekeeper sleeps too long now; where there is none, one who waits takes the post.
+        Change {
+            sooner: sooner && self.timekeeper,
+            ready: sooner && !self.timekeeper && self.n_waiters > 0,
+            ..Change::default()
+        }
     }
 
     pub(super) fn len(&mut self) -> usize {
@@ -316,14 +327,14 @@ impl<K: Clone + Eq + Hash> State<K> {
         let Some(idx) = self.find(&key, hash) else {
             let idx = self.insert(key, hash, Stage::Queued, since);
             self.queue.push_back(idx);
-            return Change { wanted: true, queued: true, ..Change::default() };
+            return Change { wanted: true, ready: self.n_waiters > 0, ..Change::default() };
         };
         match self.slot(idx).stage {
             Stage::Queued | Stage::Dirty => Change::default(),
             Stage::Waiting(due) => {
                 self.due.remove(&(due, idx));
                 self.enqueue(idx, since);
-                Change { wanted: true, queued: true, ..Change::default() }
+                Change { wanted: true, ready: self.n_waiters > 0, ..Change::default() }
             }
             Stage::Returning(due) => {
                 self.due.remove(&(due, idx));
@@ -384,12 +395,15 @@ impl<K: Clone + Eq + Hash> State<K> {
         }
     }
 
-    pub(super) fn take(&mut self, now: Option<Instant>) -> Taken<K> {
+    pub(super) fn take(&mut self, now: Option<Instant>, patience: Patience) -> Taken<K> {
         self.fire();
         let Some(idx) = self.queue.pop_front() else {
             // A dirty key is still to come: to the worker that holds it, who calls `done` and then `get`.
             if self.is_shutting_down() {
                 return Taken::ShutDown;
+            }
+            if patience == Patience::New {
+                self.n_waiters += 1;
             }
             return Taken::Nothing { wake: self.due.first().map(|(due, _)| due.at) };
         };
@@ -423,7 +437,7 @@ impl<K> State<K> {
                 let wanted_since = slot.wanted_since.take();
                 self.n_dirty -= 1;
                 self.enqueue(idx, wanted_since);
-                change.queued = true;
+                change.ready = self.n_waiters > 0;
             }
             Stage::Waiting(_) | Stage::Queued => unreachable!("only a held key is done"),
         }
