@@ -22,12 +22,17 @@ pub struct Caller {
     /// Texts of `Warning` headers, in order, once each.
     pub warnings: Mutex<Vec<String>>,
 }
+/// Warnings kept for one answer.
+///
+/// The headers of an answer hold 4096 characters at most, so that of more than a thousand texts the last ones are never sent.
+pub const WARNINGS_MAX: usize = 1024;
+
 impl Caller {
-    /// Adds a warning, once.
+    /// Adds a warning, once; nothing beyond [`WARNINGS_MAX`].
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock();
-        if !warnings.contains(&text) {
+        if warnings.len() < WARNINGS_MAX && !warnings.contains(&text) {
             warnings.push(text)
         }
     }
@@ -35,105 +40,130 @@ impl Caller {
 
 /// What a request is about. `name` empty: the collection; `namespace` empty: cluster scope or all namespaces.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)]
 pub struct Target {
+    /// The row it was routed to.
     pub resource: Arc<Resource>,
+    /// Namespace.
     pub namespace: String,
+    /// Name.
     pub name: String,
+    /// Subresource; empty for the main endpoint.
     pub subresource: String,
 }
 
 /// A request body.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)]
 pub struct Body {
+    /// As it came; the API server bounds its size.
     pub bytes: Bytes,
+    /// How it is written.
     pub format: Format,
 }
 
 /// `fieldValidation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs)]
 pub enum FieldValidation {
+    /// Unknown and repeated fields are forgotten.
     Ignore,
+    /// They are warned of.
     #[default]
     Warn,
+    /// They are refused.
     Strict,
 }
 /// Options of create, update and patch.
 #[derive(Debug, Clone, Default)]
-#[allow(missing_docs)]
 pub struct WriteOptions {
+    /// Everything but the commit happens.
     pub dry_run: bool,
-    /** Empty: from the user agent. */
+    /// Who owns what is written; empty: made of the user agent. Required for apply.
     pub field_manager: String,
+    /// What becomes of unknown and repeated fields.
     pub field_validation: FieldValidation,
-    /** Apply only. */
+    /// Apply only: conflicting fields change hands.
     pub force: Option<bool>,
 }
 /// Patch types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum PatchType {
+    /// `application/json-patch+json`.
     Json,
+    /// `application/merge-patch+json`.
     Merge,
+    /// `application/strategic-merge-patch+json`; built-in kinds only.
     StrategicMerge,
+    /// `application/apply-patch+yaml`: server-side apply.
     Apply,
 }
 /// `propagationPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Propagation {
+    /// Dependents are let go.
     Orphan,
+    /// Dependents are collected after the object is gone.
     Background,
+    /// Dependents go first.
     Foreground,
 }
 /// Options of delete and deletecollection, validated.
 #[derive(Debug, Clone, Default)]
-#[allow(missing_docs)]
 pub struct DeleteOptions {
+    /// Everything but the commit happens.
     pub dry_run: bool,
+    /// Time for a pod to end; negative counts as one second.
     pub grace_period_seconds: Option<i64>,
+    /// What becomes of dependents; `None`: what the object's finalizers or its kind say.
     pub propagation: Option<Propagation>,
-    /** `orphanDependents: false` was sent explicitly (answers 202). */
+    /// The old form of `propagation`: `true` orphans, `false` collects (and answers 202 when the object remains).
     pub orphan_dependents: Option<bool>,
+    /// Precondition: the object's uid.
     pub uid: Option<String>,
+    /// Precondition: the object's resourceVersion.
     pub resource_version: Option<String>,
 }
 /// `resourceVersionMatch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum VersionMatch {
+    /// The state at this version.
     Exact,
+    /// The state at this version or a later one.
     NotOlderThan,
 }
 /// Options of list and watch. The apiserver parses the query; the registry checks the combinations (spec: api-server §6, §7).
 #[derive(Debug, Clone, Default)]
-#[allow(missing_docs)]
 pub struct ListOptions {
+    /// `labelSelector`.
     pub labels: Selector,
+    /// `fieldSelector`.
     pub fields: FieldSelector,
+    /// Objects of a page; 0 or less: all.
     pub limit: i64,
+    /// `continue`; empty on the first page.
     pub continue_token: String,
+    /// `resourceVersion` as it was sent.
     pub resource_version: String,
+    /// `resourceVersionMatch`.
     pub resource_version_match: Option<VersionMatch>,
+    /// Watch: `allowWatchBookmarks`.
     pub allow_bookmarks: bool,
+    /// Watch: `sendInitialEvents`.
     pub send_initial_events: Option<bool>,
+    /// Watch: when it ends; `None`: the registry chooses.
     pub timeout: Option<std::time::Duration>,
 }
 
 /// One object as served: encoded in the requested version with its resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Object {
+    /// Canonical JSON.
     pub bytes: Bytes,
 }
 /// The answer to a write.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)]
 pub struct Written {
+    /// What was written, or the Status or Scale that the endpoint answers with.
     pub object: Object,
-    /** 201 instead of 200. */
+    /// 201 instead of 200.
     pub created: bool,
 }
 /// The answer to a delete.
@@ -154,10 +184,13 @@ pub enum Deleted {
 }
 /// One page of a list.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)]
 pub struct List {
+    /// The list's resourceVersion: the revision of the snapshot.
     pub revision: u64,
+    /// In key order.
     pub items: Vec<Object>,
+    /// Names the next page; empty on the last.
     pub continue_token: String,
+    /// Objects after this page, where that is known.
     pub remaining: Option<i64>,
 }

@@ -404,3 +404,70 @@ pub(super) fn validate_certificate_request(
         errors.push(field::Error::required(path.child("usages"), ""));
     }
 }
+/// Events live in the namespace of what they are about; cluster-scoped things have theirs in `default`.
+pub(super) fn validate_event(event: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    if old.is_some() {
+        return;
+    }
+    let about = text(&event["involvedObject"], "namespace");
+    let agrees = if about.is_empty() {
+        matches!(event.namespace(), "" | "default")
+    } else {
+        about == event.namespace()
+    };
+    if !agrees {
+        errors.push(field::Error::invalid(
+            field::Path::new("involvedObject.namespace"),
+            &about.into(),
+            "does not match event.namespace",
+        ));
+    }
+}
+/// Storage classes: who provisions does not change.
+pub(super) fn validate_storage_class(
+    class: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<field::Error>,
+) {
+    if text(class, "provisioner").is_empty() {
+        errors.push(field::Error::required(field::Path::new("provisioner"), ""));
+    }
+    let Some(old) = old else { return };
+    for member in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        if old.get(member) != class.get(member) {
+            errors.push(field::Error::forbidden(
+                field::Path::new(member),
+                format!("updates to {member} are forbidden."),
+            ));
+        }
+    }
+}
+/// Slices: of one family.
+pub(super) fn validate_endpoint_slice(
+    slice: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<field::Error>,
+) {
+    let family = text(slice, "addressType");
+    let path = field::Path::new("addressType");
+    if family.is_empty() {
+        errors.push(field::Error::required(path.clone(), ""));
+    } else if !["FQDN", "IPv4", "IPv6"].contains(&family) {
+        errors.push(field::Error::not_supported(
+            path.clone(),
+            &family.into(),
+            &["FQDN", "IPv4", "IPv6"],
+        ));
+    }
+    for (i, endpoint) in list(slice, "endpoints").iter().enumerate() {
+        if list(endpoint, "addresses").is_empty() {
+            errors.push(field::Error::required(
+                field::Path::new("endpoints").index(i).child("addresses"),
+                "must contain at least 1 address",
+            ));
+        }
+    }
+    if old.is_some_and(|old| text(old, "addressType") != family) {
+        errors.push(field::Error::invalid(path, &family.into(), "field is immutable"));
+    }
+}

@@ -88,7 +88,15 @@ static VOLUME: Strategy = Strategy {
 };
 static RESOURCE_QUOTA: Strategy =
     Strategy { returns_deleted: true, ..with_status(StatusMeta::All, "{}") };
-static EVENT: Strategy = Strategy { create_on_update: true, collected: false, ..PLAIN };
+static EVENT: Strategy = Strategy {
+    create_on_update: true,
+    collected: false,
+    validate: policy::validate_event,
+    ..PLAIN
+};
+static STORAGE_CLASS: Strategy =
+    Strategy { returns_deleted: true, validate: policy::validate_storage_class, ..PLAIN };
+static ENDPOINT_SLICE: Strategy = Strategy { validate: policy::validate_endpoint_slice, ..PLAIN };
 static UPSERT: Strategy = Strategy { create_on_update: true, ..PLAIN };
 static RBAC: Strategy = Strategy {
     name: NameRule::Segment,
@@ -188,9 +196,9 @@ impl Strategy {
             ("storage.k8s.io", "CSIDriver" | "CSINode") => &CONDITIONAL_RETURNED,
             ("storage.k8s.io", "CSIStorageCapacity") => &CONDITIONAL,
             ("storage.k8s.io", "VolumeAttachment") => &VOLUME_ATTACHMENT,
-            ("storage.k8s.io", "StorageClass" | "VolumeAttributesClass") | ("", "PodTemplate") => {
-                &RETURNED
-            }
+            ("storage.k8s.io", "StorageClass") => &STORAGE_CLASS,
+            ("discovery.k8s.io", "EndpointSlice") => &ENDPOINT_SLICE,
+            ("storage.k8s.io", "VolumeAttributesClass") | ("", "PodTemplate") => &RETURNED,
             ("resource.k8s.io", "ResourceClaim") => &CLAIM_DEVICE,
             ("resource.k8s.io", _) => &RETURNED,
             ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => &POLICY_WITH_STATUS,

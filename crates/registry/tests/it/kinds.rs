@@ -131,6 +131,11 @@ async fn refusals_on_create() {
             r#"422 PodDisruptionBudget.policy "b" is invalid: spec: Invalid value: {"maxUnavailable":1,"minAvailable":1}: minAvailable and maxUnavailable cannot be both set"#,
         ),
         (
+            "/api/v1/namespaces/default/events",
+            named("e", json!({"involvedObject": {"namespace": "other"}})),
+            r#"422 Event "e" is invalid: involvedObject.namespace: Invalid value: "other": does not match event.namespace"#,
+        ),
+        (
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
             json!({"spec": {}}),
             "501 selfsubjectaccessreviews is not implemented by this server",

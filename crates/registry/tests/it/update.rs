@@ -173,3 +173,23 @@ async fn a_dry_update_answers_with_the_present_version() {
     assert_eq!(answer["metadata"]["resourceVersion"], stored["metadata"]["resourceVersion"]);
     assert_eq!(server.get(MAP).await.unwrap(), stored);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_object_over_the_stores_limit_loses_its_owners_first() {
+    let server = Server::start().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    // Long names are repeated by managedFields, long values are not.
+    let pod = |names: usize, value: usize| {
+        let env: Vec<Value> = (0..names)
+            .map(|i| json!({"name": format!("{i:0>1000}"), "value": "x".repeat(value)}))
+            .collect();
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "x", "env": env}]}})
+    };
+    let stored = server.create(pods, pod(1000, 100)).await.unwrap();
+    assert!(stored["metadata"].get("managedFields").is_none());
+    server.delete(&format!("{pods}/p")).await.unwrap();
+    assert_eq!(
+        refused(server.create(pods, pod(1000, 1000)).await),
+        "500 etcdserver: request is too large"
+    );
+}
