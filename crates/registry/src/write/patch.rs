@@ -60,6 +60,13 @@ impl Write<'_> {
         }
         for member in ["apiVersion", "kind"] {
             if object.get(member) != stored.get(member) {
+                if self.resource.custom {
+                    let was = stored.get(member).and_then(Value::as_str).unwrap_or_default();
+                    let now = object.get(member).unwrap_or(&Value::Null);
+                    let must = format!("must be {was}");
+                    let error = field::Error::invalid(field::Path::new(member), now, must);
+                    return Err(self.invalid(stored, &[error]));
+                }
                 let error = format!(
                     "the {member} of the object may not change from {} to {}",
                     stored.get(member).unwrap_or(&Value::Null),

@@ -160,3 +160,30 @@ async fn apply_owns_what_the_schema_knows() {
     assert_eq!(merged["spec"]["m"], json!([{"k": "x", "v": 1}, {"k": "y"}]));
     server.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_may_not_change_what_the_object_is() {
+    let server = server().await;
+    server.create(BIGS, big(json!({"i": 1}))).await.unwrap();
+    for (patch, refusal) in [
+        (
+            json!({"kind": "Z"}),
+            r#"422 Big.ex.io "a" is invalid: kind: Invalid value: "Z": must be Big"#,
+        ),
+        (
+            json!({"apiVersion": "ex.io/v9"}),
+            r#"422 Big.ex.io "a" is invalid: apiVersion: Invalid value: "ex.io/v9": must be ex.io/v1"#,
+        ),
+        (
+            json!({"metadata": {"uid": "z"}}),
+            r#"422 Big.ex.io "a" is invalid: metadata.uid: Invalid value: "z": field is immutable"#,
+        ),
+        (
+            json!({"metadata": {"name": "z"}}),
+            "400 the name of the object (z) does not match the name on the URL (a)",
+        ),
+    ] {
+        assert_eq!(refused(server.patch(BIG, patch).await), refusal);
+    }
+    server.stop().await;
+}

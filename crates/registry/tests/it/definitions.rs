@@ -305,7 +305,20 @@ async fn invalid_definitions_are_refused() {
         refused(server.create(DEFINITIONS, bad).await),
         r#"422 CustomResourceDefinition.apiextensions.k8s.io "foos.ex.io" is invalid: spec.validation.openAPIV3Schema.type: Invalid value: "string": must be object at the root"#
     );
-    define(&server, definition("foos", "Foo", spec())).await;
+    let mut odd = definition("foos", "Foo", spec());
+    let color = &mut odd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        ["properties"]["color"];
+    *color = json!({"type": "string", "format": "paint", "readOnly": true, "x-kubernetes-validations": [{"rule": "true"}]});
+    server.warnings();
+    define(&server, odd).await;
+    assert_eq!(
+        server.warnings(),
+        [
+            r#"unknown field "spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.color.readOnly""#,
+            r#"unrecognized format "paint""#,
+            r#"x-kubernetes-validations of version "v1" are stored but not evaluated by this server"#,
+        ]
+    );
     assert_eq!(
         refused(
             server

@@ -44,12 +44,18 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<Error> {
     errors
 }
 
-/// Texts of `Warning` headers that writing the definition gives: formats nobody enforces.
+/// Texts of `Warning` headers that writing the definition gives: formats nobody enforces, and rules that are not evaluated.
 pub fn definition_warnings(crd: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     for version in crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
         if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
             schema::unknown_formats(schema, &mut warnings);
+            if schema::has_rules(schema) {
+                let name = text(version, "name");
+                warnings.push(format!(
+                    "x-kubernetes-validations of version {name:?} are stored but not evaluated by this server"
+                ));
+            }
         }
     }
     warnings

@@ -327,3 +327,15 @@ pub(super) fn unknown_formats(schema: &Value, warnings: &mut Vec<String>) {
         }
     }
 }
+
+/// Whether any node has rules in CEL.
+pub(super) fn has_rules(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => members.iter().any(|(name, inner)| {
+            (name == "x-kubernetes-validations" && inner.as_array().is_some_and(|r| !r.is_empty()))
+                || has_rules(inner)
+        }),
+        Value::Array(items) => items.iter().any(has_rules),
+        _ => false,
+    }
+}
