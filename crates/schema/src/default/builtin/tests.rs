@@ -97,3 +97,17 @@ fn definitions_get_names_and_conversion() {
     );
     assert_eq!(crd["spec"]["conversion"], json!({"strategy": "None"}));
 }
+
+#[test]
+fn autoscalers_of_v1_aim_at_the_processor_unless_told_otherwise() {
+    let scaler = |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {"maxReplicas": 1, "scaleTargetRef": {"kind": "A", "name": "b"}}});
+    let plain = stored("autoscaling", "v1", "HorizontalPodAutoscaler", scaler(json!({})));
+    assert_eq!(plain["spec"]["targetCPUUtilizationPercentage"], 80);
+    let other = stored(
+        "autoscaling",
+        "v1",
+        "HorizontalPodAutoscaler",
+        scaler(json!({"autoscaling.alpha.kubernetes.io/metrics": "[]"})),
+    );
+    assert_eq!(other["spec"].get("targetCPUUtilizationPercentage"), None);
+}
