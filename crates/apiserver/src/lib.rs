@@ -26,8 +26,8 @@
 //!
 //! It does not know the informer or the runtime, which are its clients.
 //!
-//! Left out, visibly: answers in protobuf (406; bodies of built-in kinds are read), CBOR, authorization (every authenticated caller may do everything), impersonation,
-//! aggregation of other API servers, `/metrics`.
+//! Left out, visibly: answers in protobuf (406; bodies of built-in kinds are read), CBOR, authorization (every authenticated caller may do
+//! everything), impersonation, aggregation of other API servers, fairness queues, `/metrics`.
 
 mod body;
 #[cfg(feature = "client")]

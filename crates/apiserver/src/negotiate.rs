@@ -1,7 +1,7 @@
 //! Content negotiation: which form of an answer a client accepts, and which form a body is in.
 //!
-//! JSON and YAML are served. Protobuf is named in the texts of refusals, as clients expect them, but is not served: a client
-//! that accepts it alone is refused with 406, one that sends it with 415.
+//! JSON and YAML are served. Protobuf is read in bodies of built-in types but not written, although the texts of refusals name
+//! it, as clients expect: a client that accepts it alone is refused with 406.
 
 use http::{HeaderMap, header};
 use setpoint_object::status::Details;

@@ -243,7 +243,7 @@ pub(crate) fn config_map(name: &str, data: &str) -> Value {
     })
 }
 
-async fn start(credentials: Credentials) -> (ApiServer, JoinSet<()>, CancellationToken) {
+pub(crate) async fn start(credentials: Credentials) -> (ApiServer, JoinSet<()>, CancellationToken) {
     let store = Arc::new(MemoryStore::default());
     let (registry, worker) = Registry::builder(store, Clock::starting_at(EPOCH)).seed(1).build();
     let api = ApiServer::builder(registry).credentials(credentials).seed(2).build();

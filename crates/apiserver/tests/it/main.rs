@@ -3,9 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod answers;
+mod custom;
 mod discovery;
 mod harness;
 mod openapi;
+mod sockets;
 mod transforms;
 mod verbs;
 mod watches;

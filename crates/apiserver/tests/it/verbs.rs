@@ -16,6 +16,7 @@ crate::cases! {
     warnings_come_as_headers
     dry_run_leaves_nothing
     yaml_goes_in_and_out
+    protobuf_goes_in
 }
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -217,4 +218,20 @@ async fn yaml_goes_in_and_out(server: Server) {
         "{}",
         read.text()
     );
+}
+
+async fn protobuf_goes_in(server: Server) {
+    // The envelope (magic, type, object), then a ConfigMap: metadata with a name, one entry of data.
+    let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0f\x0a\x03\x0a\x01a\x12\x08\x0a\x01k\x12\x03yes";
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    let mut post = request("POST", MAPS, std::str::from_utf8(body).unwrap());
+    post.headers_mut().insert("content-type", protobuf.parse().unwrap());
+    post.headers_mut().insert("accept", format!("{protobuf},application/json").parse().unwrap());
+    let created = server.send(post).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    assert_eq!(created.header("content-type"), "application/json");
+    assert_eq!(server.get(&format!("{MAPS}/a")).await.json()["data"], json!({"k": "yes"}));
+    // Answers are not written in it.
+    let refused = server.accept(&format!("{MAPS}/a"), protobuf).await;
+    assert_eq!(refused.code, 406);
 }

@@ -1,0 +1,148 @@
+//! Custom resources: what HTTP says of them that it does not say of built-in ones.
+
+use crate::harness::{Server, request};
+use serde_json::{Value, json};
+
+crate::cases! {
+    definition_is_served_and_goes_away
+    lists_are_written_in_alphabetical_order
+    paths_and_methods_are_refused_in_their_own_words
+    head_works
+    strategic_merge_is_refused
+    deleted_definition_ends_its_watches
+}
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
+
+fn foo(name: &str) -> Value {
+    json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": name}, "spec": {"size": 1}})
+}
+
+/// Defines a namespaced resource and waits until it is served.
+async fn define(server: &Server) {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "foos.ex.io"},
+        "spec": {
+            "group": "ex.io",
+            "scope": "Namespaced",
+            "names": {"plural": "foos", "singular": "foo", "kind": "Foo"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}},
+                }},
+            }],
+        },
+    });
+    let mut watch = server.watch(&format!("{DEFINITIONS}?watch=true")).await;
+    let created = server.post(DEFINITIONS, definition).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    loop {
+        let event =
+            watch.next().await.expect("the watch ended before the definition was established");
+        let conditions =
+            event["object"]["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        if conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True") {
+            return;
+        }
+    }
+}
+
+async fn definition_is_served_and_goes_away(server: Server) {
+    assert_eq!(server.get("/apis/ex.io").await.code, 404);
+    define(&server).await;
+    assert_eq!(server.get("/apis/ex.io").await.json()["preferredVersion"]["version"], "v1");
+    let resources = server.get("/apis/ex.io/v1").await.json();
+    assert_eq!(
+        resources["resources"][0]["verbs"],
+        json!(["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"])
+    );
+    assert_eq!(server.post(FOOS, foo("a")).await.code, 201);
+    let mut watch = server.watch(&format!("{DEFINITIONS}?watch=true")).await;
+    assert_eq!(server.delete(&format!("{DEFINITIONS}/foos.ex.io")).await.code, 200);
+    while watch.event().await.0 != "DELETED" {}
+    // The catalog follows the store, at most a few turns behind.
+    for _ in 0..1000 {
+        if server.get("/apis/ex.io").await.text() == "404 page not found\n" {
+            return;
+        }
+    }
+    panic!("the definition is still served");
+}
+
+async fn lists_are_written_in_alphabetical_order(server: Server) {
+    define(&server).await;
+    server.post(FOOS, foo("a")).await;
+    let text = server.get(FOOS).await.text();
+    assert!(
+        text.starts_with(r#"{"apiVersion":"ex.io/v1","items":[{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"#),
+        "{text}"
+    );
+    assert!(
+        text.contains(r#"],"kind":"FooList","metadata":{"continue":"","resourceVersion":""#),
+        "{text}"
+    );
+}
+
+async fn paths_and_methods_are_refused_in_their_own_words(server: Server) {
+    define(&server).await;
+    server.post(FOOS, foo("a")).await;
+    let not_allowed = server.post(&format!("{FOOS}/a"), foo("a")).await;
+    let status = not_allowed.check_status(
+        405,
+        "MethodNotAllowed",
+        r#"create is not supported on resources of kind "foos.ex.io""#,
+    );
+    assert_eq!(status["details"], json!({"group": "ex.io", "kind": "foos"}));
+    server.put(FOOS, foo("a")).await.check_status(400, "BadRequest", "name must be provided");
+    let status = server.get(&format!("{FOOS}/a/status")).await.check_status(
+        404,
+        "NotFound",
+        r#"foos.ex.io "a" not found"#,
+    );
+    assert_eq!(status["details"], json!({"name": "a", "group": "ex.io", "kind": "foos"}));
+    for path in ["/apis/ex.io/v2", "/apis/ex.io/v1/bars", "/apis/ex.io/v1/foos/a"] {
+        assert_eq!(server.get(path).await.text(), "404 page not found\n", "{path}");
+    }
+    assert_eq!(server.post("/apis/ex.io/v1/foos", foo("b")).await.text(), "404 page not found\n");
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    assert_eq!(server.accept(FOOS, protobuf).await.code, 406);
+    assert_eq!(server.accept(FOOS, "application/*").await.code, 200);
+}
+
+async fn head_works(server: Server) {
+    define(&server).await;
+    server.post(FOOS, foo("a")).await;
+    let head = server.send(request("HEAD", &format!("{FOOS}/a"), "")).await;
+    assert_eq!((head.code, head.body.len()), (200, 0));
+    assert_eq!(server.send(request("HEAD", &format!("{FOOS}/b"), "")).await.code, 404);
+}
+
+async fn strategic_merge_is_refused(server: Server) {
+    define(&server).await;
+    server.post(FOOS, foo("a")).await;
+    let patch = |ty: &'static str| {
+        let server = &server;
+        async move { server.patch(&format!("{FOOS}/a"), ty, json!({"spec": {"size": 2}})).await }
+    };
+    patch("application/strategic-merge-patch+json").await.check_status(
+        415,
+        "UnsupportedMediaType",
+        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+    );
+    assert_eq!(patch("application/merge-patch+json").await.json()["spec"]["size"], 2);
+}
+
+async fn deleted_definition_ends_its_watches(server: Server) {
+    define(&server).await;
+    server.post(FOOS, foo("a")).await;
+    let mut watch = server.watch(&format!("{FOOS}?watch=true")).await;
+    assert_eq!(watch.event().await, ("ADDED".into(), "a".into()));
+    server.delete(&format!("{DEFINITIONS}/foos.ex.io")).await;
+    assert_eq!(watch.event().await, ("DELETED".into(), "a".into()));
+    assert_eq!(watch.next().await, None);
+}

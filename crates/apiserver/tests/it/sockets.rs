@@ -1,0 +1,126 @@
+//! What only a socket can do: stall, upgrade, stay.
+//!
+//! Time is paused where a peer stalls: with nobody doing anything it jumps to when the server has had enough.
+
+use crate::harness::{EPOCH, start};
+use setpoint_apiserver::listen::{Listener, Pki};
+use setpoint_apiserver::{ApiServer, Credentials};
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const ANY_PORT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
+/// A server behind a listener without TLS. Whoever holds it keeps it running.
+struct Plain {
+    address: SocketAddr,
+    api: ApiServer,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Plain {
+    async fn start() -> Self {
+        let (api, mut tasks, stop) = start(Credentials::none()).await;
+        let listener = Listener::insecure(api.clone(), ANY_PORT).await.unwrap();
+        let address = listener.address();
+        tasks.spawn(listener.run(stop.clone()));
+        Self { address, api, stop, tasks }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+}
+
+/// Everything up to the end of the connection; a reset is an end too.
+async fn rest(mut socket: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 4096];
+    while let Ok(n @ 1..) = socket.read(&mut chunk).await {
+        bytes.extend_from_slice(&chunk[..n]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn silent_peer_is_let_go_before_its_handshake() {
+    let pki = Pki::generate(EPOCH, &[]).unwrap();
+    let (api, mut tasks, stop) = start(Credentials::none()).await;
+    let listener = Listener::secure(api, ANY_PORT, &pki).await.unwrap();
+    let socket = TcpStream::connect(listener.address()).await.unwrap();
+    tasks.spawn(listener.run(stop));
+    assert_eq!(rest(socket).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_head_is_not_waited_for_long() {
+    let server = Plain::start().await;
+    let mut socket = server.connect().await;
+    socket.write_all(b"GET /version HTTP/1.1\r\nHos").await.unwrap();
+    assert!(!rest(socket).await.contains("200 OK"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_body_is_answered_at_the_deadline() {
+    let server = Plain::start().await;
+    let mut socket = server.connect().await;
+    let head =
+        "POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"kind\":";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let answer = rest(socket).await;
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    assert!(answer.contains("Timeout: request did not complete within the allotted timeout"));
+}
+
+#[tokio::test]
+async fn several_requests_go_over_one_connection() {
+    let server = Plain::start().await;
+    let mut socket = server.connect().await;
+    let get = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let last = "GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    socket.write_all(format!("{get}{get}{last}").as_bytes()).await.unwrap();
+    assert_eq!(rest(socket).await.matches("HTTP/1.1 200 OK").count(), 3);
+}
+
+#[tokio::test]
+async fn watch_over_a_websocket_ends_with_a_close_frame() {
+    let mut server = Plain::start().await;
+    let mut socket = server.connect().await;
+    let head = "GET /api/v1/namespaces?watch=true&fieldSelector=metadata.name%3Ddefault HTTP/1.1\r\n\
+                Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
+        answer.push(socket.read_u8().await.unwrap());
+    }
+    let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 101 "), "{answer}");
+    assert!(answer.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{answer}");
+    // One text message: an event and its newline.
+    assert_eq!(socket.read_u8().await.unwrap(), 0x81);
+    assert_eq!(socket.read_u8().await.unwrap(), 126);
+    let mut event = vec![0; usize::from(socket.read_u16().await.unwrap())];
+    socket.read_exact(&mut event).await.unwrap();
+    assert!(event.starts_with(br#"{"type":"ADDED","object":{"#) && event.ends_with(b"}\n"));
+    server.api.drain();
+    let mut end = Vec::new();
+    socket.read_to_end(&mut end).await.unwrap();
+    assert_eq!(end, [0x88, 2, 0x03, 0xe8]);
+    server.stop.cancel();
+    while let Some(ended) = server.tasks.join_next().await {
+        ended.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn listener_without_authentication_is_for_this_machine_only() {
+    let (api, _tasks, _stop) = start(Credentials::none()).await;
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let error = Listener::insecure(api, everywhere).await.unwrap_err();
+    assert!(error.to_string().contains("not a loopback address"), "{error}");
+}
