@@ -47,7 +47,7 @@ pub enum Format {
 pub struct Decoded {
     /// The tree. Integers fit `i64`; larger ones are floats.
     pub value: Value,
-    /// Duplicates and (after [`conform`]) unknown fields. A member given twice in YAML reads `line 6: key "x" already set in map`.
+    /// Duplicates and (after [`conform`]) unknown fields, [`PROBLEMS_MAX`] at most. A member given twice in YAML reads `line 6: key "x" already set in map`.
     pub problems: Vec<String>,
 }
 
@@ -62,6 +62,17 @@ pub const JSON_DEPTH_MAX: usize = 128;
 pub const YAML_DEPTH_MAX: usize = 128;
 /// The most nodes that aliases of one YAML body may expand to, so that a small body cannot grow into a large tree.
 pub const YAML_ALIAS_NODES_MAX: usize = 10_000;
+
+/// The most problems of one body that are told, as Go's strict decoder stops at a hundred: a body of nothing but repeated members
+/// must not become as many warnings.
+pub const PROBLEMS_MAX: usize = 100;
+
+/// Notes a problem while there is room.
+fn note(problems: &mut Vec<String>, problem: impl FnOnce() -> String) {
+    if problems.len() < PROBLEMS_MAX {
+        problems.push(problem());
+    }
+}
 
 /// Parses; depth and alias expansion are limited ([`JSON_DEPTH_MAX`], [`YAML_DEPTH_MAX`], [`YAML_ALIAS_NODES_MAX`]).
 ///

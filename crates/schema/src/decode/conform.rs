@@ -31,7 +31,9 @@ pub fn conform_custom(
 ) -> Result<(), DecodeError> {
     conform_metadata(object, problems)?;
     let pruned = crate::prune::prune(schema, object);
-    problems.extend(pruned.into_iter().map(|path| format!("unknown field {path:?}")));
+    for path in pruned {
+        super::note(problems, || format!("unknown field {path:?}"));
+    }
     if !schema.has_embedded_resources() {
         return Ok(());
     }
@@ -242,7 +244,8 @@ impl<'p> Conformer<'p> {
         for (name, member) in members.iter_mut() {
             let Some(property) = schema.property(name) else {
                 self.enter(path, name);
-                self.problems.push(format!("unknown field {:?}", self.path));
+                let Self { path: full, problems, .. } = &mut *self;
+                super::note(problems, || format!("unknown field {full:?}"));
                 self.path.truncate(path);
                 gone.push(name.clone());
                 continue;

@@ -93,8 +93,8 @@ impl<'de> Visitor<'de> for Tree<'_> {
             }
             self.0.path.push_str(&key);
             if members.contains_key(&key) {
-                let problem = format!("duplicate field {:?}", self.0.path);
-                self.0.duplicates.push(problem);
+                let Notes { path, duplicates } = &mut *self.0;
+                super::note(duplicates, || format!("duplicate field {path:?}"));
             }
             let value = map.next_value_seed(Tree(self.0))?;
             self.0.path.truncate(base);

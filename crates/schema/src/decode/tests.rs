@@ -124,6 +124,14 @@ fn strict_error_lists_duplicates_first() {
     .assert_eq(&strict_error(&problems));
 }
 
+#[test]
+fn problems_are_bounded() {
+    let body = format!("{{{}\"a\":1}}", "\"a\":1,".repeat(1000));
+    assert_eq!(parse(body.as_bytes(), Format::Json).unwrap().problems.len(), PROBLEMS_MAX);
+    let body = "a: 1\n".repeat(1000);
+    assert_eq!(parse(body.as_bytes(), Format::Yaml).unwrap().problems.len(), PROBLEMS_MAX);
+}
+
 proptest::proptest! {
     /// Any byte string gives a tree or an error, in both forms.
     #[test]

@@ -67,7 +67,9 @@ impl Builder {
                     self.stack.last_mut()
                 {
                     if !is_merge && members.contains_key(&*text) {
-                        self.problems.push(format!("line {line}: key {text:?} already set in map"));
+                        super::note(&mut self.problems, || {
+                            format!("line {line}: key {text:?} already set in map")
+                        });
                     }
                     if anchor != 0 {
                         self.anchors.insert(anchor, (Value::String(text.clone().into_owned()), 1));
@@ -119,7 +121,9 @@ impl Builder {
                 ) = (self.stack.last_mut(), &value)
                 {
                     if members.contains_key(text) {
-                        self.problems.push(format!("line {line}: key {text:?} already set in map"));
+                        super::note(&mut self.problems, || {
+                            format!("line {line}: key {text:?} already set in map")
+                        });
                     }
                     *key = Some((text.clone(), false));
                     return Ok(false);
