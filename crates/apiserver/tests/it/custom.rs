@@ -63,6 +63,8 @@ async fn definition_is_served_and_goes_away(server: Server) {
     );
     assert_eq!(server.post(FOOS, foo("a")).await.code, 201);
     let mut watch = server.watch(&format!("{DEFINITIONS}?watch=true")).await;
+    // Where a watch begins is known once it has said what is there.
+    assert_eq!(watch.event().await, ("ADDED".into(), "foos.ex.io".into()));
     assert_eq!(server.delete(&format!("{DEFINITIONS}/foos.ex.io")).await.code, 200);
     while watch.event().await.0 != "DELETED" {}
     // The catalog follows the store, at most a few turns behind.
