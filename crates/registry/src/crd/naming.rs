@@ -9,27 +9,32 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Gives every definition the status it should have; the names of those whose status changed.
 ///
-/// Who was created first takes a name; the others take what is free, and are looked at again whenever anything changes.
+/// Who was created first takes a name; the others take what is free, and are looked at again whenever anything changes. Costs a
+/// look at each definition's names and conditions, not at its schemas.
 pub(super) fn settle(
     definitions: &mut BTreeMap<String, Definition>,
     now: Timestamp,
 ) -> Vec<String> {
-    let mut order: Vec<(u64, String)> =
-        definitions.iter().map(|(name, d)| (d.created.0, name.clone())).collect();
-    order.sort_unstable();
+    let mut pools: BTreeMap<String, Used> = BTreeMap::new();
+    for Definition { object, .. } in definitions.values() {
+        let pool = pools.entry(group(object).to_owned()).or_default();
+        pool.take(&object["status"]["acceptedNames"]);
+    }
+    // A definition on its way out keeps the names it has.
+    let mut order: Vec<(u64, &mut Definition)> = definitions
+        .values_mut()
+        .filter(|d| d.object.deletion_timestamp().is_empty())
+        .map(|d| (d.created.0, d))
+        .collect();
+    order.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.object.name().cmp(y.object.name())));
     let mut changed = Vec::new();
-    for (_, name) in order {
-        // A definition on its way out keeps the names it has.
-        let going = |d: &&Definition| !d.object.deletion_timestamp().is_empty();
-        let Some(definition) = definitions.get(&name).filter(|d| !going(d)) else { continue };
-        let used = Used::of(definitions, group(&definition.object));
-        let mut object = definition.object.clone();
-        status(&mut object, &used, now);
-        if let Some(definition) = definitions.get_mut(&name)
-            && definition.object["status"] != object["status"]
-        {
-            definition.object = object;
-            changed.push(name);
+    for (_, definition) in order {
+        let pool = pools.entry(group(&definition.object).to_owned()).or_default();
+        let status = status(&definition.object, pool, now);
+        if definition.object["status"] != status {
+            pool.take(&status["acceptedNames"]);
+            definition.object["status"] = status;
+            changed.push(definition.object.name().to_owned());
         }
     }
     changed
@@ -46,47 +51,56 @@ struct Used {
     kinds: BTreeSet<String>,
 }
 impl Used {
-    fn of(definitions: &BTreeMap<String, Definition>, wanted: &str) -> Self {
-        let mut used = Self::default();
-        for definition in definitions.values().filter(|d| group(&d.object) == wanted) {
-            let accepted = &definition.object["status"]["acceptedNames"];
-            let texts = |names: &[&str]| -> Vec<String> {
-                let texts = names.iter().filter_map(|name| accepted[*name].as_str());
-                texts.filter(|text| !text.is_empty()).map(str::to_owned).collect()
-            };
-            used.resources.extend(texts(&["plural", "singular"]));
-            used.kinds.extend(texts(&["kind", "listKind"]));
-            let short = accepted["shortNames"].as_array().into_iter().flatten();
-            used.resources.extend(short.filter_map(Value::as_str).map(str::to_owned));
-        }
-        used
+    /// Notes accepted names.
+    fn take(&mut self, accepted: &Value) {
+        let texts = |names: [&str; 2]| {
+            let texts = names.map(|name| accepted[name].as_str().unwrap_or_default());
+            texts.into_iter().filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        self.resources.extend(texts(["plural", "singular"]));
+        self.kinds.extend(texts(["kind", "listKind"]));
+        let short = accepted["shortNames"].as_array().into_iter().flatten();
+        self.resources.extend(short.filter_map(Value::as_str).map(str::to_owned));
     }
 }
 
-fn status(definition: &mut Value, used: &Used, now: Timestamp) {
+/// The status a definition should have.
+fn status(definition: &Value, used: &Used, now: Timestamp) -> Value {
     let (accepted, conflict) = names(definition, used);
-    if !definition["status"].is_object() {
-        definition["status"] = json!({"conditions": null, "storedVersions": []});
+    let mut shell = json!({"status": definition["status"]});
+    if !shell["status"].is_object() {
+        shell["status"] = json!({"conditions": null, "storedVersions": []});
     }
-    definition["status"]["acceptedNames"] = Value::Object(accepted);
-    let set = |definition: &mut Value, ty: &str, status: &str, reason: &str, message: &str| {
+    shell["status"]["acceptedNames"] = Value::Object(accepted);
+    conditions(definition, &mut shell, conflict, now);
+    shell["status"].take()
+}
+
+/// Sets the conditions in `shell`, which holds the new status.
+fn conditions(
+    definition: &Value,
+    shell: &mut Value,
+    conflict: Option<(&'static str, String)>,
+    now: Timestamp,
+) {
+    let set = |shell: &mut Value, ty: &str, status: &str, reason: &str, message: &str| {
         let condition = json!({"type": ty, "status": status, "reason": reason, "message": message});
-        let list = definition["status"]["conditions"].as_array();
+        let list = shell["status"]["conditions"].as_array();
         let present = list.into_iter().flatten().find(|c| c["type"] == ty);
         // A condition that says the same already keeps what else it has.
         let same = present.is_some_and(|c| {
             ["status", "reason", "message"].iter().all(|part| c[*part] == condition[*part])
         });
         if !same {
-            set_condition(definition, condition, now);
+            set_condition(shell, condition, now);
         }
     };
     let named = conflict.is_none();
     match conflict {
-        None => set(definition, "NamesAccepted", "True", "NoConflicts", "no conflicts found"),
-        Some((reason, message)) => set(definition, "NamesAccepted", "False", reason, &message),
+        None => set(shell, "NamesAccepted", "True", "NoConflicts", "no conflicts found"),
+        Some((reason, message)) => set(shell, "NamesAccepted", "False", reason, &message),
     }
-    if !condition_is_true(definition, "Established") {
+    if !condition_is_true(shell, "Established") {
         let bundle = definition.pointer("/spec/conversion/webhook/clientConfig/caBundle");
         let trusted =
             bundle.and_then(Value::as_str).is_none_or(|b| b.is_empty() || ca_bundle_valid(b));
@@ -99,28 +113,28 @@ fn status(definition: &mut Value, used: &Used, now: Timestamp) {
                 ("True", "InitialNamesAccepted", "the initial names have been accepted")
             }
         };
-        set(definition, "Established", status, reason, message);
+        set(shell, "Established", status, reason, message);
     }
     const CONFORMANT: &str = "KubernetesAPIApprovalPolicyConformant";
     match approval_of(definition) {
         Approval::NotNeeded => {}
         Approval::Approved(url) => {
             let message = format!("approved in {url}");
-            set(definition, CONFORMANT, "True", "ApprovedAnnotation", &message);
+            set(shell, CONFORMANT, "True", "ApprovedAnnotation", &message);
         }
         Approval::Unapproved(text) => {
             let message = format!("not approved: {text:?}");
-            set(definition, CONFORMANT, "False", "UnapprovedAnnotation", &message);
+            set(shell, CONFORMANT, "False", "UnapprovedAnnotation", &message);
         }
         Approval::Missing => {
             let message = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111";
-            set(definition, CONFORMANT, "False", "MissingAnnotation", message);
+            set(shell, CONFORMANT, "False", "MissingAnnotation", message);
         }
         Approval::Invalid(text) => {
             let message = format!(
                 "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111: {text:?}"
             );
-            set(definition, CONFORMANT, "False", "InvalidAnnotation", &message);
+            set(shell, CONFORMANT, "False", "InvalidAnnotation", &message);
         }
     }
 }

@@ -88,7 +88,8 @@ fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
         short_names: words(&names["shortNames"]),
         categories: words(&names["categories"]),
         subresources: subresources(&gvk, &version["subresources"]),
-        schema: schema(version),
+        // One schema for both uses: a version's own nodes may be many.
+        schema: if version["storage"] == true { stored.schema.clone() } else { schema(version) },
         storage_version: storage_version.into(),
         storage_prefix: storage_prefix(definition),
         versions: served.map(|version| format!("{group}/{}", text(version, "name"))).collect(),

@@ -13,7 +13,8 @@ use std::sync::atomic::AtomicU64;
 #[derive(Debug)]
 pub(super) struct Served {
     uid: String,
-    spec: Value,
+    /// Steps with every change of the spec.
+    generation: i64,
     names: Value,
     terminating: bool,
     prefix: Arc<str>,
@@ -60,10 +61,11 @@ pub(super) fn update(
         if !is_served(object) {
             continue;
         }
-        let (spec, names) = (&object["spec"], &object["status"]["acceptedNames"]);
+        let names = &object["status"]["acceptedNames"];
+        let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
         let terminating = !object.deletion_timestamp().is_empty();
         let known = served.get(name);
-        let same_rows = known.is_some_and(|s| s.spec == *spec && s.names == *names);
+        let same_rows = known.is_some_and(|s| s.generation == generation && s.names == *names);
         if same_rows && known.is_some_and(|s| s.terminating == terminating) {
             continue;
         }
@@ -72,7 +74,7 @@ pub(super) fn update(
         let since = match known {
             // What there is was written after the definition was last changed.
             None => Arc::new(AtomicU64::new(modified.0)),
-            Some(known) if known.spec == *spec => known.since.clone(),
+            Some(known) if known.generation == generation => known.since.clone(),
             Some(_) => {
                 let since = Arc::new(AtomicU64::new(u64::MAX));
                 changes.since.push(since.clone());
@@ -84,7 +86,7 @@ pub(super) fn update(
         }
         let now = Served {
             uid: object.uid().to_owned(),
-            spec: spec.clone(),
+            generation,
             names: names.clone(),
             terminating,
             prefix,
