@@ -176,6 +176,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
                 }
             };
             tokio::select! {
+                // Otherwise the first arm to be asked is drawn by lot, and which waiter gets a key could differ from run to run.
+                biased;
                 // Cancel safe: as above.
                 () = ready => {}
                 // Cancel safe: the due time is read anew.

@@ -7,5 +7,7 @@ mod events;
 mod finalizer;
 mod helpers;
 mod manager;
+mod patch;
 mod server;
+mod simulation;
 mod world;

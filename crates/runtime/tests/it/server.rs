@@ -18,7 +18,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, GroupResource};
 use setpoint_runtime::Origin;
-use tokio::sync::watch;
+use tokio::sync::Notify;
+
+use crate::patch::{json_patch, merge_patch};
 
 /// A handle to the server; a clone is the same server.
 #[derive(Clone)]
@@ -26,8 +28,8 @@ pub(crate) struct Server(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// The revision, for watches to follow.
-    revision: watch::Sender<u64>,
+    /// Something changed: for watches to look. They wake in the order in which they wait, where a `watch` channel draws lots.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -43,6 +45,10 @@ struct State {
     faults: VecDeque<(Method, &'static str, u16)>,
     revision: u64,
     watch_delay: Duration,
+    /// Counts how often all watches were ended.
+    epoch: u64,
+    /// Watches cannot begin before this revision.
+    oldest: u64,
 }
 
 /// A path of the API, taken apart.
@@ -86,7 +92,7 @@ impl Server {
     pub(crate) fn new(served: &[&str]) -> Self {
         let state =
             State { served: served.iter().map(ToString::to_string).collect(), ..State::default() };
-        Self(Arc::new(Inner { state: Mutex::new(state), revision: watch::Sender::new(0) }))
+        Self(Arc::new(Inner { state: Mutex::new(state), changed: Notify::new() }))
     }
 
     pub(crate) fn client(&self) -> kube_client::Client {
@@ -98,7 +104,8 @@ impl Server {
         self.0.state.lock().served.push(resource.to_owned());
     }
 
-    /// Answers the next request of this method whose path holds `part` with a failure of this code; 0 breaks the connection.
+    /// Answers the next request of this method whose path holds `part` with a failure of this code; 0 breaks the connection before the
+    /// request is seen, 1 after it is done.
     pub(crate) fn fail_next(&self, method: Method, part: &'static str, code: u16) {
         self.0.state.lock().faults.push_back((method, part, code));
     }
@@ -109,7 +116,7 @@ impl Server {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let mut state = self.0.state.lock();
         let object = state.store(&path.resource, &path.namespace, &name, object);
-        self.0.revision.send_replace(state.revision);
+        self.0.changed.notify_waiters();
         object
     }
 
@@ -118,7 +125,7 @@ impl Server {
         let path = Path::parse(object);
         let mut state = self.0.state.lock();
         state.delete(&path);
-        self.0.revision.send_replace(state.revision);
+        self.0.changed.notify_waiters();
     }
 
     pub(crate) fn get(&self, object: &str) -> Option<Value> {
@@ -130,6 +137,22 @@ impl Server {
     pub(crate) fn list(&self, collection: &str) -> Vec<Value> {
         let path = Path::parse(collection);
         self.0.state.lock().select(&path)
+    }
+
+    /// Ends every watch; with `expire`, what happened so far cannot be watched any more either.
+    pub(crate) fn cut_watches(&self, expire: bool) {
+        let mut state = self.0.state.lock();
+        state.epoch += 1;
+        if expire {
+            state.oldest = state.revision;
+        }
+        // Wakes the watches, which look and find that they are over.
+        self.0.changed.notify_waiters();
+    }
+
+    /// Forgets the failures that have not happened yet.
+    pub(crate) fn heal(&self) {
+        self.0.state.lock().faults.clear();
     }
 
     /// Sends every watch event this late.
@@ -212,21 +235,26 @@ impl Server {
             }
             _ => return Err(ApiError::method_not_allowed()),
         };
-        self.0.revision.send_replace(state.revision);
+        self.0.changed.notify_waiters();
         Ok(answer)
     }
 
     /// The log from a revision on, as a body that never ends.
     fn watch(&self, path: Path, from: u64) -> UnsyncBoxBody<Bytes, Infallible> {
         let server = self.clone();
-        let revisions = self.0.revision.subscribe();
-        let frames = stream::unfold((revisions, from), move |(mut revisions, mut from)| {
+        let epoch = self.0.state.lock().epoch;
+        let frames = stream::unfold(from, move |mut from| {
             let server = server.clone();
             let resource = path.resource.clone();
             async move {
                 loop {
+                    let mut changed = std::pin::pin!(server.0.changed.notified());
+                    changed.as_mut().enable();
                     let lines: String = {
                         let state = server.0.state.lock();
+                        if state.epoch != epoch {
+                            return None;
+                        }
                         let news =
                             state.log.iter().filter(|(of, at, ..)| *of == resource && *at > from);
                         let lines = news.map(|(_, _, event, object)| {
@@ -239,9 +267,9 @@ impl Server {
                     if !lines.is_empty() {
                         let delay = server.0.state.lock().watch_delay;
                         tokio::time::sleep(delay).await;
-                        return Some((Ok(Frame::data(Bytes::from(lines))), (revisions, from)));
+                        return Some((Ok(Frame::data(Bytes::from(lines))), from));
                     }
-                    revisions.wait_for(|revision| *revision > from).await.ok()?;
+                    changed.await;
                 }
             }
         });
@@ -307,57 +335,6 @@ impl State {
     }
 }
 
-/// Enough of RFC 6902 for what the crate sends.
-fn json_patch(object: &mut Value, operations: &Value) -> Result<(), ApiError> {
-    for operation in operations.as_array().unwrap() {
-        let path = operation["path"].as_str().unwrap();
-        let value = &operation["value"];
-        let (parent, member) = path.rsplit_once('/').unwrap();
-        match operation["op"].as_str().unwrap() {
-            "test" if object.pointer(path).unwrap_or(&Value::Null) == value => {}
-            "test" => {
-                return Err(ApiError::new(
-                    422,
-                    setpoint_object::Reason::Invalid,
-                    "the test failed",
-                ));
-            }
-            "add" => match object.pointer_mut(parent).unwrap() {
-                Value::Array(array) => array.push(value.clone()),
-                parent => parent[member] = value.clone(),
-            },
-            "remove" => {
-                _ = object
-                    .pointer_mut(parent)
-                    .unwrap()
-                    .as_array_mut()
-                    .unwrap()
-                    .remove(member.parse().unwrap())
-            }
-            other => panic!("no such operation: {other}"),
-        }
-    }
-    Ok(())
-}
-
-/// RFC 7396.
-fn merge_patch(object: &mut Value, patch: &Value) {
-    let Value::Object(members) = patch else {
-        *object = patch.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    for (name, value) in members {
-        if value.is_null() {
-            object.as_object_mut().unwrap().remove(name);
-        } else {
-            merge_patch(&mut object[name], value);
-        }
-    }
-}
-
 impl tower_service::Service<Request<Body>> for Server {
     type Response = Response<UnsyncBoxBody<Bytes, Infallible>>;
     type Error = std::io::Error;
@@ -405,7 +382,9 @@ impl tower_service::Service<Request<Body>> for Server {
                 status["apiVersion"] = "v1".into();
                 reply(error.code(), status)
             };
-            if let Some(code) = fault {
+            if let Some(code) = fault
+                && code > 1
+            {
                 return Ok(failure(ApiError::new(
                     code,
                     setpoint_object::Reason::InternalError,
@@ -428,11 +407,18 @@ impl tower_service::Service<Request<Body>> for Server {
                 }
                 let from =
                     parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
+                if from < server.0.state.lock().oldest {
+                    return Ok(failure(ApiError::expired("too old")));
+                }
                 return Ok(Response::new(server.watch(path, from)));
             }
             let content_type =
                 parts.headers.get("content-type").map_or("", |value| value.to_str().unwrap());
-            Ok(match server.answer(&parts.method, &path, &body, content_type) {
+            let answer = server.answer(&parts.method, &path, &body, content_type);
+            if fault == Some(1) {
+                return Err(std::io::Error::new(std::io::ErrorKind::ConnectionReset, "cut"));
+            }
+            Ok(match answer {
                 Ok(answer) => reply(200, answer),
                 Err(error) => failure(error),
             })
