@@ -142,7 +142,9 @@ async fn delivery(
     .build();
     let (sender, mut seen) = mpsc::unbounded_channel();
     informer.add_handler(
-        move |_: Event<ConfigMap>| drop(sender.send(Instant::now())),
+        move |_: Event<ConfigMap>| {
+            let _ = sender.send(Instant::now());
+        },
         HandlerOptions::default(),
     )?;
     let stop = CancellationToken::new();

@@ -52,7 +52,7 @@ const WALLS: &[(&str, &[&str])] = &[
         ],
     ),
     ("setpoint-apiserver", &["setpoint-informer", "setpoint-runtime", "setpoint-workqueue"]),
-    ("setpoint-workqueue", &["http", "hyper", "serde", "serde_json", "kube-core", "k8s-openapi"]),
+    ("setpoint-workqueue", &["http", "hyper", "kube-core", "k8s-openapi"]),
     (
         "setpoint-store",
         &["http", "hyper", "serde_json", "kube-core", "k8s-openapi", "setpoint-object"],
