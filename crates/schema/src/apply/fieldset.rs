@@ -189,6 +189,9 @@ impl<'a> FieldSet<'a> {
     #[must_use]
     pub fn intersection(&self, other: &FieldSet<'_>) -> Self {
         let mut nodes = Vec::new();
+        if other.is_empty() {
+            return Self { nodes };
+        }
         let mut theirs = other.nodes.iter().peekable();
         for node in &self.nodes {
             while theirs.next_if(|their| their.element < node.element).is_some() {}
@@ -202,6 +205,28 @@ impl<'a> FieldSet<'a> {
             }
         }
         Self { nodes }
+    }
+
+    /// Whether some path is in both sets.
+    pub fn meets(&self, other: &FieldSet<'_>) -> bool {
+        let mut theirs = other.nodes.iter().peekable();
+        self.nodes.iter().any(|node| {
+            while theirs.next_if(|their| their.element < node.element).is_some() {}
+            theirs.peek().filter(|their| their.element == node.element).is_some_and(|their| {
+                (node.member && their.member) || node.children.meets(&their.children)
+            })
+        })
+    }
+
+    /// Whether every path of this set is in the other.
+    pub fn is_within(&self, other: &FieldSet<'_>) -> bool {
+        let mut theirs = other.nodes.iter().peekable();
+        self.nodes.iter().all(|node| {
+            while theirs.next_if(|their| their.element < node.element).is_some() {}
+            theirs.peek().filter(|their| their.element == node.element).is_some_and(|their| {
+                (their.member || !node.member) && node.children.is_within(&their.children)
+            })
+        })
     }
 
     /// Changes or drops nodes of the first level.

@@ -8,38 +8,79 @@ use serde_json::Value;
 
 /// Every leaf of `value`, elements of keyed lists and members of maps themselves included.
 pub(super) fn leaves<'a>(ty: Type<'a>, value: &'a Value) -> FieldSet<'a> {
-    below(ty, value).1
+    below(ty, value, &FieldSet::new()).children
 }
 
-/// Whether the value itself is a leaf, and what lies below.
-fn below<'a>(ty: Type<'a>, value: &'a Value) -> (bool, FieldSet<'a>) {
-    let granular = |nodes| (false, FieldSet::from_nodes(nodes));
+/// The leaves that would be left if the paths of `gone` were removed ([`super::remove::remove`]).
+pub(super) fn leaves_without<'a>(
+    ty: Type<'a>,
+    value: &'a Value,
+    gone: &FieldSet<'_>,
+) -> FieldSet<'a> {
+    below(ty, value, gone).children
+}
+
+/// A value as its parent sees it.
+#[derive(Default)]
+struct Below<'a> {
+    /// The value itself is a leaf.
+    leaf: bool,
+    /// It is `null` or an empty map, or turns into `null` because everything in it goes.
+    empty: bool,
+    children: FieldSet<'a>,
+}
+
+fn below<'a>(ty: Type<'a>, value: &'a Value, gone: &FieldSet<'_>) -> Below<'a> {
+    let leaf = || Below { leaf: true, empty: value.is_null(), children: FieldSet::new() };
     match (ty.form(Some(value)), value) {
-        (Form::Scalar(_), _) => (true, FieldSet::new()),
-        (Form::Map, _) if ty.atomic_map() => (true, FieldSet::new()),
-        (Form::List, _) if matches!(ty.relation(), Relation::Atomic) => (true, FieldSet::new()),
+        (Form::Scalar(_), _) => leaf(),
+        (Form::Map, _) if ty.atomic_map() => leaf(),
+        (Form::List, _) if matches!(ty.relation(), Relation::Atomic) => leaf(),
         (Form::Map, Value::Object(members)) => {
             let mut nodes = Vec::with_capacity(members.len());
+            let mut empty = true;
             for (name, value) in members {
+                let goes = gone.field(name);
+                if goes.is_some_and(|node| node.member) {
+                    continue;
+                }
+                empty = false;
                 let Some((ty, declared)) = ty.member(name) else { continue };
-                let (leaf, children) = below(ty, value);
-                let empty = value.is_null() || value.as_object().is_some_and(|map| map.is_empty());
-                let member = leaf || empty || !declared;
-                nodes.push(Node { element: PathElement::field(name.as_str()), member, children });
+                let below = below(ty, value, goes.map_or(&FieldSet::new(), |node| &node.children));
+                let member = below.leaf || below.empty || !declared;
+                let element = PathElement::field(name.as_str());
+                nodes.push(Node { element, member, children: below.children });
             }
-            granular(nodes)
+            Below { leaf: false, empty, children: FieldSet::from_nodes(nodes) }
         }
-        (Form::List, Value::Array(items)) => granular(elements(ty, items)),
-        _ => (false, FieldSet::new()),
+        (Form::List, Value::Array(items)) => Below {
+            // An empty list is no claim, unless it is one that was emptied.
+            empty: !items.is_empty()
+                && !gone.is_empty()
+                && items.iter().all(|item| goes(ty, item, gone)),
+            children: FieldSet::from_nodes(elements(ty, items, gone)),
+            ..Below::default()
+        },
+        _ => Below { empty: value.is_null(), ..Below::default() },
     }
 }
 
+fn goes(ty: Type<'_>, item: &Value, gone: &FieldSet<'_>) -> bool {
+    let element = path_element(ty, item).ok();
+    element.and_then(|element| gone.get(&element)).is_some_and(|node| node.member)
+}
+
 /// Elements; those that occur several times are leaves.
-fn elements<'a>(ty: Type<'a>, items: &'a [Value]) -> Vec<Node<'a>> {
+fn elements<'a>(ty: Type<'a>, items: &'a [Value], gone: &FieldSet<'_>) -> Vec<Node<'a>> {
     let mut nodes: Vec<Node<'a>> = Vec::with_capacity(items.len());
     for item in items {
         let Ok(element) = path_element(ty, item) else { continue };
-        let (_, children) = below(ty.items(), item);
+        let goes = gone.get(&element);
+        if goes.is_some_and(|node| node.member) {
+            continue;
+        }
+        let Below { children, .. } =
+            below(ty.items(), item, goes.map_or(&FieldSet::new(), |node| &node.children));
         nodes.push(Node { element, member: true, children });
     }
     let ordered = nodes.windows(2).all(|pair| pair[0].element < pair[1].element);

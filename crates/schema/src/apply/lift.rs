@@ -5,11 +5,12 @@ use super::path::PathElement;
 use super::types::{Form, Relation, Type};
 
 /// Lifts ownership of anything inside an atomic map or list to the map or list itself. Sets written while a node was atomic stay as
-/// they are when it becomes granular.
-pub(super) fn lift(ty: Type<'_>, set: &mut FieldSet<'_>) {
+/// they are when it becomes granular. Whether anything was lifted.
+pub(super) fn lift(ty: Type<'_>, set: &mut FieldSet<'_>) -> bool {
     if set.is_empty() || !matches!(ty, Type::Declared { .. }) {
-        return;
+        return false;
     }
+    let mut lifted = false;
     set.retain(|node| {
         let below = match &node.element {
             PathElement::Field(name) => ty.member(name).map(|(member, _)| member),
@@ -27,8 +28,10 @@ pub(super) fn lift(ty: Type<'_>, set: &mut FieldSet<'_>) {
         if atomic {
             node.children = FieldSet::new();
             node.member = true;
+            lifted = true;
         } else {
-            lift(below, &mut node.children);
+            lifted |= lift(below, &mut node.children);
         }
     });
+    lifted
 }

@@ -38,9 +38,19 @@ pub(super) struct Entry<'a> {
     pub(super) subresource: Cow<'a, str>,
     pub(super) time: Option<Cow<'a, str>>,
     pub(super) set: FieldSet<'a>,
+    /// The entry as it was read, while nothing in it has changed: written back without being spelled anew.
+    pub(super) raw: Option<&'a Value>,
 }
 
 impl Entry<'_> {
+    /// Takes these fields away.
+    pub(super) fn lose(&mut self, gone: &FieldSet<'_>) {
+        if self.set.meets(gone) {
+            self.set.subtract(gone);
+            self.raw = None;
+        }
+    }
+
     /// Whether this is the entry that a write by this manager goes to.
     pub(super) fn belongs_to(
         &self,
@@ -149,6 +159,7 @@ pub(super) fn decode(managed: Option<&Value>) -> Result<Vec<Entry<'_>>, String> 
             subresource: text("subresource").into(),
             time: raw.get("time").and_then(Value::as_str).map(Cow::Borrowed),
             set,
+            raw: Some(raw),
         };
         match entries.iter_mut().find(|other| other.same_identity(&entry)) {
             Some(earlier) => *earlier = entry,
@@ -175,6 +186,9 @@ pub(super) fn encode(mut entries: Vec<Entry<'_>>) -> Option<Value> {
 }
 
 fn encode_entry(entry: &Entry<'_>) -> Value {
+    if let Some(raw) = entry.raw {
+        return raw.clone();
+    }
     let mut map = Map::new();
     let mut text = |name: &str, value: &str| {
         map.insert(name.to_owned(), Value::from(value));
@@ -238,6 +252,7 @@ pub(super) fn cap(entries: &mut Vec<Entry<'_>>) {
         let set = std::mem::take(&mut entries[at].set);
         let time = entries[at].time.take();
         let gathered = &mut entries[into];
+        gathered.raw = None;
         gathered.set = std::mem::take(&mut gathered.set).union(set);
         gathered.manager = Cow::Borrowed(ANCIENT_CHANGES);
         gathered.subresource = Cow::Borrowed("");

@@ -2,7 +2,7 @@
 
 use super::element::path_element;
 use super::fieldset::{FieldSet, Node};
-use super::leaves::leaves;
+use super::leaves::{leaves, leaves_without};
 use super::path::PathElement;
 use super::types::{Form, Relation, Type};
 use serde_json::Value;
@@ -81,16 +81,13 @@ pub(super) fn prune(ty: Type<'_>, merged: &mut Value, last: &FieldSet<'_>, manag
     }
     let present = with_named_fields(ty, &leaves(ty, merged));
     // First without everything the applier had, then with what somebody owns put back, last with what the applier never had.
-    let kept = |gone: &FieldSet<'_>| {
-        let mut pruned = merged.clone();
-        remove(ty, &mut pruned, gone);
-        with_named_fields(ty, &leaves(ty, &pruned)).into_owned()
-    };
+    let kept = |gone: &FieldSet<'_>| with_named_fields(ty, &leaves_without(ty, merged, gone));
     let mut unowned = present.clone();
     unowned.subtract(&kept(&last));
     unowned.subtract(&managed);
-    let mut gone = present.clone();
-    gone.subtract(&kept(&unowned));
+    let kept = kept(&unowned);
+    let mut gone = present;
+    gone.subtract(&kept);
     let gone = gone.intersection(&last).into_owned();
     if !gone.is_empty() {
         remove(ty, merged, &gone);

@@ -31,6 +31,7 @@ impl<'a> ScaleMapping<'a> {
         entries.retain_mut(|entry| {
             let Some(Some(path)) = self.path(&entry.api_version) else { return false };
             let owns = entry.set.has(&steps(path));
+            entry.raw = None;
             entry.set = one(&["spec", "replicas"]);
             entry.api_version = Cow::Borrowed(SCALE_VERSION);
             owns
@@ -53,7 +54,7 @@ impl<'a> ScaleMapping<'a> {
                 Some(at) => {
                     scale.remove(at);
                 }
-                None => entry.set.subtract(&one(path)),
+                None => entry.lose(&one(path)),
             }
             !entry.set.is_empty()
         });
@@ -64,6 +65,7 @@ impl<'a> ScaleMapping<'a> {
             }
             entry.set = one(path);
             entry.api_version = Cow::Borrowed(self.api_version);
+            entry.raw = None;
             let twin = |other: &&mut Entry<'_>| {
                 same(other, &entry)
                     && (entry.operation == Operation::Apply
@@ -73,6 +75,7 @@ impl<'a> ScaleMapping<'a> {
                 Some(twin) => {
                     twin.set = std::mem::take(&mut twin.set).union(entry.set);
                     twin.time = entry.time;
+                    twin.raw = None;
                 }
                 None => entries.push(entry),
             }

@@ -68,11 +68,10 @@ fn record<'a>(
         scope.apply(set);
     }
     let mut gained = added.union(modified);
-    entries.retain(|entry| typing.serves(&entry.api_version));
+    settle_entries(typing, &mut entries);
     for entry in &mut entries {
-        lift(ty, &mut entry.set);
-        entry.set.subtract(&gained);
-        entry.set.subtract(&removed);
+        entry.lose(&gained);
+        entry.lose(&removed);
     }
     entries.retain(|entry| !entry.set.is_empty());
     strip(&mut gained);
@@ -87,6 +86,7 @@ fn record<'a>(
         Some(entry) => {
             entry.set = std::mem::take(&mut entry.set).union(gained);
             entry.time = time;
+            entry.raw = None;
         }
         None => entries.push(Entry {
             manager: name.into(),
@@ -95,9 +95,21 @@ fn record<'a>(
             subresource: manager.subresource.into(),
             time,
             set: gained,
+            raw: None,
         }),
     }
     entries
+}
+
+/// Holds stored entries to the schema and the versions of today.
+fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) {
+    let ty = Type::root(typing.schema.view(), typing.custom);
+    entries.retain(|entry| typing.serves(&entry.api_version));
+    for entry in entries {
+        if lift(ty, &mut entry.set) {
+            entry.raw = None;
+        }
+    }
 }
 
 /// Server-side apply of `config` onto `live` (`None`: create). Returns the merged object with its managedFields, not yet defaulted by built-in
@@ -130,16 +142,14 @@ pub fn apply(
         return Ok(object);
     };
 
-    let empty = empty_object(typing);
+    let empty;
     let mut entries = managed::decode(managed::of(live))
         .map_err(|why| ApiError::unclassified(format!("failed to decode managed fields: {why}")))?;
     if entries.is_empty() {
+        empty = empty_object(typing);
         entries = record(typing, entries, &empty, live, manager, BEFORE_FIRST_APPLY);
     }
-    entries.retain(|entry| typing.serves(&entry.api_version));
-    for entry in &mut entries {
-        lift(ty, &mut entry.set);
-    }
+    settle_entries(typing, &mut entries);
 
     let mut merged = without_managed_fields(live);
     merge(ty, &mut merged, config)
@@ -149,7 +159,11 @@ pub fn apply(
     });
     let (mine, last) = match mine {
         Some(at) => {
-            entries[at].api_version = manager.api_version.into();
+            let entry = &mut entries[at];
+            if entry.api_version != manager.api_version {
+                entry.api_version = manager.api_version.into();
+                entry.raw = None;
+            }
             (at, std::mem::replace(&mut entries[at].set, applied))
         }
         None => {
@@ -157,9 +171,7 @@ pub fn apply(
             (entries.len() - 1, FieldSet::new())
         }
     };
-    let mut given_up = last.clone();
-    given_up.subtract(&entries[mine].set);
-    if !given_up.is_empty() {
+    if !last.is_within(&entries[mine].set) {
         let all = entries.iter().map(|entry| entry.set.clone());
         let owned = all.reduce(FieldSet::union).unwrap_or_default();
         prune(ty, &mut merged, &last, &owned);
@@ -187,13 +199,16 @@ pub fn apply(
     }
     check_values(typing, config, manager)?;
     for (_, entry) in entries.iter_mut().enumerate().filter(|(at, _)| *at != mine) {
-        entry.set.subtract(&changed);
-        entry.set.subtract(&comparison.removed);
+        entry.lose(&changed);
+        entry.lose(&comparison.removed);
     }
     let own = &mut entries[mine];
     strip(&mut own.set);
     if !unchanged {
         own.time = Some(Cow::Owned(manager.now.rfc3339()));
+    }
+    if !unchanged || own.set != last {
+        own.raw = None;
     }
     entries.retain(|entry| !entry.set.is_empty());
     let encoded = managed::encode(entries);
@@ -212,6 +227,7 @@ fn own_entry<'a>(manager: &Manager<'a>, set: FieldSet<'a>) -> Entry<'a> {
         subresource: manager.subresource.into(),
         time: None,
         set,
+        raw: None,
     }
 }
 

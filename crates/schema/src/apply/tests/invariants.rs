@@ -1,6 +1,6 @@
 //! What holds after every write, whatever was written before.
 
-use super::leaves::leaves;
+use super::leaves::{leaves, leaves_without};
 use super::scope::strip;
 use super::types::Type;
 use super::*;
@@ -84,6 +84,21 @@ proptest! {
         let mut expected = leaves(Type::root(story.schema.view(), true), &config);
         strip(&mut expected);
         prop_assert_eq!(set_of(&story, "dora", "Apply"), expected);
+    }
+
+    #[test]
+    fn leaves_can_be_told_without_removing(spec in spec(), keep in any::<u64>()) {
+        let story = Story::custom();
+        let ty = Type::root(story.schema.view(), true);
+        let object = story.body(json!({ "spec": spec }));
+        let paths = leaves(ty, &object).paths();
+        // An element without its key would be another element.
+        let is_key = |path: &Path<'_>| path.0.last() == Some(&PathElement::field("k"));
+        let chosen = paths.into_iter().enumerate().filter(|(at, path)| keep >> (at % 64) & 1 == 0 && !is_key(path));
+        let gone: FieldSet<'_> = chosen.map(|(_, path)| path).collect();
+        let mut removed = object.clone();
+        remove::remove(ty, &mut removed, &gone);
+        prop_assert_eq!(leaves_without(ty, &object, &gone), leaves(ty, &removed));
     }
 
     #[test]
