@@ -34,7 +34,7 @@ use kube_client::Client;
 use monitor::Monitor;
 use parking_lot::Mutex;
 use setpoint_workqueue::WorkQueue;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -90,7 +90,7 @@ impl GarbageCollector {
     pub async fn run(self, stop: CancellationToken) {
         let shared = self.shared;
         let mut tasks = JoinSet::new();
-        let mut monitors: HashMap<Resource, CancellationToken> = HashMap::new();
+        let mut monitors: BTreeMap<Resource, CancellationToken> = BTreeMap::new();
         let mut first_sync = Vec::new();
         let mut working = false;
         loop {
@@ -107,6 +107,7 @@ impl GarbageCollector {
             }
             if !working && !first_sync.is_empty() {
                 tokio::select! {
+                    biased;
                     () = all_synced(std::mem::take(&mut first_sync)) => {}
                     () = stop.cancelled() => break,
                 }
@@ -118,6 +119,7 @@ impl GarbageCollector {
             // A failed first look is tried again soon.
             let pause = if working { REDISCOVER_PERIOD } else { Duration::from_secs(1) };
             tokio::select! {
+                biased;
                 // Cancel safe: a permit that was not taken stays.
                 () = shared.rediscover.notified() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -137,7 +139,7 @@ impl GarbageCollector {
 fn follow(
     shared: &Arc<Shared>,
     discovered: Discovered,
-    monitors: &mut HashMap<Resource, CancellationToken>,
+    monitors: &mut BTreeMap<Resource, CancellationToken>,
     tasks: &mut JoinSet<()>,
     stop: &CancellationToken,
 ) -> Vec<Monitor> {

@@ -112,6 +112,7 @@ impl NamespaceController {
         while let Some(item) = queue.get().await {
             let name = item.key();
             let outcome = tokio::select! {
+                biased;
                 outcome = self.pass(name) => outcome,
                 () = stop.cancelled() => return,
             };

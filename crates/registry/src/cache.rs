@@ -102,6 +102,7 @@ impl WatchCache {
     async fn follow(&self, store: &dyn Store, stop: &CancellationToken) -> Result<(), ApiError> {
         loop {
             let error = tokio::select! {
+                biased;
                 // Cancel safe: a dropped fill has replaced nothing, a dropped batch ends with the cache.
                 error = self.fill_and_follow(store) => error,
                 () = stop.cancelled() => return Ok(()),
@@ -112,6 +113,7 @@ impl WatchCache {
             tracing::warn!(%error, "follow the store's changes");
             self.shared.reset();
             tokio::select! {
+                biased;
                 // Cancel safe: a sleep takes nothing.
                 () = tokio::time::sleep(RETRY_PERIOD) => {}
                 () = stop.cancelled() => return Ok(()),

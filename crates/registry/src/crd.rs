@@ -97,6 +97,7 @@ impl Controller {
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ApiError> {
         loop {
             tokio::select! {
+                biased;
                 // Cancel safe: the store holds the truth, nothing else is kept.
                 error = self.follow() => {
                     if matches!(error, StoreError::Closed) {
@@ -107,6 +108,7 @@ impl Controller {
                 () = stop.cancelled() => return Ok(()),
             }
             tokio::select! {
+                biased;
                 // Cancel safe: a sleep takes nothing.
                 () = tokio::time::sleep(RETRY_PERIOD) => {}
                 () = stop.cancelled() => return Ok(()),
@@ -131,6 +133,7 @@ impl Controller {
         let mut settled = self.settle(&mut cleanups).await;
         loop {
             tokio::select! {
+                biased;
                 // Cancel safe: a dropped `next` has taken nothing.
                 batch = feed.next() => match batch {
                     Ok(batch) => self.take(batch),

@@ -86,6 +86,7 @@ impl RegistryWorker {
         let present = inner.store.revision().await.map_err(crate::write::store_error)?;
         let ready = async {
             tokio::select! {
+                biased;
                 // Cancel safe: waiting takes nothing.
                 () = inner.cache.wait_until(present.0) => { inner.ready.send_replace(true); }
                 () = stop.cancelled() => {}
@@ -107,6 +108,7 @@ async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError
     let mut seen: Option<Revision> = None;
     loop {
         tokio::select! {
+            biased;
             // Cancel safe: a sleep takes nothing.
             () = tokio::time::sleep(COMPACTION_PERIOD) => {}
             () = stop.cancelled() => return Ok(()),

@@ -162,6 +162,7 @@ impl ControlPlane {
 async fn run_controllers(server: &ApiServer, stop: &CancellationToken) {
     let mut ready = server.registry().ready();
     tokio::select! {
+        biased;
         // An error says that the registry has ended, which its own part reports.
         served = ready.wait_for(|ready| *ready) => if served.is_err() { return },
         () = stop.cancelled() => return,

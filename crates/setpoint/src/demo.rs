@@ -5,11 +5,11 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use network::backend::LocalBackend;
 use setpoint::ControlPlane;
-use setpoint::story::{self, Journal, NAMESPACE, NETWORK, Told};
+use setpoint::story::{self, Events, Journal, NAMESPACE, NETWORK, Told};
 use setpoint_apiserver::listen::{Listener, Pki};
 use setpoint_apiserver::{Credentials, Identity};
 use setpoint_object::time::Clock;
-use setpoint_runtime::cancel_on_signal;
+use setpoint_runtime::{ControllerState, cancel_on_signal};
 use similar::TextDiff;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -90,7 +90,8 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
 
     let mut wrong = Vec::new();
     let mut n = 0;
-    let story = story::tell(&client, &controller, journal, |told| {
+    let reconciles = || controller.state() == ControllerState::Running;
+    let story = story::tell(&client, reconciles, journal, Events::Arrive, |told| {
         n += 1;
         narrate(n, told, &journal.drain());
         if !told.is_right() {

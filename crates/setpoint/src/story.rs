@@ -11,9 +11,8 @@ pub use journal::Journal;
 pub use steps::{NAMESPACE, NETWORK};
 
 use kube_client::Client;
-use setpoint_runtime::{ControllerHandle, ControllerState};
 use std::time::Duration;
-use steps::{STEPS, Step};
+use steps::{Act, STEPS, Step};
 
 /// How long a step may take before the story gives up: far beyond any back-off of the controller.
 pub const STEP_PATIENCE: Duration = Duration::from_secs(120);
@@ -63,40 +62,64 @@ impl Told {
     }
 }
 
+/// What becomes of the controller's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Events {
+    /// Each gets there: a step about a Network waits for the one that tells of it.
+    Arrive,
+    /// Some are lost, as events may be when the server fails or the controller dies: none is waited for, or told.
+    MayBeLost,
+}
+
 /// Tells the story: each step's outcome goes to `say` as soon as it is known.
 ///
-/// `controller` is the Network controller's handle, whose manager the caller runs; `journal` hears what it logs.
+/// The caller runs the Network controller, and may end it and run another one meanwhile; `reconciles` says whether it has one
+/// that runs now. `journal` hears what it logs.
 ///
 /// # Errors
 ///
 /// When a step cannot be taken or does not end. A step that ends otherwise than it should is told, not an error.
 pub async fn tell(
     client: &Client,
-    controller: &ControllerHandle,
+    reconciles: impl Fn() -> bool,
     journal: &Journal,
+    events: Events,
     mut say: impl FnMut(&Told),
 ) -> Result<(), StoryError> {
     for step in STEPS {
-        let seen = take(step, client, controller, journal).await?;
-        say(&Told { title: step.title, declared: step.declared, expected: step.expected, seen });
+        let seen = take(step, client, &reconciles, journal, events).await?;
+        let expected = events.expected(step);
+        say(&Told { title: step.title, declared: step.declared, expected, seen });
     }
     Ok(())
+}
+
+impl Events {
+    /// What must be seen of a step: without its last line when that is an event which may be lost.
+    fn expected(self, step: &Step) -> &'static str {
+        match (self, step.expected.rsplit_once('\n')) {
+            (Self::MayBeLost, Some((rest, _))) if step.act == Act::Apply => rest,
+            _ => step.expected,
+        }
+    }
 }
 
 /// Takes one step and waits until what it is about has settled.
 async fn take(
     step: &Step,
     client: &Client,
-    controller: &ControllerHandle,
+    reconciles: impl Fn() -> bool,
     journal: &Journal,
+    events: Events,
 ) -> Result<String, StoryError> {
     let refused = |what| move |source| StoryError::Refused { step: step.title, what, source };
     steps::declare(step, client).await.map_err(refused("declare it"))?;
     let mut seen = String::new();
     let settled = async {
         loop {
-            let view = look::at(step, client, journal).await.map_err(refused("look at it"))?;
-            let runs = !step.wants_controller || controller.state() == ControllerState::Running;
+            let view =
+                look::at(step, client, journal, events).await.map_err(refused("look at it"))?;
+            let runs = !step.wants_controller || reconciles();
             let is_settled = view.is_settled && runs;
             seen = view.text;
             if is_settled {

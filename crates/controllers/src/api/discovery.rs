@@ -4,7 +4,7 @@ use super::{Api, RequestError};
 use serde_json::Value;
 
 /// One resource in its group's preferred version.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Resource {
     pub(crate) group: String,
     pub(crate) version: String,

@@ -1,7 +1,7 @@
 //! Looking at what came of a step.
 
-use super::Journal;
 use super::steps::{Act, CRD_PATH, NAMESPACE, NETWORK, Step, network_path};
+use super::{Events, Journal};
 use kube_client::Client;
 use serde_json::Value;
 use std::time::Duration;
@@ -21,6 +21,7 @@ pub(super) async fn at(
     step: &Step,
     client: &Client,
     journal: &Journal,
+    events: Events,
 ) -> Result<View, kube_client::Error> {
     Ok(match step.act {
         Act::Begin => {
@@ -39,7 +40,7 @@ pub(super) async fn at(
             View { is_settled: text.contains("Established=True"), text }
         }),
         Act::Apply => match get(client, &network_path()).await? {
-            Some(network) => network_and_events(client, &network).await?,
+            Some(network) => network_and_events(client, &network, events).await?,
             None => nothing(),
         },
         Act::Delete => match get(client, &network_path()).await? {
@@ -65,7 +66,11 @@ async fn get(client: &Client, path: &str) -> Result<Option<Value>, kube_client::
 }
 
 /// A Network's status, and the newest event about it.
-async fn network_and_events(client: &Client, network: &Value) -> Result<View, kube_client::Error> {
+async fn network_and_events(
+    client: &Client,
+    network: &Value,
+    wanted: Events,
+) -> Result<View, kube_client::Error> {
     let status = &network["status"];
     let uid = text(&network["metadata"], "uid");
     let ready = conditions(network, |condition| {
@@ -102,7 +107,7 @@ async fn network_and_events(client: &Client, network: &Value) -> Result<View, ku
             text(event, "message")
         )
     });
-    let lines = [
+    let mut lines = vec![
         format!(
             "generation {}, observed {}: {} with gateway {} on {}",
             network["metadata"]["generation"],
@@ -112,9 +117,15 @@ async fn network_and_events(client: &Client, network: &Value) -> Result<View, ku
             text(status, "device")
         ),
         ready,
-        event.clone().unwrap_or_else(|| "no event".to_owned()),
     ];
-    Ok(View { text: lines.join("\n").replace(uid, "<uid>"), is_settled: judged && event.is_some() })
+    let is_settled = match wanted {
+        Events::Arrive => {
+            lines.push(event.clone().unwrap_or_else(|| "no event".to_owned()));
+            judged && event.is_some()
+        }
+        Events::MayBeLost => judged,
+    };
+    Ok(View { text: lines.join("\n").replace(uid, "<uid>"), is_settled })
 }
 
 fn text<'a>(value: &'a Value, member: &str) -> &'a str {

@@ -1,7 +1,10 @@
 //! The assembled control plane, in process and as a program.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
+#![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 mod in_process;
 mod runtime;
+mod simulation;
 mod up;
+mod wire;
+mod world;

@@ -64,6 +64,7 @@ impl ChangeFeed for MemoryFeed {
                         self.moved.changed().await.map_err(|_| StoreError::Closed)?
                     }
                     Taken::Nothing { next_expiry: Some(due) } => tokio::select! {
+                        biased;
                         // Cancel safe: a dropped `changed` has marked nothing as seen.
                         moved = self.moved.changed() => moved.map_err(|_| StoreError::Closed)?,
                         // Cancel safe: the time is looked up anew.

@@ -1,0 +1,110 @@
+//! The demo's whole story in simulated time: the same seed tells it the same way, and nothing that happens to the controller
+//! on its way changes where it ends.
+
+use crate::wire::{Crash, Faults};
+use crate::world::{Play, Played, play};
+use setpoint::story::{Events, Told};
+
+/// How many requests the controller may make for one story, however much goes wrong: a loop without back-off makes far more.
+const REQUESTS_MAX: usize = 300;
+/// How many it may make in the minute after: a watch of each of its resources anew now and then.
+const REQUESTS_AFTERWARDS_MAX: usize = 20;
+
+#[test]
+fn story_is_told_as_it_should_be_and_the_same_way_each_time() {
+    let first = play(Play::clean(1));
+    assert_eq!(first.broke_off, None);
+    let wrong: Vec<&Told> = first.told.iter().filter(|told| !told.is_right()).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(first.held, [], "networks that are still held");
+    assert_eq!(first.told.len(), 6);
+    for _ in 0..5 {
+        let again = play(Play::clean(1));
+        assert_same(&first.trace, &again.trace);
+    }
+    assert_ne!(play(Play::clean(2)).trace, first.trace, "a seed changes something");
+}
+
+#[test]
+fn faults_fall_the_same_way_each_time() {
+    let stormy = |seed| play(chaos(seed)).trace;
+    for seed in [3, 17] {
+        assert_same(&stormy(seed), &stormy(seed));
+    }
+}
+
+fn assert_same(left: &str, right: &str) {
+    for (n, (left, right)) in left.lines().zip(right.lines()).enumerate() {
+        assert_eq!(left, right, "line {n}");
+    }
+    assert_eq!(left.lines().count(), right.lines().count());
+}
+
+/// A story in which everything may go wrong.
+fn chaos(seed: u64) -> Play {
+    let faults = Faults { seed, chance: 0.25, faults_max: 40 };
+    let n = usize::try_from(seed / 3 % 14).unwrap();
+    let crash = match seed % 3 {
+        0 => None,
+        1 => Some(Crash::Before(n)),
+        _ => Some(Crash::After(n)),
+    };
+    Play { seed, faults, crash, events: Events::MayBeLost }
+}
+
+/// What is wrong with how it ended, if anything.
+fn fault(played: &Played, clean: &Played) -> Option<String> {
+    if let Some(why) = &played.broke_off {
+        return Some(format!("the story broke off: {why}"));
+    }
+    if let Some(wrong) = played.told.iter().find(|told| !told.is_right()) {
+        return Some(format!("{wrong:#?}"));
+    }
+    if !played.held.is_empty() {
+        return Some(format!("networks are still held: {:?}", played.held));
+    }
+    if played.left != clean.left {
+        return Some(format!("left:\n{:#?}\nrather than\n{:#?}", played.left, clean.left));
+    }
+    let (during, after) = played.n_requests;
+    if during > REQUESTS_MAX || after > REQUESTS_AFTERWARDS_MAX {
+        return Some(format!("{during} requests, and {after} after the end"));
+    }
+    None
+}
+
+#[test]
+fn crash_at_any_write_changes_nothing_in_the_end() {
+    let clean = play(Play::clean(1));
+    assert!(clean.n_writes >= 5, "{} writes", clean.n_writes);
+    for n in 1..=clean.n_writes {
+        for crash in [Crash::Before(n), Crash::After(n)] {
+            let played =
+                play(Play { crash: Some(crash), events: Events::MayBeLost, ..Play::clean(1) });
+            assert!(played.trace.contains("controller dies"), "{crash:?} did not happen");
+            if let Some(fault) = fault(&played, &clean) {
+                panic!("{}\n{crash:?}: {fault}", played.trace);
+            }
+        }
+    }
+}
+
+/// How many seeds are tried.
+const SEEDS: u64 = 120;
+
+#[test]
+fn faults_and_crashes_change_nothing_in_the_end() {
+    let clean = play(Play::clean(1));
+    let only = std::env::var("SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    for seed in only.map_or(0..SEEDS, |seed| seed..seed + 1) {
+        let played = play(chaos(seed));
+        if only.is_some() {
+            eprintln!("{}", played.trace);
+        }
+        if let Some(fault) = fault(&played, &clean) {
+            panic!(
+                "{fault}\nreplay: SEED={seed} cargo test -p setpoint --test it faults_and_crashes -- --nocapture"
+            );
+        }
+    }
+}

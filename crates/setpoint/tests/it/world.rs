@@ -1,0 +1,231 @@
+//! A control plane with the Network controller beside it, in which the story is told: everything from one seed.
+
+use crate::wire::{Crash, Faults, Trace, Wire};
+use futures::future::BoxFuture;
+use network::backend::{Allocation, Backend, BackendError, Desired, LocalBackend, Owner};
+use setpoint::ControlPlane;
+use setpoint::object::time::{Clock, Timestamp};
+use setpoint::runtime::{ControllerHandle, ControllerState};
+use setpoint::store::{MemoryStore, RangeRequest, Store};
+use setpoint::story::{self, Events, Journal, Told};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// How long a dead controller stays dead.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// How long the world is watched after the story's end.
+const AFTERWARDS: Duration = Duration::from_secs(70);
+
+/// The address registry on disk, with each call made at once: which thread the disk answers on must not change what happens.
+pub(crate) struct AtOnce(LocalBackend);
+
+impl AtOnce {
+    pub(crate) async fn open(path: &Path) -> Self {
+        Self(at_once(LocalBackend::open(path)).unwrap())
+    }
+}
+
+/// Completes a future while nothing else happens in this thread.
+fn at_once<T>(call: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut call = pin!(tokio::task::unconstrained(call));
+    loop {
+        match call.as_mut().poll(&mut context) {
+            Poll::Ready(answer) => return answer,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+impl Backend for AtOnce {
+    fn ensure<'a>(
+        &'a self,
+        owner: &'a Owner,
+        desired: Desired,
+    ) -> BoxFuture<'a, Result<Allocation, BackendError>> {
+        Box::pin(async move { at_once(self.0.ensure(owner, desired)) })
+    }
+
+    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<bool, BackendError>> {
+        Box::pin(async move { at_once(self.0.release(owner)) })
+    }
+}
+
+/// What is played.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Play {
+    pub seed: u64,
+    pub faults: Faults,
+    pub crash: Option<Crash>,
+    pub events: Events,
+}
+
+impl Play {
+    /// Nothing goes wrong.
+    pub(crate) fn clean(seed: u64) -> Self {
+        Self { seed, faults: Faults::default(), crash: None, events: Events::Arrive }
+    }
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Played {
+    /// The steps.
+    pub told: Vec<Told>,
+    /// Why the story broke off, if it did.
+    pub broke_off: Option<String>,
+    /// Every request, watch frame and log line.
+    pub trace: String,
+    /// The networks on disk at the end.
+    pub held: Vec<(String, String)>,
+    /// The keys of all objects at the end, events aside.
+    pub left: Vec<String>,
+    /// How many requests the controller made up to the story's end, and how many afterwards.
+    pub n_requests: (usize, usize),
+    /// How many of them wrote.
+    pub n_writes: usize,
+}
+
+/// Plays it on a runtime of its own.
+pub(crate) fn play(play: Play) -> Played {
+    let journal = Journal::new();
+    let subscriber = tracing_subscriber::registry().with(journal.clone());
+    let _heard = tracing::subscriber::set_default(subscriber);
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(live(play, journal, folder.path().join("networks.json")))
+}
+
+async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
+    let trace = Trace::new();
+    let store = MemoryStore::default();
+    let plane = ControlPlane::builder().seed(play.seed).store(Arc::new(store.clone())).build();
+    let person = Wire::clean(plane.client(), "person", trace.clone());
+    let wire = Wire::new(plane.client(), "controller", trace.clone(), play.faults, play.crash);
+    let mut ready = plane.ready();
+    let stop = CancellationToken::new();
+    let stop_controller = CancellationToken::new();
+    let mut running = JoinSet::new();
+    running.spawn(plane.run(stop.clone()));
+    ready.wait_for(|ready| *ready).await.unwrap();
+
+    let present = Arc::new(Mutex::new(None::<ControllerHandle>));
+    let mut controlling = JoinSet::new();
+    controlling.spawn(lives(
+        wire.clone(),
+        play.seed,
+        registry.clone(),
+        present.clone(),
+        stop_controller.clone(),
+    ));
+    let reconciles = || {
+        let present = present.lock().unwrap();
+        present.as_ref().is_some_and(|handle| handle.state() == ControllerState::Running)
+    };
+    let mut told = Vec::new();
+    let client = person.client();
+    let broke_off = story::tell(&client, reconciles, &journal, play.events, |step| {
+        for line in journal.drain() {
+            trace.say(line);
+        }
+        trace.say(format_args!("{}\n{}", step.title, step.seen));
+        told.push(step.clone());
+    })
+    .await;
+    let n_requests = wire.n_requests();
+    tokio::time::sleep(AFTERWARDS).await;
+    let n_requests = (n_requests, wire.n_requests() - n_requests);
+    stop_controller.cancel();
+    while let Some(ended) = controlling.join_next().await {
+        ended.unwrap();
+    }
+    for line in journal.drain() {
+        trace.say(line);
+    }
+    let range = store.range(RangeRequest::prefix("")).await.unwrap();
+    let mut left: Vec<String> = range
+        .value
+        .entries
+        .iter()
+        .map(|entry| String::from_utf8_lossy(&entry.key).into_owned())
+        .filter(|key| !key.contains("/events/"))
+        .collect();
+    left.sort();
+    stop.cancel();
+    while let Some(ended) = running.join_next().await {
+        ended.unwrap().unwrap();
+    }
+    let held = at_once(at_once(LocalBackend::open(registry)).unwrap().held());
+    Played {
+        told,
+        broke_off: broke_off.err().map(|error| chain(&error)),
+        trace: trace.told(),
+        held,
+        left,
+        n_requests,
+        n_writes: wire.n_writes(),
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}
+
+/// The controller, again and again.
+async fn lives(
+    wire: Wire,
+    seed: u64,
+    registry: PathBuf,
+    present: Arc<Mutex<Option<ControllerHandle>>>,
+    stop: CancellationToken,
+) {
+    let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
+    loop {
+        let backend = Arc::new(AtOnce::open(&registry).await);
+        let mut manager = network::controller::manager(wire.client(), clock.clone())
+            .seed(seed)
+            .cache_backoff(Duration::from_millis(200), Duration::from_secs(2))
+            .build();
+        let handle = manager.add(network::controller::controller(backend).unwrap()).unwrap();
+        *present.lock().unwrap() = Some(handle);
+        let mut life = JoinSet::new();
+        life.spawn(manager.run(stop.clone()));
+        tokio::select! {
+            biased;
+            () = wire.crashed() => life.shutdown().await,
+            ended = life.join_next() => {
+                ended.unwrap().unwrap().unwrap();
+                return;
+            }
+        }
+        *present.lock().unwrap() = None;
+        tokio::time::sleep(RESTART_PAUSE).await;
+    }
+}
