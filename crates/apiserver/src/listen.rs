@@ -7,9 +7,10 @@
 //! events), connections finish what they are answering, and after [`DRAIN_MAX`] the rest is dropped.
 //!
 //! A peer that does nothing costs a bounded time: the handshake, the head of a request and (through the request's deadline) its
-//! body each end after a while. Peers beyond [`CONNECTIONS_MAX`] wait to be accepted.
+//! body each end after a while, as does a connection that says nothing at all or takes in nothing of its answer. Peers beyond [`CONNECTIONS_MAX`] wait to be accepted.
 
 mod connection;
+mod patience;
 mod pki;
 
 pub use pki::{Pki, PkiError};

@@ -14,7 +14,7 @@ impl Query {
             pairs
                 .filter_map(|pair| {
                     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                    Some((decode(name, true)?, decode(value, true)?))
+                    Some((decode_lossy(name)?, decode_lossy(value)?))
                 })
                 .collect(),
         )
@@ -69,6 +69,17 @@ pub(crate) fn decode(text: &str, plus: bool) -> Option<String> {
     if !escaped {
         return Some(text.to_owned());
     }
+    String::from_utf8(unescape(text, plus)?).ok()
+}
+
+/// Percent-decodes a part of a query; what is not UTF-8 becomes U+FFFD, which no parameter takes for its absence.
+fn decode_lossy(text: &str) -> Option<String> {
+    decode(text, true)
+        .or_else(|| Some(String::from_utf8_lossy(&unescape(text, true)?).into_owned()))
+}
+
+/// The bytes behind the escapes; `None` for a bad one.
+fn unescape(text: &str, plus: bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -82,7 +93,7 @@ pub(crate) fn decode(text: &str, plus: bool) -> Option<String> {
             byte => out.push(byte),
         }
     }
-    String::from_utf8(out).ok()
+    Some(out)
 }
 
 #[cfg(test)]
@@ -97,6 +108,11 @@ mod tests {
         assert_eq!(query.get("b"), None);
         assert_eq!(query.get("c"), Some("x y z"));
         assert_eq!(query.get("d"), Some(""));
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_is_not_the_same_as_no_text() {
+        assert_eq!(Query::parse("continue=%ff").get("continue"), Some("\u{fffd}"));
     }
 
     #[test]

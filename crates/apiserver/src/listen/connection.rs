@@ -1,5 +1,6 @@
 //! One connection: handshake, protocol, requests, polite end.
 
+use super::patience::Patient;
 use crate::BoxError;
 use crate::identity::Identity;
 use crate::server::ApiServer;
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// How long the head of a request may take, and how long an HTTP/1 connection may idle.
+/// How long the head of a request may take, and how long an HTTP/1 connection may idle after one.
 const HEAD_MAX: Duration = Duration::from_secs(60);
 /// Bytes of a request's head: 1 MiB, as Go's server.
 const HEAD_BYTES_MAX: usize = 1024 * 1024;
@@ -61,7 +62,7 @@ pub(super) async fn serve(
     match acceptor {
         Acceptor::Plain(identity) => {
             // HTTP/2 over plain text would need a guess that can wait for ever; kubectl and curl speak HTTP/1 there.
-            requests(server, TokioIo::new(stream), Some(identity), false, stop).await
+            requests(server, TokioIo::new(Patient::new(stream)), Some(identity), false, stop).await
         }
         Acceptor::Tls { config, admin } => {
             let handshake = TlsAcceptor::from(config).accept(stream);
@@ -77,7 +78,7 @@ pub(super) async fn serve(
                 .and_then(|chain| chain.first())
                 .filter(|certificate| **certificate == admin)
                 .map(|_| Identity::admin());
-            requests(server, TokioIo::new(stream), identity, http2, stop).await
+            requests(server, TokioIo::new(Patient::new(stream)), identity, http2, stop).await
         }
     }
 }

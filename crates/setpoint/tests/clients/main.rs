@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 #![allow(clippy::disallowed_methods, reason = "tests drive other programs in real time")]
 
+mod bad_input;
 mod kube_rs;
 mod kubectl;
 mod kubectl_crd;
 mod kubectl_objects;
 mod kubectl_old;
 mod python;
+mod raw;
 mod server;

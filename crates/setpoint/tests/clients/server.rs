@@ -72,6 +72,29 @@ impl Server {
         Kubectl { server: self, binary: part("SETPOINT_TEST_KUBECTL_OLD") }
     }
 
+    /// Everything it has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Memory it holds, in KiB (`VmRSS`).
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// How many sockets it has open.
+    pub(crate) fn n_sockets(&self) -> usize {
+        let folder = std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap();
+        folder
+            .flatten()
+            .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+            .filter(|link| link.to_string_lossy().starts_with("socket:"))
+            .count()
+    }
+
     /// Sends a signal and gives the exit status.
     pub(crate) fn stop(&mut self, signal: &str) -> std::process::ExitStatus {
         let sent = Command::new("kill")

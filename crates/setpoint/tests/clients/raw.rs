@@ -1,0 +1,76 @@
+//! HTTP by hand over the plain port: what no well-behaved client would send.
+
+use crate::server::{PATIENCE, Server};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// `message` of a `Status` with this answer's code.
+    #[track_caller]
+    pub(crate) fn message(&self) -> String {
+        let status: Value =
+            serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"));
+        assert_eq!(status["kind"], "Status", "{self:?}");
+        assert_eq!(status["code"], self.code, "{self:?}");
+        status["message"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// A connection to the plain port.
+pub(crate) fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.plain.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends these bytes and reads until the server closes.
+#[track_caller]
+pub(crate) fn exchange(server: &Server, bytes: &[u8]) -> Answer {
+    let mut stream = connect(server);
+    // The server may answer and close before it has read everything.
+    let _ = stream.write_all(bytes);
+    let mut read = Vec::new();
+    let ended = stream.read_to_end(&mut read);
+    let text = String::from_utf8_lossy(&read).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{ended:?}: {text:?}"));
+    let code = head
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .unwrap_or_else(|| panic!("{text:?}"));
+    Answer { code, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// One request with a body.
+#[track_caller]
+pub(crate) fn send(
+    server: &Server,
+    verb: &str,
+    path: &str,
+    content_type: &str,
+    body: &[u8],
+) -> Answer {
+    let head = format!(
+        "{verb} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    exchange(server, &[head.as_bytes(), body].concat())
+}
+
+/// One request without a body.
+#[track_caller]
+pub(crate) fn get(server: &Server, path: &str) -> Answer {
+    exchange(
+        server,
+        format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes(),
+    )
+}
