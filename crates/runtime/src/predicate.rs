@@ -122,3 +122,6 @@ impl<K> fmt::Debug for Predicate<K> {
         f.write_str("Predicate")
     }
 }
+
+#[cfg(test)]
+mod tests;

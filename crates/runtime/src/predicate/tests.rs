@@ -1,0 +1,88 @@
+use super::*;
+use expect_test::{Expect, expect};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use setpoint_informer::{CachePolicy, Record, ResourceType, Tombstone};
+
+/// An object with this in its metadata, as a cache holds it.
+fn object(metadata: Value, policy: CachePolicy) -> Object<ConfigMap> {
+    let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}});
+    object["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+    let record =
+        Record::from_item(object.to_string().as_bytes(), &ResourceType::of::<ConfigMap>(&()))
+            .unwrap();
+    Object::new(record, policy)
+}
+
+/// Which events pass: each kind of event, between an old and a new state that differ in one thing.
+#[track_caller]
+fn check(predicate: Predicate<ConfigMap>, expect: Expect) {
+    for policy in [CachePolicy::Compact, CachePolicy::Decoded] {
+        let base = json!({"resourceVersion": "1", "generation": 1, "labels": {"app": "web"}, "annotations": {"a": "1"}});
+        let old = object(base.clone(), policy);
+        let mut passed = Vec::new();
+        let mut ask = |name: &str, event: Event<ConfigMap>| {
+            if predicate.admits(&event) {
+                passed.push(name.to_owned());
+            }
+        };
+        ask("added", Event::Added { object: old.clone(), in_initial_list: false });
+        ask("resync", Event::Updated { old: old.clone(), new: old.clone() });
+        for (name, change) in [
+            ("version", json!({})),
+            ("generation", json!({"generation": 2})),
+            ("labels", json!({"labels": {"app": "db"}})),
+            ("annotations", json!({"annotations": {}})),
+        ] {
+            let mut new = base.clone();
+            new["resourceVersion"] = "2".into();
+            new.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            ask(name, Event::Updated { old: old.clone(), new: object(new, policy) });
+        }
+        ask("deleted", Event::Deleted { tombstone: Tombstone::Final(old.clone()) });
+        let key = old.key().clone();
+        ask("missed", Event::Deleted { tombstone: Tombstone::Missed { key, last_known: None } });
+        expect.assert_eq(&passed.join(" "));
+    }
+}
+
+fn web() -> Predicate<ConfigMap> {
+    Predicate::labels(Selector::parse("app=web").unwrap())
+}
+
+#[test]
+fn stock_predicates_pass_what_their_table_says() {
+    check(
+        Predicate::resource_version_changed(),
+        expect!["added version generation labels annotations deleted missed"],
+    );
+    check(Predicate::generation_changed(), expect!["added generation deleted missed"]);
+    check(Predicate::labels_changed(), expect!["added labels deleted missed"]);
+    check(Predicate::annotations_changed(), expect!["added annotations deleted missed"]);
+    check(web(), expect!["added resync version generation annotations deleted missed"]);
+    check(Predicate::object(|_| false), expect!["missed"]);
+}
+
+#[test]
+fn predicates_combine() {
+    check(
+        Predicate::generation_changed().or(Predicate::labels_changed()),
+        expect!["added generation labels deleted missed"],
+    );
+    check(
+        Predicate::generation_changed().and(Predicate::labels_changed()),
+        expect!["added deleted missed"],
+    );
+    // The classic mistake: what passes always is dropped always.
+    check(Predicate::generation_changed().not(), expect!["resync version labels annotations"]);
+}
+
+#[test]
+fn second_of_two_is_asked_only_when_it_matters() {
+    let never = || Predicate::new(|_: &Event<ConfigMap>| panic!("asked"));
+    check(
+        Predicate::new(|_| true).or(never()),
+        expect!["added resync version generation labels annotations deleted missed"],
+    );
+    check(Predicate::new(|_| false).and(never()), expect![""]);
+}
