@@ -52,6 +52,8 @@ pub(super) fn to_v1(autoscaler: &mut Value) {
         let rest: Vec<_> =
             rest.iter().map(|metric| flatten(metric, "current", "current")).collect();
         annotations.push((CURRENT_METRICS, (!rest.is_empty()).then(|| rest.into())));
+        // A number that `v1` always writes.
+        status.entry("currentReplicas").or_insert_with(|| 0.into());
         let conditions = take_list(status, "conditions");
         annotations.push((CONDITIONS, (!conditions.is_empty()).then(|| conditions.into())));
     }
@@ -88,7 +90,12 @@ pub(super) fn to_v2(autoscaler: &mut Value) {
             list.push(cpu_metric("current", json!({"averageUtilization": cpu})));
         }
         list.extend(elements(&current).map(|metric| nest(metric, "current", "current")));
+        // A list that `v2` always writes, and a number that it does not.
+        status.insert("currentMetrics".to_owned(), Value::Null);
         insert_list(status, "currentMetrics", list);
+        if status.get("currentReplicas") == Some(&0.into()) {
+            status.remove("currentReplicas");
+        }
         insert_list(status, "conditions", elements(&conditions).cloned().collect());
     }
 }

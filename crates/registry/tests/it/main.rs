@@ -8,6 +8,7 @@ mod custom_writes;
 mod definitions;
 mod delete;
 mod kinds;
+mod properties;
 mod server;
 mod services;
 mod subresources;
