@@ -66,6 +66,8 @@ impl Verb {
             // Built-in routes know no HEAD.
             Method::HEAD if !row.custom => return refuse("get"),
             Method::GET | Method::HEAD if route.watch => Self::Watch,
+            // The deprecated prefix is for watching only.
+            _ if route.watch => return refuse("watch"),
             Method::GET | Method::HEAD if named => Self::Get,
             Method::GET | Method::HEAD if query.flag("watch").unwrap_or(false) => Self::Watch,
             Method::GET | Method::HEAD => Self::List,

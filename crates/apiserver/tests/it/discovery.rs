@@ -148,6 +148,7 @@ async fn methods_that_are_not_served_are_405(server: Server) {
         ("POST", "/api/v1/namespaces/default/configmaps/x"),
         ("PUT", "/api/v1/namespaces/default/configmaps"),
         ("POST", "/apis"),
+        ("POST", "/api/v1/watch/namespaces/default/configmaps"),
     ] {
         let answer = server.send(request(method, path, "")).await;
         let status = answer.check_status(
