@@ -41,7 +41,7 @@ struct Inner {
     // Inputs.
     registry: Registry,
     credentials: Credentials,
-    address: String,
+    address: Option<String>,
     // State.
     rng: Mutex<SmallRng>,
     in_flight: InFlight,
@@ -56,7 +56,7 @@ struct Inner {
 pub struct ApiServerBuilder {
     registry: Registry,
     credentials: Credentials,
-    address: String,
+    address: Option<String>,
     seed: u64,
 }
 
@@ -67,9 +67,9 @@ impl ApiServerBuilder {
         self
     }
 
-    /// The `host:port` that discovery tells clients. Default: `127.0.0.1:6443`.
+    /// The `host:port` that discovery tells clients. Default: where each client found the server (its `Host` header).
     pub fn address(mut self, address: impl Into<String>) -> Self {
-        self.address = address.into();
+        self.address = Some(address.into());
         self
     }
 
@@ -99,12 +99,7 @@ impl ApiServerBuilder {
 impl ApiServer {
     /// A builder over a registry, whose worker the caller runs.
     pub fn builder(registry: Registry) -> ApiServerBuilder {
-        ApiServerBuilder {
-            registry,
-            credentials: Credentials::none(),
-            address: "127.0.0.1:6443".to_owned(),
-            seed: 0,
-        }
+        ApiServerBuilder { registry, credentials: Credentials::none(), address: None, seed: 0 }
     }
 
     /// The registry behind it.
@@ -269,7 +264,10 @@ impl Inner {
             let now = self.registry.clock().now();
             return self.open_api.respond(catalog, path, query, &parts.headers, style, now);
         }
-        let site = root::Site { catalog, aggregated: &self.aggregated, address: &self.address };
+        let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let authority = || parts.uri.authority().map(|authority| authority.as_str());
+        let address = self.address.as_deref().or_else(authority).or_else(host).unwrap_or_default();
+        let site = root::Site { catalog, aggregated: &self.aggregated, address };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }

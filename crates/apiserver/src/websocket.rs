@@ -5,6 +5,7 @@
 //! request is answered as an ordinary watch.
 
 use crate::body::Body;
+use crate::filter::authenticate::TOKEN_PROTOCOL;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -23,9 +24,6 @@ const MESSAGE_BYTES_MAX: u64 = 64 * 1024;
 
 /// What every handshake's key is joined with (RFC 6455, section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-
-/// Protocols of this name only carry a bearer token.
-const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
 const TEXT: u8 = 0x1;
 const CLOSE: u8 = 0x8;
@@ -65,7 +63,7 @@ impl Upgrade {
         }
         let key = headers.get(header::SEC_WEBSOCKET_KEY)?.to_str().ok()?;
         let protocol = tokens(headers, header::SEC_WEBSOCKET_PROTOCOL)
-            .find(|protocol| !protocol.starts_with(BEARER))
+            .find(|protocol| !protocol.starts_with(TOKEN_PROTOCOL))
             .and_then(|protocol| HeaderValue::from_str(protocol).ok());
         Some(Self {
             accept: accept(key),

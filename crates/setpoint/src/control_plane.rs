@@ -64,7 +64,7 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// The `host:port` that discovery tells clients. Default: `127.0.0.1:6443`.
+    /// The `host:port` that discovery tells clients. Default: where each client found the server.
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self

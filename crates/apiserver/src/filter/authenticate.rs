@@ -5,8 +5,11 @@
 
 use crate::identity::Identity;
 use crate::route::Route;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Extensions, HeaderMap, header};
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 
 /// Credentials that are accepted. Tokens are kept as digests and never printed.
 #[derive(Clone, Default)]
@@ -37,9 +40,9 @@ impl Credentials {
         if let Some(identity) = extensions.get::<Identity>() {
             return Some(identity.clone());
         }
-        if let Some(token) = bearer(headers) {
+        if let Some(token) = bearer(headers).map(Cow::from).or_else(|| from_protocols(headers)) {
             // Digests are compared, so that how long it takes tells nothing about a token.
-            let digest: [u8; 32] = Sha256::digest(token).into();
+            let digest: [u8; 32] = Sha256::digest(&*token).into();
             return self.tokens.iter().find(|(d, _)| *d == digest).map(|(_, who)| who.clone());
         }
         matches!(route, Some(Route::Health { .. })).then(Identity::anonymous)
@@ -59,6 +62,18 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, rest) = text.split_once(' ')?;
     let token = rest.split(' ').next().unwrap_or_default();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// What the name of a WebSocket protocol that carries a token begins with.
+pub(crate) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// The token that browsers, which cannot set headers on WebSockets, send among the protocols.
+fn from_protocols(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    let lines = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);
+    let mut words = lines.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
+    let encoded = words.find_map(|word| word.trim().strip_prefix(TOKEN_PROTOCOL))?;
+    let token = URL_SAFE_NO_PAD.decode(encoded).ok()?;
+    String::from_utf8(token).ok().map(Cow::from)
 }
 
 #[cfg(test)]
@@ -87,6 +102,20 @@ mod tests {
         {
             assert_eq!(who(refused), None, "{refused:?}");
         }
+    }
+
+    #[test]
+    fn token_may_come_as_a_websocket_protocol() {
+        let who = |protocols: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocols));
+            let credentials = Credentials::none().token("t0ken", Identity::admin());
+            credentials.authenticate(&headers, &Extensions::new(), None)
+        };
+        let token = "base64url.bearer.authorization.k8s.io.dDBrZW4, x.k8s.io";
+        assert_eq!(who(token), Some(Identity::admin()));
+        assert_eq!(who("base64url.bearer.authorization.k8s.io.AAAA"), None);
+        assert_eq!(who("x.k8s.io"), None);
     }
 
     #[test]

@@ -71,6 +71,9 @@ async fn legacy_discovery_has_entries_of_subresources(server: Server) {
     assert_eq!(entry(&apps, "deployments/scale")["group"], "autoscaling");
     let versions = server.get("/api").await.json();
     assert_eq!(versions["versions"], serde_json::json!(["v1"]));
+    if server.is_remote() {
+        assert_eq!(versions["serverAddressByClientCIDRs"][0]["serverAddress"], "localhost");
+    }
 }
 
 const AGGREGATED: &str =
