@@ -4,7 +4,7 @@ use super::{Write, metadata};
 use crate::request::{Body, FieldValidation, PatchType, Written};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, GroupKind, Reason, encode, field};
+use setpoint_object::{ApiError, Reason, encode, field};
 use setpoint_schema::{decode, patch};
 use setpoint_store::Revision;
 
@@ -75,11 +75,19 @@ impl Write<'_> {
                 return Err(undecodable(&object, &error));
             }
         }
+        let refuse = |object: &Value, error: &str| match kind {
+            // Here it is the patch that is shown.
+            PatchType::StrategicMerge => {
+                let sent = serde_json::from_slice(&body.bytes).unwrap_or_default();
+                patch::undecodable(&patch::go_value(&sent), error)
+            }
+            _ => undecodable(object, error),
+        };
         if let Err(error) = self.hold_to_type(&mut object, &mut problems) {
-            return Err(undecodable(&object, &error));
+            return Err(refuse(&object, &error));
         }
         if self.options.field_validation == FieldValidation::Strict && !problems.is_empty() {
-            return Err(undecodable(&object, &decode::strict_error(&problems)));
+            return Err(refuse(&object, &decode::strict_error(&problems)));
         }
         self.report(&self.resource.gvk, &problems)?;
         Ok(object)
@@ -91,7 +99,5 @@ impl Write<'_> {
 }
 /// 422: what a patch made is no object of the kind.
 pub(super) fn undecodable(object: &Value, error: &str) -> ApiError {
-    let shown = String::from_utf8_lossy(&encode::to_bytes(object)).into_owned();
-    let error = field::Error::invalid(field::Path::new("patch"), &shown.into(), error);
-    ApiError::invalid(&GroupKind { group: "".into(), kind: "".into() }, "", &[error])
+    patch::undecodable(&String::from_utf8_lossy(&encode::to_bytes(object)), error)
 }

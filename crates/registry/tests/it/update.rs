@@ -122,6 +122,12 @@ async fn patches_of_three_types() {
     let unknown = server.patch_with(MAP, PatchType::Merge, json!({"foo": 1}), &strict).await;
     let unknown = refused(unknown);
     assert!(unknown.ends_with(r#"strict decoding error: unknown field "foo""#), "{unknown}");
+    let unknown =
+        server.patch_with(MAP, PatchType::StrategicMerge, json!({"foo": 1}), &strict).await;
+    assert_eq!(
+        refused(unknown),
+        r#"422  "" is invalid: patch: Invalid value: "map[foo:1]": strict decoding error: unknown field "foo""#
+    );
 }
 
 #[tokio::test(start_paused = true)]
