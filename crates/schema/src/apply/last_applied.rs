@@ -6,6 +6,7 @@ use super::leaves::leaves;
 use super::types::Type;
 use super::validate::validate;
 use serde_json::Value;
+use std::fmt::Write as _;
 
 /// Where client-side apply stores what it applied.
 pub const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -74,9 +75,9 @@ fn encode(config: &Value) -> String {
     let mut text = String::new();
     for c in config.to_string().chars() {
         match c {
-            '<' | '>' | '&' => text.push_str(&format!("\\u{:04x}", u32::from(c))),
-            '\u{2028}' => text.push_str("\\u2028"),
-            '\u{2029}' => text.push_str("\\u2029"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(text, "\\u{:04x}", u32::from(c));
+            }
             c => text.push(c),
         }
     }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use setpoint_object::time::Timestamp;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// The most Update entries an object keeps; older ones are united. 10, as the reference.
 pub const UPDATE_ENTRIES_MAX: usize = 10;
@@ -65,7 +66,7 @@ impl Entry<'_> {
             && (operation == Operation::Apply || self.api_version == api_version)
     }
 
-    /// Whether this is the same manager's entry at another level of the version's name.
+    /// Whether both are entries of one manager for one purpose, so that an object holds only one of them.
     pub(super) fn same_identity(&self, other: &Self) -> bool {
         self.belongs_to(other.operation, &other.manager, &other.api_version, &other.subresource)
     }
@@ -77,13 +78,11 @@ impl Entry<'_> {
 
     /// The entry's identity as the reference spells it: conflicts are sorted by it.
     pub(super) fn identity(&self) -> String {
-        let mut identity = Map::new();
         let mut text = String::from("{");
         let mut member = |name: &str, value: &str| {
             if !value.is_empty() {
-                identity.insert(name.to_owned(), Value::from(value));
                 let comma = if text.len() > 1 { "," } else { "" };
-                text.push_str(&format!("{comma}\"{name}\":{}", Value::from(value)));
+                let _ = write!(text, "{comma}\"{name}\":{}", Value::from(value));
             }
         };
         member("manager", &self.manager);

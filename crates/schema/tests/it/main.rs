@@ -3,3 +3,4 @@
 mod defaults;
 mod properties;
 mod reference;
+mod stories;
