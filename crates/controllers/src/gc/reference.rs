@@ -76,7 +76,8 @@ async fn warn_of_other_namespace(shared: &Shared, dependent: &Value, reference: 
     );
     let event = json!({
         "apiVersion": "v1", "kind": "Event",
-        "metadata": {"generateName": format!("{}.", dependent.name()), "namespace": namespace},
+        // A prefix may end in a dash, but not in a dot.
+        "metadata": {"generateName": format!("{}.owner-", dependent.name()), "namespace": namespace},
         "involvedObject": {
             "apiVersion": dependent["apiVersion"], "kind": dependent["kind"], "namespace": namespace,
             "name": dependent.name(), "uid": dependent.uid(), "resourceVersion": dependent.resource_version(),

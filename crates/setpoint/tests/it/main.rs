@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod garbage;
 mod in_process;
+mod plane;
 mod runtime;
 mod simulation;
 mod up;

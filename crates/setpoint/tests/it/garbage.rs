@@ -1,0 +1,296 @@
+//! Garbage collection, as somebody sees it who deletes things.
+
+use crate::plane::{NETWORKS_CRD, Person, map, maps, network, networks, owner, with_person};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Time for everything that could happen to happen.
+async fn quiet() {
+    tokio::time::sleep(Duration::from_secs(120)).await;
+}
+
+impl Person {
+    async fn map(&self, namespace: &str, name: &str, owners: &[Value]) -> Value {
+        self.create(&maps(namespace, ""), &map(name, owners)).await
+    }
+
+    async fn namespace(&self, name: &str) -> Value {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        self.create("/api/v1/namespaces", &namespace).await
+    }
+
+    async fn names(&self, collection: &str) -> Vec<String> {
+        let list = self.get(collection).await.unwrap();
+        let names = list["items"].as_array().unwrap().iter();
+        names.map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn owners_of(object: &Value) -> usize {
+    object["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len)
+}
+
+#[tokio::test(start_paused = true)]
+async fn dependents_follow_in_the_background() {
+    with_person(async |person| {
+        let a = person.map("default", "a", &[]).await;
+        let b = person.map("default", "b", &[owner(&a)]).await;
+        person.map("default", "c", &[owner(&b)]).await;
+        person.map("default", "bystander", &[]).await;
+        quiet().await;
+        assert_eq!(person.names(&maps("default", "")).await, ["a", "b", "bystander", "c"]);
+        person.delete(&maps("default", "a"), "Background").await;
+        assert!(person.get(&maps("default", "a")).await.is_none(), "the owner goes at once");
+        person.gone(&maps("default", "b")).await;
+        person.gone(&maps("default", "c")).await;
+        assert!(person.get(&maps("default", "bystander")).await.is_some());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn owner_waits_for_its_dependents_in_the_foreground() {
+    with_person(async |person| {
+        let a = person.map("default", "a", &[]).await;
+        let mut b = map("b", &[owner(&a)]);
+        b["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        person.create(&maps("default", ""), &b).await;
+        person.map("default", "c", &[owner(&a)]).await;
+        quiet().await;
+        person.delete(&maps("default", "a"), "Foreground").await;
+        person.gone(&maps("default", "c")).await;
+        quiet().await;
+        let a = person.get(&maps("default", "a")).await.expect("b still blocks it");
+        assert_eq!(a["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+        let b = person.get(&maps("default", "b")).await.unwrap();
+        assert!(b["metadata"]["deletionTimestamp"].is_string());
+        person.patch(&maps("default", "b"), &json!({"metadata": {"finalizers": null}})).await;
+        person.gone(&maps("default", "b")).await;
+        person.gone(&maps("default", "a")).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_stay_without_their_reference() {
+    with_person(async |person| {
+        let a = person.map("default", "a", &[]).await;
+        let b = person.map("default", "b", &[owner(&a)]).await;
+        person.map("default", "c", &[owner(&b), owner(&a)]).await;
+        quiet().await;
+        person.delete(&maps("default", "a"), "Orphan").await;
+        person.gone(&maps("default", "a")).await;
+        quiet().await;
+        assert_eq!(owners_of(&person.get(&maps("default", "b")).await.unwrap()), 0);
+        assert_eq!(owners_of(&person.get(&maps("default", "c")).await.unwrap()), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletion_right_after_creation_finds_its_dependents() {
+    // The collector has not seen the dependents yet when the owner goes.
+    with_person(async |person| {
+        for policy in ["Background", "Foreground", "Orphan"] {
+            let a = person.map("default", "a", &[]).await;
+            person.map("default", "b", &[owner(&a)]).await;
+            person.delete(&maps("default", "a"), policy).await;
+            person.gone(&maps("default", "a")).await;
+            if policy == "Orphan" {
+                quiet().await;
+                let b = person.get(&maps("default", "b")).await.expect(policy);
+                assert_eq!(owners_of(&b), 0, "{policy}");
+            } else {
+                person.gone(&maps("default", "b")).await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn owner_in_another_namespace_is_none() {
+    with_person(async |person| {
+        person.namespace("other").await;
+        let a = person.map("other", "a", &[]).await;
+        quiet().await;
+        person.map("default", "b", &[owner(&a)]).await;
+        person.gone(&maps("default", "b")).await;
+        assert!(person.get(&maps("other", "a")).await.is_some());
+        let events = person.get("/api/v1/namespaces/default/events").await.unwrap();
+        let event = &events["items"][0];
+        assert_eq!(event["reason"], "OwnerRefInvalidNamespace", "{events:#}");
+        assert_eq!(event["type"], "Warning");
+        assert_eq!(event["involvedObject"]["name"], "b");
+        let uid = a["metadata"]["uid"].as_str().unwrap();
+        assert_eq!(
+            event["message"],
+            format!(
+                "ownerRef [v1/ConfigMap, namespace: default, name: a, uid: {uid}] does not exist in namespace \"default\""
+            )
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cycles_end() {
+    with_person(async |person| {
+        for policy in ["Foreground", "Background"] {
+            let a = person.map("default", "a", &[]).await;
+            let b = person.map("default", "b", &[owner(&a)]).await;
+            let patch = json!({"metadata": {"ownerReferences": [owner(&b)]}});
+            person.patch(&maps("default", "a"), &patch).await;
+            quiet().await;
+            person.delete(&maps("default", "a"), policy).await;
+            person.gone(&maps("default", "a")).await;
+            person.gone(&maps("default", "b")).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn absent_owner_is_no_owner() {
+    with_person(async |person| {
+        let absent = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "11111111-2222-3333-4444-555555555555"},
+        });
+        quiet().await;
+        person.map("default", "b", &[owner(&absent)]).await;
+        person.gone(&maps("default", "b")).await;
+        // The owner's name with another uid is another object.
+        let a = person.map("default", "a", &[]).await;
+        person.map("default", "b", &[owner(&absent)]).await;
+        person.gone(&maps("default", "b")).await;
+        // One owner of two is enough to stay, and the other is forgotten.
+        person.map("default", "b", &[owner(&absent), owner(&a)]).await;
+        quiet().await;
+        let b = person.get(&maps("default", "b")).await.expect("it has an owner");
+        assert_eq!(b["metadata"]["ownerReferences"], json!([owner(&a)]));
+        // A kind that is not served says nothing about whether its object exists.
+        let unknown = json!({
+            "apiVersion": "example.com/v1", "kind": "Unknown", "metadata": {"name": "a", "uid": "1-2"},
+        });
+        person.map("default", "kept", &[owner(&unknown)]).await;
+        quiet().await;
+        assert!(person.get(&maps("default", "kept")).await.is_some());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_resources_own_and_are_owned() {
+    with_person(async |person| {
+        person.define_networks().await;
+        let a = person.map("default", "a", &[]).await;
+        let mut b = network("b", "10.0.0.0/24", "10.0.0.1");
+        b["metadata"]["ownerReferences"] = json!([owner(&a)]);
+        let b = person.create(&networks("default", ""), &b).await;
+        person.map("default", "c", &[owner(&b)]).await;
+        quiet().await;
+        assert!(person.get(&maps("default", "c")).await.is_some());
+        person.delete(&maps("default", "a"), "Foreground").await;
+        person.gone(&maps("default", "a")).await;
+        assert!(person.get(&networks("default", "b")).await.is_none());
+        person.gone(&maps("default", "c")).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn definition_goes_after_its_instances() {
+    with_person(async |person| {
+        person.define_networks().await;
+        let mut held = network("held", "10.0.0.0/24", "10.0.0.1");
+        held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        let held = person.create(&networks("default", ""), &held).await;
+        person.create(&networks("default", ""), &network("free", "10.0.1.0/24", "10.0.1.1")).await;
+        person.map("default", "owned", &[owner(&held)]).await;
+        person.delete(NETWORKS_CRD, "Background").await;
+        person.gone(&networks("default", "free")).await;
+        quiet().await;
+        let crd = person.get(NETWORKS_CRD).await.expect("an instance is held");
+        assert!(crd["metadata"]["deletionTimestamp"].is_string());
+        let patch = json!({"metadata": {"finalizers": null}});
+        person.patch(&networks("default", "held"), &patch).await;
+        person.gone(NETWORKS_CRD).await;
+        assert!(person.get(&networks("default", "")).await.is_none(), "it is not served any more");
+        // Defined anew, it starts empty.
+        person.define_networks().await;
+        assert_eq!(person.names(&networks("default", "")).await, [] as [&str; 0]);
+        quiet().await;
+        let owned = person.get(&maps("default", "owned")).await;
+        assert!(owned.is_none(), "its owner is gone, which shows once the kind is served again");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_takes_everything_with_it() {
+    with_person(async |person| {
+        person.define_networks().await;
+        person.namespace("doomed").await;
+        let a = person.map("doomed", "a", &[]).await;
+        person.map("doomed", "b", &[owner(&a)]).await;
+        person.create(&networks("doomed", ""), &network("n", "10.0.0.0/24", "10.0.0.1")).await;
+        person.map("default", "bystander", &[]).await;
+        person.delete("/api/v1/namespaces/doomed", "Background").await;
+        person.gone("/api/v1/namespaces/doomed").await;
+        person.namespace("doomed").await;
+        assert_eq!(person.names(&maps("doomed", "")).await, [] as [&str; 0]);
+        assert_eq!(person.names(&networks("doomed", "")).await, [] as [&str; 0]);
+        assert!(person.get(&maps("default", "bystander")).await.is_some());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn finalizer_holds_its_namespace() {
+    with_person(async |person| {
+        person.namespace("doomed").await;
+        let mut held = map("held", &[]);
+        held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        person.create(&maps("doomed", ""), &held).await;
+        person.map("doomed", "free", &[]).await;
+        person.delete("/api/v1/namespaces/doomed", "Background").await;
+        person.gone(&maps("doomed", "free")).await;
+        quiet().await;
+        let doomed = person.get("/api/v1/namespaces/doomed").await.expect("something is held");
+        assert_eq!(doomed["status"]["phase"], "Terminating");
+        let told: Vec<String> = doomed["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|condition| condition["status"] == "True")
+            .map(|condition| condition["message"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "Some resources are remaining: configmaps. has 1 resource instances",
+                "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
+            ]
+        );
+        let refused = person
+            .request("POST", &maps("doomed", ""), "application/json", &map("late", &[]))
+            .await
+            .unwrap_err();
+        assert!(refused.to_string().contains("is being terminated"), "{refused}");
+        person.patch(&maps("doomed", "held"), &json!({"metadata": {"finalizers": null}})).await;
+        person.gone("/api/v1/namespaces/doomed").await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_that_owns_and_is_deleted_in_the_foreground_goes() {
+    with_person(async |person| {
+        person.namespace("doomed").await;
+        person.map("doomed", "a", &[]).await;
+        person.delete("/api/v1/namespaces/doomed", "Foreground").await;
+        person.gone("/api/v1/namespaces/doomed").await;
+    })
+    .await;
+}

@@ -1,0 +1,151 @@
+//! A control plane on paused time, and a person who writes and reads plain JSON.
+
+use kube_client::Client;
+use serde_json::{Value, json};
+use setpoint::ControlPlane;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long something may take that is bound to happen.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Somebody who declares things.
+#[derive(Clone)]
+pub(crate) struct Person {
+    pub(crate) client: Client,
+}
+
+/// Runs a control plane for as long as somebody does something with it.
+pub(crate) async fn with_person<T>(act: impl AsyncFnOnce(Person) -> T) -> T {
+    let plane = ControlPlane::builder().build();
+    let person = Person { client: plane.client() };
+    let stop = CancellationToken::new();
+    let running = plane.run(stop.clone());
+    let acting = async {
+        let answer = act(person).await;
+        stop.cancel();
+        answer
+    };
+    let (ended, answer) = tokio::join!(running, acting);
+    ended.unwrap();
+    answer
+}
+
+impl Person {
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value, kube_client::Error> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, content_type)
+            .body(body)
+            .unwrap();
+        self.client.request(request).await
+    }
+
+    /// The object, or `None` when there is none.
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
+        match self.request("GET", path, "application/json", &Value::Null).await {
+            Ok(object) => Some(object),
+            Err(kube_client::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// Creates an object in a collection.
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Value {
+        self.request("POST", path, "application/json", object).await.unwrap()
+    }
+
+    /// Applies a merge patch.
+    pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Value {
+        self.request("PATCH", path, "application/merge-patch+json", patch).await.unwrap()
+    }
+
+    /// Deletes an object with a propagation policy.
+    pub(crate) async fn delete(&self, path: &str, policy: &str) {
+        let options =
+            json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+        self.request("DELETE", path, "application/json", &options).await.unwrap();
+    }
+
+    /// Waits until nothing is at the path.
+    pub(crate) async fn gone(&self, path: &str) {
+        self.until(path, "it is gone", Option::is_none).await;
+    }
+
+    /// Waits until what is at the path is so.
+    pub(crate) async fn until(
+        &self,
+        path: &str,
+        what: &str,
+        is_so: impl Fn(&Option<Value>) -> bool,
+    ) -> Option<Value> {
+        let started = tokio::time::Instant::now();
+        loop {
+            let seen = self.get(path).await;
+            if is_so(&seen) {
+                return seen;
+            }
+            assert!(started.elapsed() < PATIENCE, "waited until {what}: {path}\n{seen:#?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Applies the type Network.
+    pub(crate) async fn define_networks(&self) {
+        let crd: Value = serde_saphyr::from_str(network::api::CRD_YAML).unwrap();
+        self.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
+        self.until(NETWORKS_CRD, "it is established", |crd| {
+            let crd = crd.as_ref().unwrap();
+            let conditions = crd["status"]["conditions"].as_array().map(Vec::as_slice);
+            conditions.unwrap_or_default().iter().any(|condition| {
+                condition["type"] == "Established" && condition["status"] == "True"
+            })
+        })
+        .await;
+    }
+}
+
+/// Where the definition of Network is.
+pub(crate) const NETWORKS_CRD: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/networks.samplecrd.k8s.io";
+
+/// Networks of a namespace, or one of them.
+pub(crate) fn networks(namespace: &str, name: &str) -> String {
+    let path = format!("/apis/samplecrd.k8s.io/v1/namespaces/{namespace}/networks/{name}");
+    path.trim_end_matches('/').to_owned()
+}
+
+/// A Network to be.
+pub(crate) fn network(name: &str, cidr: &str, gateway: &str) -> Value {
+    json!({
+        "apiVersion": "samplecrd.k8s.io/v1", "kind": "Network", "metadata": {"name": name},
+        "spec": {"cidr": cidr, "gateway": gateway},
+    })
+}
+
+/// ConfigMaps of a namespace, or one of them.
+pub(crate) fn maps(namespace: &str, name: &str) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+    path.trim_end_matches('/').to_owned()
+}
+
+/// A ConfigMap to be, with owners.
+pub(crate) fn map(name: &str, owners: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}})
+}
+
+/// A reference to an owner, which blocks its deletion.
+pub(crate) fn owner(object: &Value) -> Value {
+    json!({
+        "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],
+        "uid": object["metadata"]["uid"], "blockOwnerDeletion": true,
+    })
+}
