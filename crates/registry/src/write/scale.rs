@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupKind, GroupVersionKind, encode, field};
-use setpoint_schema::{apply, builtin, decode, patch};
+use setpoint_schema::apply::{self, Manager, ScaleMapping, Typing};
+use setpoint_schema::node::TypeSchema;
+use setpoint_schema::{builtin, decode, patch};
+use std::collections::BTreeSet;
 
 /// The Scale of an object; its resourceVersion is the object's.
 ///
@@ -54,17 +57,19 @@ fn paths(resource: &Resource) -> Result<&ScalePaths, ApiError> {
 }
 /// The value at a path of plain names, as definitions write it: `.spec.replicas`.
 fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    let names = path.trim_start_matches('.').split('.');
     let mut value = object;
-    for name in names {
+    for name in names(path) {
         value = value.get(name)?;
     }
     (!value.is_null()).then_some(value)
 }
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.trim_start_matches('.').split('.')
+}
 /// Sets the value at a path, making the objects on the way.
 fn put_at(object: &mut Value, path: &str, new: Value) {
     let mut value = object;
-    for name in path.trim_start_matches('.').split('.') {
+    for name in names(path) {
         if !value.is_object() {
             *value = json!({});
         }
@@ -81,6 +86,10 @@ fn selector_text(selector: &Value) -> String {
         Ok(None) | Err(_) => String::new(),
     }
 }
+fn scale_schema() -> Result<TypeSchema, ApiError> {
+    builtin::type_schema("autoscaling", "v1", "Scale")
+        .ok_or_else(|| ApiError::internal("the facts have no Scale"))
+}
 fn scale_kind() -> GroupVersionKind {
     GroupVersionKind::new("autoscaling", "v1", "Scale")
 }
@@ -96,7 +105,7 @@ impl Write<'_> {
         let written = self
             .change(&mut |stored, _| {
                 write.check_uid(scale.uid(), stored.uid())?;
-                Ok(Changed { object: write.scaled(stored, &scale)?, owned: false })
+                write.scaled(stored, scale.clone())
             })
             .await?;
         self.scale_answer(written)
@@ -107,38 +116,19 @@ impl Write<'_> {
         kind: PatchType,
         body: &Body,
     ) -> Result<Written, ApiError> {
-        let paths = paths(self.resource)?;
+        paths(self.resource)?;
         let write = *self;
-        let schema = builtin::type_schema("autoscaling", "v1", "Scale")
-            .ok_or_else(|| ApiError::internal("the facts have no Scale"))?;
+        let schema = scale_schema()?;
         if kind == PatchType::Apply {
-            let scale = self.parse_apply(body)?;
-            let mut config = json!({"metadata": {"name": self.target.name}});
-            super::body::name_kind(&self.resource.gvk, &mut config);
-            if let Some(replicas) = scale["spec"].get("replicas") {
-                put_at(&mut config, &paths.spec_replicas, replicas.clone());
-            }
-            let written = self
-                .change(&mut |stored, _| {
-                    let force = write.options.force.unwrap_or(false);
-                    let mut object = write.with_manager(|typing, manager| {
-                        apply::apply(typing, Some(stored), &config, manager, force)
-                    })?;
-                    object.set_meta("resourceVersion", scale.resource_version().into());
-                    write.check_replicas(&scale)?;
-                    Ok(Changed { object, owned: true })
-                })
-                .await?;
+            let config = self.parse_apply(body)?;
+            metadata::settle_name(self.target, &config)?;
+            let written =
+                self.change(&mut |stored, _| write.scale_applied(stored, &config)).await?;
             return self.scale_answer(written);
         }
         let written = self
             .change(&mut |stored, revision| {
-                let mut scale = match scale_of(write.resource, stored) {
-                    Ok(scale) => scale,
-                    // A patch may be what sets the missing replicas.
-                    Err(_) if write.resource.custom => scale_with(stored, 0),
-                    Err(error) => return Err(error),
-                };
+                let mut scale = write.present_scale(stored)?;
                 scale.set_meta("resourceVersion", revision.to_string().into());
                 let mut problems = Vec::new();
                 match kind {
@@ -157,19 +147,74 @@ impl Write<'_> {
                     .map_err(|e| super::patch::undecodable(&scale, &e.to_string()))?;
                 write.report(&scale_kind(), &problems)?;
                 metadata::settle_name(write.target, &scale)?;
-                Ok(Changed { object: write.scaled(stored, &scale)?, owned: false })
+                write.scaled(stored, scale)
             })
             .await?;
         self.scale_answer(written)
     }
+    /// The Scale of a stored object; a custom resource may be without the replicas that a write is to set.
+    fn present_scale(&self, stored: &Value) -> Result<Value, ApiError> {
+        match scale_of(self.resource, stored) {
+            Err(_) if self.resource.custom => Ok(scale_with(stored, 0)),
+            result => result,
+        }
+    }
     /// The parent with the replicas of a Scale, whose resourceVersion is a precondition.
-    fn scaled(&self, stored: &Value, scale: &Value) -> Result<Value, ApiError> {
-        self.check_replicas(scale)?;
+    fn scaled(&self, stored: &Value, mut scale: Value) -> Result<Changed, ApiError> {
+        let version = scale.resource_version().to_owned();
+        self.with_scale(stored, &version, |typing, manager, present| {
+            scale.set_meta("managedFields", Value::Null);
+            apply::update(typing, Some(present), &mut scale, manager);
+            Ok(scale)
+        })
+    }
+    /// The parent with the replicas that a manager wants.
+    fn scale_applied(&self, stored: &Value, config: &Value) -> Result<Changed, ApiError> {
+        let force = self.options.force.unwrap_or(false);
+        self.with_scale(stored, config.resource_version(), |typing, manager, present| {
+            apply::apply(typing, Some(present), config, manager, force)
+        })
+    }
+    /// Makes a new Scale of the present one and a new parent of that. Ownership is settled on the Scale, a kind of its own, and
+    /// translated (spec: patch §5.6).
+    fn with_scale(
+        &self,
+        stored: &Value,
+        version: &str,
+        change: impl FnOnce(&Typing<'_>, &Manager<'_>, &Value) -> Result<Value, ApiError>,
+    ) -> Result<Changed, ApiError> {
+        let parent_version = self.resource.group_version().to_string();
+        let paths = paths(self.resource)?;
+        let steps: Vec<&str> = names(&paths.spec_replicas).collect();
+        let versions: Vec<(&str, Option<&[&str]>)> =
+            self.resource.versions.iter().map(|v| (v.as_str(), Some(&*steps))).collect();
+        let mapping = ScaleMapping { api_version: &parent_version, paths: &versions };
+        let owned = metadata::member_of(stored, "managedFields");
+        let mut present = self.present_scale(stored)?;
+        present.set_meta("managedFields", mapping.to_scale(owned).unwrap_or(Value::Null));
+        let (name, reset) = (self.manager(), BTreeSet::from(["status"]));
+        let typing = Typing {
+            schema: &scale_schema()?,
+            kind: "Scale",
+            reset: &reset,
+            custom: false,
+            versions: &[],
+        };
+        let manager = Manager {
+            name: &name,
+            api_version: "autoscaling/v1",
+            subresource: "scale",
+            now: self.now,
+        };
+        let scale = change(&typing, &manager, &present)?;
+        self.check_replicas(&scale)?;
         let mut object = stored.clone();
         let replicas = scale["spec"].get("replicas").cloned().unwrap_or_else(|| 0.into());
-        put_at(&mut object, &paths(self.resource)?.spec_replicas, replicas);
-        object.set_meta("resourceVersion", scale.resource_version().into());
-        Ok(object)
+        put_at(&mut object, &paths.spec_replicas, replicas);
+        let entries = mapping.to_parent(owned, metadata::member_of(&scale, "managedFields"));
+        object.set_meta("managedFields", entries.unwrap_or(Value::Null));
+        object.set_meta("resourceVersion", version.into());
+        Ok(Changed { object, owned: true })
     }
     fn check_replicas(&self, scale: &Value) -> Result<(), ApiError> {
         match scale["spec"].get("replicas").and_then(Value::as_i64) {

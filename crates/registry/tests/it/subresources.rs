@@ -46,8 +46,6 @@ async fn a_scale_changes_replicas_alone() {
         .find(|m| m["subresource"] == "scale")
         .expect("whoever scales owns the replicas");
     assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
-    let zero = server.patch(path, json!({"spec": {"replicas": 0}})).await.unwrap();
-    assert_eq!(zero["spec"], json!({}));
     for (sent, expected) in [
         (
             json!({"metadata": {"name": "d"}, "spec": {"replicas": -1}}),
@@ -64,9 +62,35 @@ async fn a_scale_changes_replicas_alone() {
     ] {
         assert_eq!(refused(server.update(path, sent).await), expected);
     }
-    let applied = server.apply(path, "hpa", json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 4}})).await;
-    let conflict = refused(applied);
-    assert!(conflict.starts_with("409 Apply failed with 1 conflict"), "{conflict}");
+    let config = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 4}});
+    assert_eq!(
+        refused(server.apply(path, "hpa", config.clone()).await),
+        r#"409 Apply failed with 1 conflict: conflict with "test" with subresource "scale" using autoscaling/v1: .spec.replicas"#
+    );
+    let force = WriteOptions {
+        field_manager: "hpa".to_owned(),
+        force: Some(true),
+        ..WriteOptions::default()
+    };
+    let forced = server.patch_with(path, PatchType::Apply, config, &force).await.unwrap();
+    assert_eq!(forced["spec"], json!({"replicas": 4}));
+    let parent = server.get(&format!("{DEPLOYMENTS}/d")).await.unwrap();
+    let owners: Vec<_> = parent["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|m| m["fieldsV1"]["f:spec"].get("f:replicas").is_some())
+        .map(|m| {
+            (
+                m["manager"].as_str().unwrap(),
+                m["apiVersion"].as_str().unwrap(),
+                m["subresource"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(owners, [("hpa", "apps/v1", "scale")]);
+    let zero = server.patch(path, json!({"spec": {"replicas": 0}})).await.unwrap();
+    assert_eq!(zero["spec"], json!({}));
 }
 
 #[tokio::test(start_paused = true)]
