@@ -5,9 +5,10 @@
 mod controller;
 mod events;
 mod finalizer;
-mod helpers;
 mod manager;
+mod metadata;
 mod patch;
 mod server;
 mod simulation;
 mod world;
+mod writes;

@@ -1,0 +1,72 @@
+//! Conditions and owners: what controllers write into an object's metadata and status.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use setpoint_object::time::Timestamp;
+use setpoint_runtime::{OwnerError, controller_of, set_condition, set_controller_reference};
+
+#[test]
+fn condition_moves_its_transition_time_only_with_its_status() {
+    let mut conditions = Vec::new();
+    let at = |seconds: u64| Timestamp(Duration::from_millis(seconds * 1000 + 7));
+    assert!(set_condition(&mut conditions, "Ready", true, "Made", "it is there", Some(1), at(10)));
+    assert!(
+        !set_condition(&mut conditions, "Ready", true, "Made", "it is there", Some(1), at(20)),
+        "no news"
+    );
+    assert!(
+        set_condition(&mut conditions, "Ready", true, "Made", "it is there", Some(2), at(30)),
+        "a newer generation"
+    );
+    assert_eq!(conditions[0].last_transition_time.0.as_second(), 10);
+    assert_eq!(conditions[0].observed_generation, Some(2));
+    assert!(set_condition(&mut conditions, "Ready", false, "Gone", "it is not", Some(2), at(40)));
+    assert!(set_condition(&mut conditions, "Other", true, "Made", "", None, at(50)));
+    let said: Vec<_> = conditions
+        .iter()
+        .map(|c| format!("{} {} {} {}", c.type_, c.status, c.reason, c.last_transition_time.0))
+        .collect();
+    expect!["Ready False Gone 1970-01-01T00:00:40Z · Other True Made 1970-01-01T00:00:50Z"]
+        .assert_eq(&said.join(" · "));
+}
+
+fn owner(namespace: &str, name: &str) -> ConfigMap {
+    let mut owner = ConfigMap::default();
+    owner.metadata.name = Some(name.into());
+    owner.metadata.namespace = Some(namespace.into());
+    owner.metadata.uid = Some(format!("uid-of-{name}"));
+    owner
+}
+
+#[test]
+fn owner_reference_respects_scopes_and_other_controllers() {
+    let mut pod = Pod::default();
+    pod.metadata.namespace = Some("default".into());
+    set_controller_reference(&owner("default", "a"), &(), &mut pod).unwrap();
+    set_controller_reference(&owner("default", "a"), &(), &mut pod).unwrap();
+    assert_eq!(pod.metadata.owner_references.as_ref().unwrap().len(), 1, "replaced in place");
+    let reference = controller_of(&pod).unwrap();
+    assert_eq!(
+        (reference.kind.as_str(), reference.uid.as_str(), reference.block_owner_deletion),
+        ("ConfigMap", "uid-of-a", Some(true))
+    );
+
+    let before = pod.clone();
+    assert_eq!(
+        set_controller_reference(&owner("default", "b"), &(), &mut pod),
+        Err(OwnerError::AlreadyOwned { kind: "ConfigMap".into(), name: "a".into() })
+    );
+    assert_eq!(pod, before);
+    let other = set_controller_reference(&owner("other", "a"), &(), &mut pod);
+    assert_eq!(
+        other,
+        Err(OwnerError::Namespaces { owner: "other".into(), child: "default".into() })
+    );
+    let mut namespace = Namespace::default();
+    let scope = set_controller_reference(&owner("default", "a"), &(), &mut namespace);
+    assert_eq!(scope, Err(OwnerError::Scope { namespace: "default".into() }));
+    let unborn = set_controller_reference(&ConfigMap::default(), &(), &mut namespace);
+    assert_eq!(unborn, Err(OwnerError::NotCreated { kind: "ConfigMap".into() }));
+}
