@@ -26,6 +26,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
+//! A controller is a function of a key, and runs against this control plane or any cluster:
+//!
+//! ```no_run
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use setpoint::prelude::*;
+//!
+//! async fn reconcile(request: Request, context: Context) -> Result<Action, ClientError> {
+//!     let Some(config) = context.client().api::<ConfigMap>().get(&request)? else {
+//!         return Ok(Action::await_change()); // deleted
+//!     };
+//!     // Make the world fit `config`; every step may have been taken already.
+//!     Ok(Action::await_change())
+//! }
+//!
+//! # async fn example(client: kube_client::Client, stop: CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut manager = Manager::builder(client, Clock::wall()).build();
+//! manager.add(Controller::builder("config").for_(Watch::<ConfigMap>::new()).build(reconcile)?)?;
+//! manager.run(stop).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Given the same seed and requests, a control plane on a current-thread runtime with paused time does the same thing each
 //! time: its clock starts at a fixed moment unless it is given another, and everything random comes from the seed.
 
@@ -48,7 +70,8 @@ pub mod prelude {
         SharedInformer, Tombstone,
     };
     pub use setpoint_runtime::{
-        Action, Clock, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+        Action, ClientError, Clock, Context, Controller, Finalize, Manager, ObjectReference,
+        Predicate, Reconciler, Request, Watch, cancel_on_signal, finalizer, set_condition,
     };
     pub use setpoint_workqueue::WorkQueue;
     pub use tokio_util::sync::CancellationToken;
