@@ -10,6 +10,7 @@
 //! body each end after a while, as does a connection that says nothing at all or takes in nothing of its answer. Peers beyond [`CONNECTIONS_MAX`] wait to be accepted.
 
 mod connection;
+mod leftover;
 mod patience;
 mod pki;
 

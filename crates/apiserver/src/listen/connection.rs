@@ -1,5 +1,6 @@
 //! One connection: handshake, protocol, requests, polite end.
 
+use super::leftover::{self, Leftover, Lent};
 use super::patience::Patient;
 use crate::BoxError;
 use crate::identity::Identity;
@@ -117,7 +118,12 @@ where
         }
         let (server, conversations) = (server.clone(), conversations.clone());
         async move {
-            let mut response = server.serve::<Incoming>(request).await;
+            let leftover = Leftover::default();
+            let request = request.map(|body| leftover.lend(body));
+            let mut response = server.serve::<Lent>(request).await;
+            if let Some(unread) = leftover.take().filter(|_| !http2) {
+                conversations.execute(leftover::drain(unread));
+            }
             if let Some(conversation) = Conversation::take(&mut response) {
                 conversations.execute(conversation);
             }

@@ -87,6 +87,31 @@ async fn several_requests_go_over_one_connection() {
 }
 
 #[tokio::test]
+async fn body_that_nobody_wanted_does_not_end_the_connection() {
+    let server = Plain::start().await;
+    let mut socket = server.connect().await;
+    let head = "POST /apis/nope.io/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    // The answer is here before the body is.
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"404 page not found\n") {
+        answer.push(socket.read_u8().await.unwrap());
+    }
+    let next = "12345GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    socket.write_all(next.as_bytes()).await.unwrap();
+    assert!(rest(socket).await.starts_with("HTTP/1.1 200 OK"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_that_nobody_wanted_and_that_does_not_come_is_not_waited_for_long() {
+    let server = Plain::start().await;
+    let mut socket = server.connect().await;
+    let head = "POST /apis/nope.io/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n1";
+    socket.write_all(head.as_bytes()).await.unwrap();
+    assert!(rest(socket).await.ends_with("404 page not found\n"));
+}
+
+#[tokio::test]
 async fn watch_over_a_websocket_ends_with_a_close_frame() {
     let mut server = Plain::start().await;
     let mut socket = server.connect().await;
