@@ -4,6 +4,7 @@
 
 mod garbage;
 mod in_process;
+mod networks;
 mod plane;
 mod runtime;
 mod simulation;
