@@ -1,12 +1,12 @@
 //! Cluster addresses and node ports: which are in use, and reservations that undo themselves.
 //!
 //! The store is the truth (what Services hold); this is its index, rebuilt at start-up. A write reserves, commits its Service and
-//! then keeps the reservation; a reservation that is dropped unkept gives everything back. So an address is never held by two
+//! then keeps the reservation; one that is dropped before its commit began gives everything back. So an address is never held by two
 //! Services, and never by none for longer than a request lives.
 use parking_lot::Mutex;
 use rand::Rng;
 use serde_json::Value;
-use setpoint_object::ApiError;
+use setpoint_object::{ApiError, Reason};
 use setpoint_store::{RangeRequest, Store};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -113,7 +113,7 @@ pub(crate) struct Reservation<'a> {
     taken: Held,
     released: Held,
 }
-impl Reservation<'_> {
+impl<'a> Reservation<'a> {
     /// Takes a certain address.
     pub(crate) fn address(&mut self, address: Ipv4Addr) -> Result<(), AllocateError> {
         let number = u32::from(address);
@@ -179,10 +179,41 @@ impl Reservation<'_> {
             ports: old.ports.difference(&new.ports).copied().collect(),
         };
     }
+    /// From here on only the outcome of the commit counts: a request that is dropped half way keeps what it took until the next start,
+    /// rather than give away what a stored Service may hold.
+    pub(crate) fn pin(mut self) -> Pinned<'a> {
+        Pinned {
+            allocator: self.allocator.take(),
+            taken: std::mem::take(&mut self.taken),
+            released: std::mem::take(&mut self.released),
+        }
+    }
+}
+/// A reservation whose commit is under way.
+#[derive(Debug)]
+#[must_use = "what was taken stays taken until the outcome is told"]
+pub(crate) struct Pinned<'a> {
+    allocator: Option<&'a Allocator>,
+    taken: Held,
+    released: Held,
+}
+impl Pinned<'_> {
     /// The write is done: what was taken stays taken.
-    pub(crate) fn keep(mut self) {
-        if let Some(allocator) = self.allocator.take() {
+    pub(crate) fn keep(self) {
+        if let Some(allocator) = self.allocator {
             allocator.release(&self.released);
+        }
+    }
+    /// The write did not happen: everything is as before.
+    pub(crate) fn undo(self) {
+        if let Some(allocator) = self.allocator {
+            allocator.release(&self.taken);
+        }
+    }
+    /// The write failed; whether it happened the error tells, or nobody knows.
+    pub(crate) fn fail(self, error: &ApiError) {
+        if error.reason() != Reason::Timeout {
+            self.undo();
         }
     }
 }
@@ -215,7 +246,7 @@ mod tests {
         drop(first);
         let mut second = allocator.reserve();
         assert_eq!(second.address(wanted), Ok(()));
-        second.keep();
+        second.pin().keep();
         assert_eq!(allocator.reserve().address(wanted), Err(AllocateError::AddressTaken));
     }
     #[test]

@@ -113,9 +113,14 @@ impl Write<'_> {
             };
             return Ok(Written { object, created: true });
         }
-        match self.put(key.clone(), None, encoded, &mut stored, spare).await? {
-            (Outcome::Done(revision), bytes) => {
-                reservation.keep();
+        let pinned = reservation.pin();
+        match self.put(key.clone(), None, encoded, &mut stored, spare).await {
+            Err(error) => {
+                pinned.fail(&error);
+                Err(error)
+            }
+            Ok((Outcome::Done(revision), bytes)) => {
+                pinned.keep();
                 let object = if self.converts() {
                     self.answer(&bytes, revision)?
                 } else {
@@ -123,7 +128,8 @@ impl Write<'_> {
                 };
                 Ok(Written { object, created: true })
             }
-            (Outcome::Lost(found), _) => {
+            Ok((Outcome::Lost(found), _)) => {
+                pinned.undo();
                 Err(self.already_exists(stored.name(), &found.map(|f| f.value).unwrap_or_default()))
             }
         }

@@ -136,14 +136,20 @@ impl Write<'_> {
             }));
         }
         let key = found.key.clone();
-        let (outcome, encoded) =
-            self.put(key, Some(found.modified), encoded, &mut new, !owned).await?;
-        match outcome {
-            Outcome::Done(revision) => {
-                reservation.keep();
+        let pinned = reservation.pin();
+        match self.put(key, Some(found.modified), encoded, &mut new, !owned).await {
+            Err(error) => {
+                pinned.fail(&error);
+                Err(error)
+            }
+            Ok((Outcome::Done(revision), encoded)) => {
+                pinned.keep();
                 Ok(Ok(Written { object: self.answer(&encoded, revision)?, created: false }))
             }
-            Outcome::Lost(newer) => Ok(Err(newer)),
+            Ok((Outcome::Lost(newer), _)) => {
+                pinned.undo();
+                Ok(Err(newer))
+            }
         }
     }
     /// An object that was only waiting for its finalizers goes with the last of them.

@@ -7,6 +7,7 @@ mod custom;
 mod custom_writes;
 mod definitions;
 mod delete;
+mod faults;
 mod kinds;
 mod properties;
 mod server;

@@ -1,0 +1,86 @@
+//! Writes over a store that refuses some and loses the answers of others.
+use bytes::Bytes;
+use serde_json::{Value, json};
+use setpoint_object::time::{Clock, Timestamp};
+use setpoint_registry::{
+    Body, Caller, DeleteOptions, Format, PatchType, Registry, Target, WriteOptions,
+};
+use setpoint_store::fault::{FaultStore, Faults};
+use setpoint_store::memory::MemoryOptions;
+use setpoint_store::{MemoryStore, RangeRequest, Store};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+fn body(value: &Value) -> Body {
+    Body { bytes: Bytes::from(value.to_string()), format: Format::Json }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_two_services_hold_one_address_whatever_the_store_does() {
+    let mut refused = BTreeSet::new();
+    for seed in 0..8 {
+        let store = Arc::new(FaultStore::new(
+            MemoryStore::new(MemoryOptions::default()),
+            Faults::default(),
+            seed,
+        ));
+        let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_795_158_000)));
+        let (registry, worker) = Registry::builder(store.clone(), clock).seed(seed).build();
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        tasks.spawn(worker.run(stop.clone()));
+        registry.ready().wait_for(|ready| *ready).await.unwrap();
+        store.set_faults(Faults { unavailable: 0.1, answer_lost: 0.2, feed_broken: 0.0 });
+        let (caller, options) = (Caller::default(), WriteOptions::default());
+        let services = registry.catalog().get("", "v1", "services").unwrap().clone();
+        let target = |name: &str| Target {
+            resource: services.clone(),
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        };
+        for i in 0..120_u32 {
+            let name = format!("s{}", i % 12);
+            let wanted = json!({
+                "metadata": {"name": name},
+                // A few that all want the same.
+                "spec": {"type": "NodePort", "clusterIP": format!("10.0.0.{}", 10 + i % 5), "ports": [{"port": 80, "nodePort": 30_000 + i % 5}]},
+            });
+            let result = match i % 4 {
+                0 => {
+                    registry.delete(&caller, &target(&name), &DeleteOptions::default()).await.err()
+                }
+                1 => {
+                    let flip = json!({"spec": {"type": if i % 8 == 1 { "ClusterIP" } else { "NodePort" }}});
+                    let (target, flip) = (target(&name), body(&flip));
+                    let patch = registry.patch(&caller, &target, PatchType::Merge, flip, &options);
+                    patch.await.err()
+                }
+                _ => registry.create(&caller, &target(""), body(&wanted), &options).await.err(),
+            };
+            refused.extend(result.map(|e| e.code()));
+        }
+        let range = RangeRequest::prefix("/registry/services/specs/");
+        let entries = store.inner().range(range).await.unwrap().value.entries;
+        let (mut addresses, mut ports) = (BTreeSet::new(), BTreeSet::new());
+        for entry in entries {
+            let service: Value = serde_json::from_slice(&entry.value).unwrap();
+            let spec = &service["spec"];
+            assert!(
+                addresses.insert(spec["clusterIP"].as_str().unwrap().to_owned()),
+                "seed {seed}: {service}"
+            );
+            if let Some(port) = spec["ports"][0]["nodePort"].as_i64() {
+                assert!(ports.insert(port), "seed {seed}: {service}");
+            }
+        }
+        store.set_faults(Faults::default());
+        stop.cancel();
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap().unwrap();
+        }
+    }
+    assert!(refused.contains(&503) && refused.contains(&504), "the faults happened: {refused:?}");
+}
