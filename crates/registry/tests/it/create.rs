@@ -106,6 +106,12 @@ async fn refusals_of_a_create() {
     ] {
         assert_eq!(refused(server.create(path, sent.clone()).await), expected, "{sent}");
     }
+    let long = server.create(CONFIG_MAPS, json!({"metadata": {"name": "a".repeat(254)}})).await;
+    assert!(refused(long).ends_with(": must be no more than 253 characters"));
+    let base = server.create(CONFIG_MAPS, json!({"metadata": {"generateName": "Ab-"}})).await;
+    let fields: Vec<String> =
+        base.unwrap_err().0.details.unwrap().causes.into_iter().map(|c| c.field).collect();
+    assert_eq!(fields, ["metadata.generateName", "metadata.name"]);
     let broken = server.create_text(CONFIG_MAPS, "{").await;
     assert_eq!(
         refused(broken),

@@ -199,3 +199,33 @@ async fn an_object_over_the_stores_limit_loses_its_owners_first() {
         "500 etcdserver: request is too large"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_list_of_managers_resets_ownership() {
+    for reset in [json!([]), json!([{}])] {
+        let (server, stored) = server().await;
+        assert!(stored["metadata"]["managedFields"].is_array());
+        let patch = json!({"metadata": {"managedFields": reset}});
+        let bare = server.patch(MAP, patch).await.unwrap();
+        assert!(bare["metadata"].get("managedFields").is_none(), "{reset}: {bare}");
+        let updated = server.patch(MAP, json!({"data": {"x": "y"}})).await.unwrap();
+        assert!(updated["metadata"].get("managedFields").is_none(), "untracked until an apply");
+        let mut put = stored;
+        put["metadata"]["managedFields"] = reset;
+        put["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        assert!(server.update(MAP, put).await.unwrap()["metadata"].get("managedFields").is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_that_creates_ignores_the_version_and_refuses_a_uid() {
+    let server = Server::start().await;
+    let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles/r";
+    let with = |meta: Value| json!({"metadata": meta, "rules": []});
+    assert_eq!(
+        refused(server.update(path, with(json!({"name": "r", "uid": "u"}))).await),
+        r#"409 Operation cannot be fulfilled on roles.rbac.authorization.k8s.io "r": StorageError: invalid object, Code: 4, Key: /registry/roles/default/r, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: u, UID in object meta: "#
+    );
+    let created = server.update(path, with(json!({"name": "r", "resourceVersion": "7"}))).await;
+    assert!(created.unwrap()["metadata"]["uid"].is_string());
+}
