@@ -17,7 +17,7 @@
 //!  response
 //! ```
 //!
-//! The same service answers in process ([`ApiServer::client`]: no socket, no TLS, streams included) and behind a
+//! The same service answers in process (`ApiServer::client`, feature `client`: no socket, no TLS, streams included) and behind a
 //! [`Listener`](listen::Listener). Nothing in it is global, nothing reads a clock of its own, and every task belongs to the run
 //! future of a listener, so that a whole server on a current-thread runtime with paused time does the same thing each time.
 //!
