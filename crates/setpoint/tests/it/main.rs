@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+mod bounds;
 mod garbage;
 mod in_process;
 mod networks;

@@ -89,14 +89,16 @@ fn crash_at_any_write_changes_nothing_in_the_end() {
     }
 }
 
-/// How many seeds are tried.
+/// How many seeds are tried, unless the environment says `SEEDS`.
 const SEEDS: u64 = 120;
 
 #[test]
 fn faults_and_crashes_change_nothing_in_the_end() {
     let clean = play(Play::clean(1));
-    let only = std::env::var("SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
-    for seed in only.map_or(0..SEEDS, |seed| seed..seed + 1) {
+    let asked = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().unwrap());
+    let only = asked("SEED");
+    let all = 0..asked("SEEDS").unwrap_or(SEEDS);
+    for seed in only.map_or(all, |seed| seed..seed + 1) {
         let played = play(chaos(seed));
         if only.is_some() {
             eprintln!("{}", played.trace);

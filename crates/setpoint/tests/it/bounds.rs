@@ -1,0 +1,106 @@
+//! Watchers that nobody reads, and many of them.
+
+use crate::plane::{Person, map, maps, with_person};
+use bytes::Bytes;
+use futures::StreamExt;
+use http_body_util::{BodyDataStream, BodyExt};
+use kube_client::client::Body;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What the server keeps of a resource's past for slow watchers, in bytes.
+const WINDOW_BYTES_MAX: usize = 64 << 20;
+/// What a watcher may hold itself, in events.
+const HELD_EVENTS_MAX: usize = 64;
+
+impl Person {
+    /// A watch whose events nobody has asked for yet.
+    async fn watch(&self, query: &str) -> BodyDataStream<Body> {
+        let path = format!("{}?watch=true&{query}", maps("default", ""));
+        let request = http::Request::get(path).body(Body::empty()).unwrap();
+        let answer = self.client.send(request).await.unwrap();
+        assert!(answer.status().is_success(), "{}", answer.status());
+        answer.into_body().into_data_stream()
+    }
+
+    async fn fill(&self, name: &str, text: &str) {
+        self.patch(&maps("default", name), &json!({"data": {"text": text}})).await;
+    }
+}
+
+/// What comes until nothing comes for a while; and whether the stream has ended then.
+async fn read(stream: &mut BodyDataStream<Body>) -> (Vec<Bytes>, bool) {
+    let mut frames = Vec::new();
+    loop {
+        match tokio::time::timeout(Duration::from_secs(1), stream.next()).await {
+            Ok(Some(frame)) => frames.push(frame.unwrap()),
+            Ok(None) => return (frames, true),
+            Err(_) => return (frames, false),
+        }
+    }
+}
+
+fn revision(frame: &Bytes) -> u64 {
+    let event: Value = serde_json::from_slice(frame).unwrap();
+    event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn watcher_that_never_reads_is_left_behind() {
+    with_person(async |person| {
+        person.create(&maps("default", ""), &map("big", &[])).await;
+        let mut asleep = person.watch("resourceVersion=0").await;
+        // A watcher that has begun and then stops reading.
+        let mut weary = person.watch("resourceVersion=0").await;
+        let first = weary.next().await.unwrap().unwrap();
+        let text = "x".repeat(1 << 20);
+        for n in 0..WINDOW_BYTES_MAX / text.len() + 8 {
+            // The text differs, so that each update is one.
+            person.fill("big", &format!("{n}{}", &text[8..])).await;
+        }
+        for (stream, behind) in [(&mut weary, revision(&first)), (&mut asleep, 0)] {
+            let (frames, ended) = read(stream).await;
+            assert!(ended, "its past is dropped");
+            assert!(frames.len() <= HELD_EVENTS_MAX, "{} events were kept for it", frames.len());
+            // What it still gets is in order and leaves nothing out before its end.
+            let revisions: Vec<u64> = frames.iter().map(revision).collect();
+            assert!(revisions.is_sorted() && revisions.iter().all(|revision| *revision > behind));
+        }
+        let mut anew = person.watch("").await;
+        assert_eq!(read(&mut anew).await.0.len(), 1, "who comes anew gets the present");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_watchers_share_what_they_are_sent() {
+    const WATCHERS: usize = 1000;
+    const UPDATES: usize = 20;
+    with_person(async |person| {
+        person.create(&maps("default", ""), &map("a", &[])).await;
+        let mut watchers = Vec::new();
+        for _ in 0..WATCHERS {
+            watchers.push(person.watch("").await);
+        }
+        for n in 0..UPDATES {
+            person.fill("a", &n.to_string()).await;
+        }
+        let mut first: Option<Vec<Bytes>> = None;
+        for watcher in &mut watchers {
+            let (frames, ended) = read(watcher).await;
+            assert_eq!((frames.len(), ended), (1 + UPDATES, false));
+            match &first {
+                None => first = Some(frames),
+                Some(first) => {
+                    assert_eq!(first, &frames);
+                    // Not only alike: the same bytes, encoded once (the initial event is each watcher's own).
+                    let same = |(a, b): (&Bytes, &Bytes)| a.as_ptr() == b.as_ptr();
+                    assert!(first.iter().zip(&frames).skip(1).all(same));
+                }
+            }
+        }
+        drop(watchers);
+        person.fill("a", "nobody watches").await;
+    })
+    .await;
+}
