@@ -3,18 +3,27 @@
 //! A row says which names are allowed, who owns `status`, and carries two functions: `prepare` settles what clients may not
 //! (defaults that depend on the stored object, status, immutable parts that are restored silently), `validate` reports what they may
 //! not ask for. Both see the object in the stored version, before ([`None`]: it is being created) and after.
+mod autoscaler;
+mod budget;
+mod certificate;
 mod config;
 mod definition;
+mod event;
 mod job;
+mod lease;
+mod namespace;
+mod network;
 pub(crate) mod pod;
 mod pod_update;
-mod policy;
+mod priority;
+mod rbac;
 pub(crate) mod service;
+mod storage;
 mod table;
 mod workload;
 
 pub(crate) use definition::CLEANUP_FINALIZER;
-pub(crate) use policy::name_label;
+pub(crate) use namespace::name_label;
 
 use serde_json::Value;
 use setpoint_object::field;

@@ -27,8 +27,8 @@ static NAMESPACE: Strategy = Strategy {
     name: NameRule::Label,
     returns_deleted: true,
     finalizers_in_spec: true,
-    first_delete: Some(policy::mark_namespace),
-    prepare: policy::prepare_namespace,
+    first_delete: Some(namespace::mark_namespace),
+    prepare: namespace::prepare_namespace,
     ..with_status(StatusMeta::All, r#"{"phase":"Active"}"#)
 };
 static NODE: Strategy = with_status(
@@ -78,36 +78,32 @@ static RETURNED: Strategy = Strategy { returns_deleted: true, ..PLAIN };
 static SERVICE_ACCOUNT: Strategy = Strategy { returns_deleted: true, ..PLAIN };
 static VOLUME_CLAIM: Strategy = Strategy {
     returns_deleted: true,
-    validate: policy::validate_claim,
+    validate: storage::validate_claim,
     ..with_status(StatusMeta::All, r#"{"phase":"Pending"}"#)
 };
 static VOLUME: Strategy = Strategy {
     returns_deleted: true,
-    prepare: policy::prepare_volume,
+    prepare: storage::prepare_volume,
     ..with_status(StatusMeta::All, r#"{"phase":"Pending"}"#)
 };
 static RESOURCE_QUOTA: Strategy =
     Strategy { returns_deleted: true, ..with_status(StatusMeta::All, "{}") };
-static EVENT: Strategy = Strategy {
-    create_on_update: true,
-    collected: false,
-    validate: policy::validate_event,
-    ..PLAIN
-};
+static EVENT: Strategy =
+    Strategy { create_on_update: true, collected: false, validate: event::validate_event, ..PLAIN };
 static STORAGE_CLASS: Strategy =
-    Strategy { returns_deleted: true, validate: policy::validate_storage_class, ..PLAIN };
-static ENDPOINT_SLICE: Strategy = Strategy { validate: policy::validate_endpoint_slice, ..PLAIN };
+    Strategy { returns_deleted: true, validate: storage::validate_storage_class, ..PLAIN };
+static ENDPOINT_SLICE: Strategy = Strategy { validate: network::validate_endpoint_slice, ..PLAIN };
 static UPSERT: Strategy = Strategy { create_on_update: true, ..PLAIN };
 static RBAC: Strategy = Strategy {
     name: NameRule::Segment,
     create_on_update: true,
-    validate: policy::validate_rbac,
+    validate: rbac::validate_rbac,
     ..PLAIN
 };
 static LEASE: Strategy = Strategy {
     create_on_update: true,
     unconditional_update: false,
-    validate: policy::validate_lease,
+    validate: lease::validate_lease,
     ..PLAIN
 };
 static RUNTIME_CLASS: Strategy =
@@ -122,24 +118,24 @@ static VOLUME_ATTACHMENT: Strategy = Strategy {
 };
 static BUDGET: Strategy = Strategy {
     unconditional_update: false,
-    validate: policy::validate_budget,
+    validate: budget::validate_budget,
     ..with_status(
         StatusMeta::All,
         r#"{"currentHealthy":0,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0}"#,
     )
 };
 static INGRESS: Strategy = Strategy {
-    validate: policy::validate_ingress,
+    validate: network::validate_ingress,
     ..with_status(StatusMeta::All, r#"{"loadBalancer":{}}"#)
 };
 static AUTOSCALER: Strategy = Strategy {
-    validate: policy::validate_autoscaler,
+    validate: autoscaler::validate_autoscaler,
     ..with_status(StatusMeta::All, r#"{"currentMetrics":null,"desiredReplicas":0}"#)
 };
 static CERTIFICATE_REQUEST: Strategy = Strategy {
-    prepare: policy::prepare_certificate_request,
-    prepare_status: policy::prepare_certificate_status,
-    validate: policy::validate_certificate_request,
+    prepare: certificate::prepare_certificate_request,
+    prepare_status: certificate::prepare_certificate_status,
+    validate: certificate::validate_certificate_request,
     ..with_status(StatusMeta::All, "{}")
 };
 static DEFINITION: Strategy = Strategy {
@@ -153,7 +149,7 @@ static DEFINITION: Strategy = Strategy {
 };
 static API_SERVICE: Strategy =
     Strategy { unconditional_update: false, ..with_status(StatusMeta::Nothing, "{}") };
-static PRIORITY_CLASS: Strategy = Strategy { validate: policy::validate_priority_class, ..PLAIN };
+static PRIORITY_CLASS: Strategy = Strategy { validate: priority::validate_priority_class, ..PLAIN };
 static STATUS: Strategy = with_status(StatusMeta::All, "{}");
 static STATUS_ALONE: Strategy = with_status(StatusMeta::Nothing, "{}");
 static POLICY_WITH_STATUS: Strategy =
