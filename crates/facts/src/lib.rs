@@ -34,6 +34,8 @@ pub struct Definition {
     pub kinds: &'static [(&'static str, &'static str, &'static str)],
     /// `format` (`date-time` for the times).
     pub format: &'static str,
+    /// Indices of the fields that protobuf holds, sorted by [`Field::protobuf`], so that those within one message stand together.
+    pub protobuf: &'static [u8],
 }
 impl Definition {
     /// A field by its name on the wire.

@@ -120,6 +120,16 @@ fn protobuf_numbers_lead_to_one_field_each() {
             assert!(!pair[1].starts_with(pair[0]), "{}: {pair:?}", definition.name);
         }
     }
+    for definition in DEFINITIONS {
+        let ways: Vec<_> = definition
+            .protobuf
+            .iter()
+            .map(|at| definition.fields[usize::from(*at)].protobuf)
+            .collect();
+        assert!(ways.is_sorted(), "{}: {ways:?}", definition.name);
+        let numbered = definition.fields.iter().filter(|field| !field.protobuf.is_empty()).count();
+        assert_eq!(ways.len(), numbered, "{}", definition.name);
+    }
     let volume = &DEFINITIONS[usize::from(definition("io.k8s.api.core.v1.Volume").unwrap())];
     assert_eq!(volume.field("name").unwrap().protobuf, [1]);
     assert_eq!(volume.field("hostPath").unwrap().protobuf, [2, 1]);

@@ -18,6 +18,8 @@
 //! What comes out of [`decode::conform`] and [`default`] is canonical: equal objects are equal trees, so "nothing changed" is a
 //! comparison ([`diff`], or of bytes). The texts of errors are those of the API server, because clients test for them.
 //!
+//! Answers in protobuf are made of the JSON at rest ([`protobuf`]).
+//!
 //! This crate knows nothing of HTTP and storage. Rules in CEL are carried as data and not evaluated.
 
 pub mod apply;
@@ -28,6 +30,7 @@ pub mod default;
 pub mod diff;
 pub mod node;
 pub mod patch;
+pub mod protobuf;
 pub mod prune;
 pub mod validate;
 

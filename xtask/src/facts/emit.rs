@@ -198,8 +198,24 @@ fn write_definition(
         write_field(out, field, schema, required.contains(field), from_go, index)
             .with_context(|| format!("field {field}"))?;
     }
-    writeln!(out, "{}] }};", if sorted.is_empty() { "" } else { "\n" })?;
+    let end = if sorted.is_empty() { "" } else { "\n" };
+    writeln!(out, "{end}], protobuf: &{:?} }};", in_protobuf_order(sorted.keys().copied(), go))?;
     Ok(())
+}
+
+/// Indices of the fields that have protobuf numbers, by those numbers.
+fn in_protobuf_order<'a>(
+    sorted: impl Iterator<Item = &'a String>,
+    go: Option<&[GoField]>,
+) -> Vec<usize> {
+    let way = |name: &String| {
+        let field = go?.iter().find(|go| go.name == *name)?;
+        (!field.protobuf.is_empty()).then_some(field.protobuf.as_slice())
+    };
+    let mut ways: Vec<(&[u8], usize)> =
+        sorted.enumerate().filter_map(|(at, name)| Some((way(name)?, at))).collect();
+    ways.sort_unstable();
+    ways.into_iter().map(|(_, at)| at).collect()
 }
 
 /// One field a line: `field(name, type, presence, order)` and what differs from the usual.

@@ -6,58 +6,58 @@ use crate::Type::{Bytes, Int, List, Object, Ref, Str};
 
 pub(crate) const APPLY_CONFIGURATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ApplyConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("expression", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const AUDIT_ANNOTATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.AuditAnnotation", ty: Object, required: &["key", "valueExpression"], atomic: false, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 0).protobuf(&[1]),
     field("valueExpression", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const EXPRESSION_WARNING: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ExpressionWarning", ty: Object, required: &["fieldRef", "warning"], atomic: false, kinds: &[], format: "", fields: &[
     field("fieldRef", Str, Always, 0).protobuf(&[2]),
     field("warning", Str, Always, 1).protobuf(&[3]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const JSON_PATCH: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.JSONPatch", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("expression", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const MATCH_CONDITION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MatchCondition", ty: Object, required: &["name", "expression"], atomic: false, kinds: &[], format: "", fields: &[
     field("expression", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const MATCH_RESOURCES: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MatchResources", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("excludeResourceRules", List(&Ref(16)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
     field("matchPolicy", Str, Pointer, 4).protobuf(&[7]),
     field("namespaceSelector", Ref(560), Pointer, 0).protobuf(&[1]),
     field("objectSelector", Ref(560), Pointer, 1).protobuf(&[2]),
     field("resourceRules", List(&Ref(16)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4, 0, 1] };
 pub(crate) const MUTATING_ADMISSION_POLICY: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicy", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(11), Always, 3).protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const MUTATING_ADMISSION_POLICY_BINDING: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBinding", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(9), Always, 3).protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const MUTATING_ADMISSION_POLICY_BINDING_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBindingList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBindingList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(7)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const MUTATING_ADMISSION_POLICY_BINDING_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBindingSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("matchResources", Ref(5), Pointer, 2).protobuf(&[3]),
     field("paramRef", Ref(18), Pointer, 1).protobuf(&[2]),
     field("policyName", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[2, 1, 0] };
 pub(crate) const MUTATING_ADMISSION_POLICY_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(6)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const MUTATING_ADMISSION_POLICY_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicySpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("failurePolicy", Str, Pointer, 4).protobuf(&[5]),
     field("matchConditions", List(&Ref(4)), Omitted, 5).list("map", &["name"]).patch("merge", "name").protobuf(&[6]),
@@ -66,7 +66,7 @@ pub(crate) const MUTATING_ADMISSION_POLICY_SPEC: Definition = Definition { name:
     field("paramKind", Ref(17), Pointer, 0).protobuf(&[1]),
     field("reinvocationPolicy", Str, Omitted, 6).protobuf(&[7]),
     field("variables", List(&Ref(33)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[4, 2, 6, 3, 0, 1, 5] };
 pub(crate) const MUTATING_WEBHOOK: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingWebhook", ty: Object, required: &["name", "clientConfig", "sideEffects", "admissionReviewVersions"], atomic: false, kinds: &[], format: "", fields: &[
     field("admissionReviewVersions", List(&Str), Null, 9).list("atomic", &[]).protobuf(&[8]),
     field("clientConfig", Ref(34), Always, 1).protobuf(&[2]),
@@ -80,24 +80,24 @@ pub(crate) const MUTATING_WEBHOOK: Definition = Definition { name: "io.k8s.api.a
     field("rules", List(&Ref(19)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("sideEffects", Str, Null, 7).protobuf(&[6]),
     field("timeoutSeconds", Int, Pointer, 8).format("int32").protobuf(&[7]),
-] };
+], protobuf: &[5, 1, 9, 2, 6, 10, 11, 0, 4, 8, 7, 3] };
 pub(crate) const MUTATING_WEBHOOK_CONFIGURATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("webhooks", List(&Ref(12)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const MUTATING_WEBHOOK_CONFIGURATION_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.MutatingWebhookConfigurationList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "MutatingWebhookConfigurationList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(13)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const MUTATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.Mutation", ty: Object, required: &["patchType"], atomic: false, kinds: &[], format: "", fields: &[
     field("applyConfiguration", Ref(0), Pointer, 1).protobuf(&[3]),
     field("jsonPatch", Ref(3), Pointer, 2).protobuf(&[4]),
     field("patchType", Str, Always, 0).protobuf(&[2]),
-] };
+], protobuf: &[2, 0, 1] };
 pub(crate) const NAMED_RULE_WITH_OPERATIONS: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.NamedRuleWithOperations", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("apiGroups", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[2, 2, 1]),
     field("apiVersions", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[2, 2, 2]),
@@ -105,64 +105,64 @@ pub(crate) const NAMED_RULE_WITH_OPERATIONS: Definition = Definition { name: "io
     field("resourceNames", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("resources", List(&Str), Omitted, 4).list("atomic", &[]).protobuf(&[2, 2, 3]),
     field("scope", Str, Pointer, 5).protobuf(&[2, 2, 4]),
-] };
+], protobuf: &[3, 2, 0, 1, 4, 5] };
 pub(crate) const PARAM_KIND: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ParamKind", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("apiVersion", Str, Omitted, 0).protobuf(&[1]),
     field("kind", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const PARAM_REF: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ParamRef", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 0).protobuf(&[1]),
     field("namespace", Str, Omitted, 1).protobuf(&[2]),
     field("parameterNotFoundAction", Str, Pointer, 3).protobuf(&[4]),
     field("selector", Ref(560), Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 3, 2] };
 pub(crate) const RULE_WITH_OPERATIONS: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.RuleWithOperations", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroups", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2, 1]),
     field("apiVersions", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[2, 2]),
     field("operations", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("resources", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[2, 3]),
     field("scope", Str, Pointer, 4).protobuf(&[2, 4]),
-] };
+], protobuf: &[2, 0, 1, 3, 4] };
 pub(crate) const SERVICE_REFERENCE: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ServiceReference", ty: Object, required: &["namespace", "name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 1).protobuf(&[2]),
     field("namespace", Str, Always, 0).protobuf(&[1]),
     field("path", Str, Pointer, 2).protobuf(&[3]),
     field("port", Int, Pointer, 3).format("int32").protobuf(&[4]),
-] };
+], protobuf: &[1, 0, 2, 3] };
 pub(crate) const TYPE_CHECKING: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.TypeChecking", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("expressionWarnings", List(&Ref(2)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const VALIDATING_ADMISSION_POLICY: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(27), Always, 3).protobuf(&[2]),
     field("status", Ref(28), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const VALIDATING_ADMISSION_POLICY_BINDING: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding", ty: Object, required: &["spec"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(25), Always, 3).protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const VALIDATING_ADMISSION_POLICY_BINDING_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBindingList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(23)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const VALIDATING_ADMISSION_POLICY_BINDING_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBindingSpec", ty: Object, required: &["policyName", "validationActions"], atomic: false, kinds: &[], format: "", fields: &[
     field("matchResources", Ref(5), Pointer, 2).protobuf(&[3]),
     field("paramRef", Ref(18), Pointer, 1).protobuf(&[2]),
     field("policyName", Str, Omitted, 0).protobuf(&[1]),
     field("validationActions", List(&Str), Omitted, 3).list("set", &[]).protobuf(&[4]),
-] };
+], protobuf: &[2, 1, 0, 3] };
 pub(crate) const VALIDATING_ADMISSION_POLICY_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(22)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const VALIDATING_ADMISSION_POLICY_SPEC: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicySpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("auditAnnotations", List(&Ref(1)), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
     field("failurePolicy", Str, Pointer, 3).protobuf(&[4]),
@@ -171,12 +171,12 @@ pub(crate) const VALIDATING_ADMISSION_POLICY_SPEC: Definition = Definition { nam
     field("paramKind", Ref(17), Pointer, 0).protobuf(&[1]),
     field("validations", List(&Ref(32)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("variables", List(&Ref(33)), Omitted, 6).list("map", &["name"]).patch("merge", "name").protobuf(&[7]),
-] };
+], protobuf: &[4, 3, 5, 1, 0, 2, 6] };
 pub(crate) const VALIDATING_ADMISSION_POLICY_STATUS: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("conditions", List(&Ref(554)), Omitted, 2).list("map", &["type"]).protobuf(&[3]),
     field("observedGeneration", Int, Omitted, 0).format("int64").protobuf(&[1]),
     field("typeChecking", Ref(21), Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 2, 0] };
 pub(crate) const VALIDATING_WEBHOOK: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingWebhook", ty: Object, required: &["name", "clientConfig", "sideEffects", "admissionReviewVersions"], atomic: false, kinds: &[], format: "", fields: &[
     field("admissionReviewVersions", List(&Str), Null, 9).list("atomic", &[]).protobuf(&[8]),
     field("clientConfig", Ref(34), Always, 1).protobuf(&[2]),
@@ -189,31 +189,31 @@ pub(crate) const VALIDATING_WEBHOOK: Definition = Definition { name: "io.k8s.api
     field("rules", List(&Ref(19)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("sideEffects", Str, Null, 7).protobuf(&[6]),
     field("timeoutSeconds", Int, Pointer, 8).format("int32").protobuf(&[7]),
-] };
+], protobuf: &[5, 1, 8, 2, 6, 9, 10, 0, 4, 7, 3] };
 pub(crate) const VALIDATING_WEBHOOK_CONFIGURATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration", ty: Object, required: &[], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("webhooks", List(&Ref(29)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const VALIDATING_WEBHOOK_CONFIGURATION_LIST: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfigurationList", ty: Object, required: &["items"], atomic: false, kinds: &[("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfigurationList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(30)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const VALIDATION: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.Validation", ty: Object, required: &["expression"], atomic: false, kinds: &[], format: "", fields: &[
     field("expression", Str, Always, 0).protobuf(&[1]),
     field("message", Str, Omitted, 1).protobuf(&[2]),
     field("messageExpression", Str, Omitted, 3).protobuf(&[4]),
     field("reason", Str, Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 3, 2] };
 pub(crate) const VARIABLE: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.Variable", ty: Object, required: &["name", "expression"], atomic: true, kinds: &[], format: "", fields: &[
     field("expression", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const WEBHOOK_CLIENT_CONFIG: Definition = Definition { name: "io.k8s.api.admissionregistration.v1.WebhookClientConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("caBundle", Bytes, Omitted, 2).format("byte").protobuf(&[2]),
     field("service", Ref(20), Pointer, 1).protobuf(&[1]),
     field("url", Str, Pointer, 0).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 2] };

@@ -2,4 +2,4 @@
 use crate::Definition;
 use crate::Type::{Quantity};
 
-pub(crate) const QUANTITY: Definition = Definition { name: "io.k8s.apimachinery.pkg.api.resource.Quantity", ty: Quantity, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
+pub(crate) const QUANTITY: Definition = Definition { name: "io.k8s.apimachinery.pkg.api.resource.Quantity", ty: Quantity, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };

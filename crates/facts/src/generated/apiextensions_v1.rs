@@ -11,18 +11,18 @@ pub(crate) const CUSTOM_RESOURCE_COLUMN_DEFINITION: Definition = Definition { na
     field("name", Str, Always, 0).protobuf(&[1]),
     field("priority", Int, Omitted, 4).format("int32").protobuf(&[5]),
     field("type", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[3, 5, 1, 0, 4, 2] };
 pub(crate) const CUSTOM_RESOURCE_CONVERSION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceConversion", ty: Object, required: &["strategy"], atomic: false, kinds: &[], format: "", fields: &[
     field("strategy", Str, Always, 0).protobuf(&[1]),
     field("webhook", Ref(547), Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const CUSTOM_RESOURCE_DEFINITION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", ty: Object, required: &["spec"], atomic: false, kinds: &[("apiextensions.k8s.io", "v1", "CustomResourceDefinition")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(530), Always, 3).protobuf(&[2]),
     field("status", Ref(531), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_CONDITION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
     field("message", Str, Omitted, 4).protobuf(&[5]),
@@ -30,13 +30,13 @@ pub(crate) const CUSTOM_RESOURCE_DEFINITION_CONDITION: Definition = Definition {
     field("reason", Str, Omitted, 3).protobuf(&[4]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[5, 4, 0, 3, 1, 2] };
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_LIST: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionList", ty: Object, required: &["items"], atomic: false, kinds: &[("apiextensions.k8s.io", "v1", "CustomResourceDefinitionList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(526)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_NAMES: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionNames", ty: Object, required: &["plural", "kind"], atomic: false, kinds: &[], format: "", fields: &[
     field("categories", List(&Str), Omitted, 5).list("atomic", &[]).protobuf(&[6]),
     field("kind", Str, Always, 3).protobuf(&[4]),
@@ -44,7 +44,7 @@ pub(crate) const CUSTOM_RESOURCE_DEFINITION_NAMES: Definition = Definition { nam
     field("plural", Str, Always, 0).protobuf(&[1]),
     field("shortNames", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("singular", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[3, 5, 4, 1, 2, 0] };
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_SPEC: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionSpec", ty: Object, required: &["group", "names", "scope", "versions"], atomic: false, kinds: &[], format: "", fields: &[
     field("conversion", Ref(525), Pointer, 4).protobuf(&[9]),
     field("group", Str, Always, 0).protobuf(&[1]),
@@ -52,13 +52,13 @@ pub(crate) const CUSTOM_RESOURCE_DEFINITION_SPEC: Definition = Definition { name
     field("preserveUnknownFields", Bool, Omitted, 5).protobuf(&[10]),
     field("scope", Str, Always, 2).protobuf(&[4]),
     field("versions", List(&Ref(532)), Null, 3).list("atomic", &[]).protobuf(&[7]),
-] };
+], protobuf: &[1, 2, 4, 5, 0, 3] };
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_STATUS: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("acceptedNames", Ref(529), Always, 1).protobuf(&[2]),
     field("conditions", List(&Ref(527)), Null, 0).list("map", &["type"]).protobuf(&[1]),
     field("observedGeneration", Int, Omitted, 3).format("int64").protobuf(&[4]),
     field("storedVersions", List(&Str), Null, 2).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 3, 2] };
 pub(crate) const CUSTOM_RESOURCE_DEFINITION_VERSION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionVersion", ty: Object, required: &["name", "served", "storage"], atomic: false, kinds: &[], format: "", fields: &[
     field("additionalPrinterColumns", List(&Ref(524)), Omitted, 7).list("atomic", &[]).protobuf(&[6]),
     field("deprecated", Bool, Omitted, 3).protobuf(&[7]),
@@ -69,25 +69,25 @@ pub(crate) const CUSTOM_RESOURCE_DEFINITION_VERSION: Definition = Definition { n
     field("served", Bool, Always, 1).protobuf(&[2]),
     field("storage", Bool, Always, 2).protobuf(&[3]),
     field("subresources", Ref(535), Pointer, 6).protobuf(&[5]),
-] };
+], protobuf: &[3, 6, 7, 4, 8, 0, 1, 2, 5] };
 pub(crate) const CUSTOM_RESOURCE_SUBRESOURCE_SCALE: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceScale", ty: Object, required: &["specReplicasPath", "statusReplicasPath"], atomic: false, kinds: &[], format: "", fields: &[
     field("labelSelectorPath", Str, Pointer, 2).protobuf(&[3]),
     field("specReplicasPath", Str, Always, 0).protobuf(&[1]),
     field("statusReplicasPath", Str, Always, 1).protobuf(&[2]),
-] };
-pub(crate) const CUSTOM_RESOURCE_SUBRESOURCE_STATUS: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
+], protobuf: &[1, 2, 0] };
+pub(crate) const CUSTOM_RESOURCE_SUBRESOURCE_STATUS: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };
 pub(crate) const CUSTOM_RESOURCE_SUBRESOURCES: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresources", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("scale", Ref(533), Pointer, 1).protobuf(&[2]),
     field("status", Ref(534), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const CUSTOM_RESOURCE_VALIDATION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceValidation", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("openAPIV3Schema", Ref(539), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const EXTERNAL_DOCUMENTATION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ExternalDocumentation", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("description", Str, Omitted, 0).protobuf(&[1]),
     field("url", Str, Omitted, 1).protobuf(&[2]),
-] };
-pub(crate) const JSON: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
+], protobuf: &[0, 1] };
+pub(crate) const JSON: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };
 pub(crate) const JSON_SCHEMA_PROPS: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("$ref", Str, Pointer, 2).protobuf(&[3]),
     field("$schema", Str, Omitted, 1).protobuf(&[2]),
@@ -133,19 +133,19 @@ pub(crate) const JSON_SCHEMA_PROPS: Definition = Definition { name: "io.k8s.apie
     field("x-kubernetes-map-type", Str, Pointer, 42).protobuf(&[43]),
     field("x-kubernetes-preserve-unknown-fields", Bool, Pointer, 37).protobuf(&[38]),
     field("x-kubernetes-validations", List(&Ref(545)), Omitted, 43).list("map", &["rule"]).patch("merge", "rule").protobuf(&[44]),
-] };
-pub(crate) const JSON_SCHEMA_PROPS_OR_ARRAY: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
-pub(crate) const JSON_SCHEMA_PROPS_OR_BOOL: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
-pub(crate) const JSON_SCHEMA_PROPS_OR_STRING_ARRAY: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
+], protobuf: &[16, 1, 0, 9, 35, 15, 34, 6, 21, 12, 25, 13, 19, 23, 30, 18, 22, 36, 26, 10, 20, 24, 33, 17, 4, 29, 5, 27, 32, 3, 31, 8, 2, 7, 14, 11, 28, 42, 37, 38, 39, 40, 41, 43] };
+pub(crate) const JSON_SCHEMA_PROPS_OR_ARRAY: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };
+pub(crate) const JSON_SCHEMA_PROPS_OR_BOOL: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };
+pub(crate) const JSON_SCHEMA_PROPS_OR_STRING_ARRAY: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };
 pub(crate) const SELECTABLE_FIELD: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.SelectableField", ty: Object, required: &["jsonPath"], atomic: false, kinds: &[], format: "", fields: &[
     field("jsonPath", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const SERVICE_REFERENCE: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ServiceReference", ty: Object, required: &["namespace", "name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 1).protobuf(&[2]),
     field("namespace", Str, Always, 0).protobuf(&[1]),
     field("path", Str, Pointer, 2).protobuf(&[3]),
     field("port", Int, Pointer, 3).format("int32").protobuf(&[4]),
-] };
+], protobuf: &[1, 0, 2, 3] };
 pub(crate) const VALIDATION_RULE: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ValidationRule", ty: Object, required: &["rule"], atomic: false, kinds: &[], format: "", fields: &[
     field("fieldPath", Str, Omitted, 4).protobuf(&[5]),
     field("message", Str, Omitted, 1).protobuf(&[2]),
@@ -153,13 +153,13 @@ pub(crate) const VALIDATION_RULE: Definition = Definition { name: "io.k8s.apiext
     field("optionalOldSelf", Bool, Pointer, 5).protobuf(&[6]),
     field("reason", Str, Pointer, 3).protobuf(&[4]),
     field("rule", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[5, 1, 2, 4, 0, 3] };
 pub(crate) const WEBHOOK_CLIENT_CONFIG: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.WebhookClientConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("caBundle", Bytes, Omitted, 2).format("byte").protobuf(&[2]),
     field("service", Ref(544), Pointer, 1).protobuf(&[1]),
     field("url", Str, Pointer, 0).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 2] };
 pub(crate) const WEBHOOK_CONVERSION: Definition = Definition { name: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.WebhookConversion", ty: Object, required: &["conversionReviewVersions"], atomic: false, kinds: &[], format: "", fields: &[
     field("clientConfig", Ref(546), Pointer, 0).protobuf(&[2]),
     field("conversionReviewVersions", List(&Str), Null, 1).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[0, 1] };

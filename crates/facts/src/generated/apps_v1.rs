@@ -10,40 +10,40 @@ pub(crate) const CONTROLLER_REVISION: Definition = Definition { name: "io.k8s.ap
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("revision", Int, Always, 4).format("int64").protobuf(&[3]),
-] };
+], protobuf: &[3, 1, 4] };
 pub(crate) const CONTROLLER_REVISION_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.ControllerRevisionList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "ControllerRevisionList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(35)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const DAEMON_SET: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSet", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "DaemonSet")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(40), Always, 3).protobuf(&[2]),
     field("status", Ref(41), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const DAEMON_SET_CONDITION: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
     field("message", Str, Omitted, 4).protobuf(&[5]),
     field("reason", Str, Omitted, 3).protobuf(&[4]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[4, 3, 0, 2, 1] };
 pub(crate) const DAEMON_SET_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "DaemonSetList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(37)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const DAEMON_SET_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetSpec", ty: Object, required: &["selector", "template"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 3).format("int32").protobuf(&[4]),
     field("revisionHistoryLimit", Int, Pointer, 4).format("int32").protobuf(&[6]),
     field("selector", Ref(560), Null, 0).protobuf(&[1]),
     field("template", Ref(300), Always, 1).protobuf(&[2]),
     field("updateStrategy", Ref(42), Always, 2).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4, 0, 1] };
 pub(crate) const DAEMON_SET_STATUS: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetStatus", ty: Object, required: &["currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"], atomic: false, kinds: &[], format: "", fields: &[
     field("collisionCount", Int, Pointer, 8).format("int32").protobuf(&[9]),
     field("conditions", List(&Ref(38)), Omitted, 9).list("map", &["type"]).patch("merge", "type").protobuf(&[10]),
@@ -55,18 +55,18 @@ pub(crate) const DAEMON_SET_STATUS: Definition = Definition { name: "io.k8s.api.
     field("numberUnavailable", Int, Omitted, 7).format("int32").protobuf(&[8]),
     field("observedGeneration", Int, Omitted, 4).format("int64").protobuf(&[5]),
     field("updatedNumberScheduled", Int, Omitted, 5).format("int32").protobuf(&[6]),
-] };
+], protobuf: &[2, 5, 3, 6, 8, 9, 4, 7, 0, 1] };
 pub(crate) const DAEMON_SET_UPDATE_STRATEGY: Definition = Definition { name: "io.k8s.api.apps.v1.DaemonSetUpdateStrategy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("rollingUpdate", Ref(54), Pointer, 1).protobuf(&[2]),
     field("type", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const DEPLOYMENT: Definition = Definition { name: "io.k8s.api.apps.v1.Deployment", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "Deployment")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(46), Always, 3).protobuf(&[2]),
     field("status", Ref(47), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const DEPLOYMENT_CONDITION: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 3).protobuf(&[7]),
     field("lastUpdateTime", Time, Null, 2).protobuf(&[6]),
@@ -74,13 +74,13 @@ pub(crate) const DEPLOYMENT_CONDITION: Definition = Definition { name: "io.k8s.a
     field("reason", Str, Omitted, 4).protobuf(&[4]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[5, 4, 3, 2, 1, 0] };
 pub(crate) const DEPLOYMENT_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "DeploymentList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(43)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const DEPLOYMENT_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentSpec", ty: Object, required: &["selector", "template"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 4).format("int32").protobuf(&[5]),
     field("paused", Bool, Omitted, 6).protobuf(&[7]),
@@ -90,7 +90,7 @@ pub(crate) const DEPLOYMENT_SPEC: Definition = Definition { name: "io.k8s.api.ap
     field("selector", Ref(560), Null, 1).protobuf(&[2]),
     field("strategy", Ref(48), Always, 3).patch("retainKeys", "").protobuf(&[4]),
     field("template", Ref(300), Always, 2).protobuf(&[3]),
-] };
+], protobuf: &[3, 5, 7, 6, 0, 4, 1, 2] };
 pub(crate) const DEPLOYMENT_STATUS: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("availableReplicas", Int, Omitted, 4).format("int32").protobuf(&[4]),
     field("collisionCount", Int, Pointer, 8).format("int32").protobuf(&[8]),
@@ -101,37 +101,37 @@ pub(crate) const DEPLOYMENT_STATUS: Definition = Definition { name: "io.k8s.api.
     field("terminatingReplicas", Int, Pointer, 6).format("int32").protobuf(&[9]),
     field("unavailableReplicas", Int, Omitted, 5).format("int32").protobuf(&[5]),
     field("updatedReplicas", Int, Omitted, 2).format("int32").protobuf(&[3]),
-] };
+], protobuf: &[3, 5, 8, 0, 7, 2, 4, 1, 6] };
 pub(crate) const DEPLOYMENT_STRATEGY: Definition = Definition { name: "io.k8s.api.apps.v1.DeploymentStrategy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("rollingUpdate", Ref(55), Pointer, 1).protobuf(&[2]),
     field("type", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const REPLICA_SET: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSet", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "ReplicaSet")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(52), Always, 3).protobuf(&[2]),
     field("status", Ref(53), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const REPLICA_SET_CONDITION: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
     field("message", Str, Omitted, 4).protobuf(&[5]),
     field("reason", Str, Omitted, 3).protobuf(&[4]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[4, 3, 0, 2, 1] };
 pub(crate) const REPLICA_SET_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "ReplicaSetList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(49)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const REPLICA_SET_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetSpec", ty: Object, required: &["selector"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 1).format("int32").protobuf(&[4]),
     field("replicas", Int, Pointer, 0).format("int32").protobuf(&[1]),
     field("selector", Ref(560), Null, 2).protobuf(&[2]),
     field("template", Ref(300), Always, 3).protobuf(&[3]),
-] };
+], protobuf: &[1, 2, 3, 0] };
 pub(crate) const REPLICA_SET_STATUS: Definition = Definition { name: "io.k8s.api.apps.v1.ReplicaSetStatus", ty: Object, required: &["replicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("availableReplicas", Int, Omitted, 3).format("int32").protobuf(&[5]),
     field("conditions", List(&Ref(50)), Omitted, 6).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
@@ -140,46 +140,46 @@ pub(crate) const REPLICA_SET_STATUS: Definition = Definition { name: "io.k8s.api
     field("readyReplicas", Int, Omitted, 2).format("int32").protobuf(&[4]),
     field("replicas", Int, Always, 0).format("int32").protobuf(&[1]),
     field("terminatingReplicas", Int, Pointer, 4).format("int32").protobuf(&[7]),
-] };
+], protobuf: &[5, 2, 3, 4, 0, 1, 6] };
 pub(crate) const ROLLING_UPDATE_DAEMON_SET: Definition = Definition { name: "io.k8s.api.apps.v1.RollingUpdateDaemonSet", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("maxSurge", IntOrString, Pointer, 1).protobuf(&[2]),
     field("maxUnavailable", IntOrString, Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const ROLLING_UPDATE_DEPLOYMENT: Definition = Definition { name: "io.k8s.api.apps.v1.RollingUpdateDeployment", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("maxSurge", IntOrString, Pointer, 1).protobuf(&[2]),
     field("maxUnavailable", IntOrString, Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const ROLLING_UPDATE_STATEFUL_SET_STRATEGY: Definition = Definition { name: "io.k8s.api.apps.v1.RollingUpdateStatefulSetStrategy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("maxUnavailable", IntOrString, Pointer, 1).protobuf(&[2]),
     field("partition", Int, Pointer, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const STATEFUL_SET: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSet", ty: Object, required: &[], atomic: false, kinds: &[("apps", "v1", "StatefulSet")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(62), Always, 3).protobuf(&[2]),
     field("status", Ref(63), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const STATEFUL_SET_CONDITION: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
     field("message", Str, Omitted, 4).protobuf(&[5]),
     field("reason", Str, Omitted, 3).protobuf(&[4]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[4, 3, 0, 2, 1] };
 pub(crate) const STATEFUL_SET_LIST: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetList", ty: Object, required: &["items"], atomic: false, kinds: &[("apps", "v1", "StatefulSetList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(57)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const STATEFUL_SET_ORDINALS: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetOrdinals", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("start", Int, Always, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const STATEFUL_SET_PERSISTENT_VOLUME_CLAIM_RETENTION_POLICY: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("whenDeleted", Str, Omitted, 0).protobuf(&[1]),
     field("whenScaled", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const STATEFUL_SET_SPEC: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetSpec", ty: Object, required: &["selector", "template"], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 8).format("int32").protobuf(&[9]),
     field("ordinals", Ref(60), Pointer, 10).protobuf(&[11]),
@@ -192,7 +192,7 @@ pub(crate) const STATEFUL_SET_SPEC: Definition = Definition { name: "io.k8s.api.
     field("template", Ref(300), Always, 2).protobuf(&[3]),
     field("updateStrategy", Ref(64), Always, 6).protobuf(&[7]),
     field("volumeClaimTemplates", List(&Ref(267)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
-] };
+], protobuf: &[4, 6, 8, 10, 7, 3, 9, 5, 0, 2, 1] };
 pub(crate) const STATEFUL_SET_STATUS: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetStatus", ty: Object, required: &["replicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("availableReplicas", Int, Always, 9).format("int32").protobuf(&[11]),
     field("collisionCount", Int, Pointer, 7).format("int32").protobuf(&[9]),
@@ -204,8 +204,8 @@ pub(crate) const STATEFUL_SET_STATUS: Definition = Definition { name: "io.k8s.ap
     field("replicas", Int, Always, 1).format("int32").protobuf(&[2]),
     field("updateRevision", Str, Omitted, 6).protobuf(&[7]),
     field("updatedReplicas", Int, Omitted, 4).format("int32").protobuf(&[5]),
-] };
+], protobuf: &[5, 7, 6, 3, 9, 4, 8, 1, 2, 0] };
 pub(crate) const STATEFUL_SET_UPDATE_STRATEGY: Definition = Definition { name: "io.k8s.api.apps.v1.StatefulSetUpdateStrategy", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("rollingUpdate", Ref(56), Pointer, 1).protobuf(&[2]),
     field("type", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };

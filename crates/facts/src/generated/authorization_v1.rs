@@ -7,26 +7,26 @@ use crate::Type::{Bool, List, Map, Object, Ref, Str};
 pub(crate) const FIELD_SELECTOR_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.FieldSelectorAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("rawSelector", Str, Omitted, 0).protobuf(&[1]),
     field("requirements", List(&Ref(556)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const LABEL_SELECTOR_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.LabelSelectorAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("rawSelector", Str, Omitted, 0).protobuf(&[1]),
     field("requirements", List(&Ref(561)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const LOCAL_SUBJECT_ACCESS_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.LocalSubjectAccessReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "LocalSubjectAccessReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(87), Always, 3).protobuf(&[2]),
     field("status", Ref(88), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const NON_RESOURCE_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.NonResourceAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("path", Str, Omitted, 0).protobuf(&[1]),
     field("verb", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const NON_RESOURCE_RULE: Definition = Definition { name: "io.k8s.api.authorization.v1.NonResourceRule", ty: Object, required: &["verbs"], atomic: false, kinds: &[], format: "", fields: &[
     field("nonResourceURLs", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("verbs", List(&Str), Null, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const RESOURCE_ATTRIBUTES: Definition = Definition { name: "io.k8s.api.authorization.v1.ResourceAttributes", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("fieldSelector", Ref(75), Pointer, 7).protobuf(&[8]),
     field("group", Str, Omitted, 2).protobuf(&[3]),
@@ -37,41 +37,41 @@ pub(crate) const RESOURCE_ATTRIBUTES: Definition = Definition { name: "io.k8s.ap
     field("subresource", Str, Omitted, 5).protobuf(&[6]),
     field("verb", Str, Omitted, 1).protobuf(&[2]),
     field("version", Str, Omitted, 3).protobuf(&[4]),
-] };
+], protobuf: &[4, 7, 1, 8, 5, 6, 3, 0, 2] };
 pub(crate) const RESOURCE_RULE: Definition = Definition { name: "io.k8s.api.authorization.v1.ResourceRule", ty: Object, required: &["verbs"], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroups", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("resourceNames", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
     field("resources", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("verbs", List(&Str), Null, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[3, 0, 2, 1] };
 pub(crate) const SELF_SUBJECT_ACCESS_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectAccessReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "SelfSubjectAccessReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(83), Always, 3).protobuf(&[2]),
     field("status", Ref(88), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const SELF_SUBJECT_ACCESS_REVIEW_SPEC: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectAccessReviewSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("nonResourceAttributes", Ref(78), Pointer, 1).protobuf(&[2]),
     field("resourceAttributes", Ref(80), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const SELF_SUBJECT_RULES_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectRulesReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "SelfSubjectRulesReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(85), Always, 3).protobuf(&[2]),
     field("status", Ref(89), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const SELF_SUBJECT_RULES_REVIEW_SPEC: Definition = Definition { name: "io.k8s.api.authorization.v1.SelfSubjectRulesReviewSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("namespace", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const SUBJECT_ACCESS_REVIEW: Definition = Definition { name: "io.k8s.api.authorization.v1.SubjectAccessReview", ty: Object, required: &["spec"], atomic: false, kinds: &[("authorization.k8s.io", "v1", "SubjectAccessReview")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(87), Always, 3).protobuf(&[2]),
     field("status", Ref(88), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const SUBJECT_ACCESS_REVIEW_SPEC: Definition = Definition { name: "io.k8s.api.authorization.v1.SubjectAccessReviewSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("extra", Map(&List(&Str)), Omitted, 4).protobuf(&[5]),
     field("groups", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
@@ -79,16 +79,16 @@ pub(crate) const SUBJECT_ACCESS_REVIEW_SPEC: Definition = Definition { name: "io
     field("resourceAttributes", Ref(80), Pointer, 0).protobuf(&[1]),
     field("uid", Str, Omitted, 5).protobuf(&[6]),
     field("user", Str, Omitted, 2).protobuf(&[3]),
-] };
+], protobuf: &[3, 2, 5, 1, 0, 4] };
 pub(crate) const SUBJECT_ACCESS_REVIEW_STATUS: Definition = Definition { name: "io.k8s.api.authorization.v1.SubjectAccessReviewStatus", ty: Object, required: &["allowed"], atomic: false, kinds: &[], format: "", fields: &[
     field("allowed", Bool, Always, 0).protobuf(&[1]),
     field("denied", Bool, Omitted, 1).protobuf(&[4]),
     field("evaluationError", Str, Omitted, 3).protobuf(&[3]),
     field("reason", Str, Omitted, 2).protobuf(&[2]),
-] };
+], protobuf: &[0, 3, 2, 1] };
 pub(crate) const SUBJECT_RULES_REVIEW_STATUS: Definition = Definition { name: "io.k8s.api.authorization.v1.SubjectRulesReviewStatus", ty: Object, required: &["resourceRules", "nonResourceRules", "incomplete"], atomic: false, kinds: &[], format: "", fields: &[
     field("evaluationError", Str, Omitted, 3).protobuf(&[4]),
     field("incomplete", Bool, Always, 2).protobuf(&[3]),
     field("nonResourceRules", List(&Ref(79)), Null, 1).list("atomic", &[]).protobuf(&[2]),
     field("resourceRules", List(&Ref(81)), Null, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[3, 2, 1, 0] };

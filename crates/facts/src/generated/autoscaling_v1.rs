@@ -8,44 +8,44 @@ pub(crate) const CROSS_VERSION_OBJECT_REFERENCE: Definition = Definition { name:
     field("apiVersion", Str, Omitted, 2).protobuf(&[3]),
     field("kind", Str, Always, 0).protobuf(&[1]),
     field("name", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 2, 0] };
 pub(crate) const HORIZONTAL_POD_AUTOSCALER: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler", ty: Object, required: &["spec"], atomic: false, kinds: &[("autoscaling", "v1", "HorizontalPodAutoscaler")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(93), Always, 3).protobuf(&[2]),
     field("status", Ref(94), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_LIST: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerList", ty: Object, required: &["items"], atomic: false, kinds: &[("autoscaling", "v1", "HorizontalPodAutoscalerList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(91)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_SPEC: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerSpec", ty: Object, required: &["scaleTargetRef", "maxReplicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("maxReplicas", Int, Always, 2).format("int32").protobuf(&[3]),
     field("minReplicas", Int, Pointer, 1).format("int32").protobuf(&[2]),
     field("scaleTargetRef", Ref(90), Always, 0).protobuf(&[1]),
     field("targetCPUUtilizationPercentage", Int, Pointer, 3).format("int32").protobuf(&[4]),
-] };
+], protobuf: &[2, 1, 0, 3] };
 pub(crate) const HORIZONTAL_POD_AUTOSCALER_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscalerStatus", ty: Object, required: &["currentReplicas", "desiredReplicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("currentCPUUtilizationPercentage", Int, Pointer, 4).format("int32").protobuf(&[5]),
     field("currentReplicas", Int, Always, 2).format("int32").protobuf(&[3]),
     field("desiredReplicas", Int, Always, 3).format("int32").protobuf(&[4]),
     field("lastScaleTime", Time, Pointer, 1).protobuf(&[2]),
     field("observedGeneration", Int, Pointer, 0).format("int64").protobuf(&[1]),
-] };
+], protobuf: &[4, 3, 1, 2, 0] };
 pub(crate) const SCALE: Definition = Definition { name: "io.k8s.api.autoscaling.v1.Scale", ty: Object, required: &[], atomic: false, kinds: &[("autoscaling", "v1", "Scale")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(96), Always, 3).protobuf(&[2]),
     field("status", Ref(97), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const SCALE_SPEC: Definition = Definition { name: "io.k8s.api.autoscaling.v1.ScaleSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("replicas", Int, Omitted, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const SCALE_STATUS: Definition = Definition { name: "io.k8s.api.autoscaling.v1.ScaleStatus", ty: Object, required: &["replicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("replicas", Int, Always, 0).format("int32").protobuf(&[1]),
     field("selector", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };

@@ -10,13 +10,13 @@ pub(crate) const CRON_JOB: Definition = Definition { name: "io.k8s.api.batch.v1.
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(124), Always, 3).protobuf(&[2]),
     field("status", Ref(125), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const CRON_JOB_LIST: Definition = Definition { name: "io.k8s.api.batch.v1.CronJobList", ty: Object, required: &["items"], atomic: false, kinds: &[("batch", "v1", "CronJobList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(122)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const CRON_JOB_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.CronJobSpec", ty: Object, required: &["schedule", "jobTemplate"], atomic: false, kinds: &[], format: "", fields: &[
     field("concurrencyPolicy", Str, Omitted, 3).protobuf(&[3]),
     field("failedJobsHistoryLimit", Int, Pointer, 7).format("int32").protobuf(&[7]),
@@ -26,19 +26,19 @@ pub(crate) const CRON_JOB_SPEC: Definition = Definition { name: "io.k8s.api.batc
     field("successfulJobsHistoryLimit", Int, Pointer, 6).format("int32").protobuf(&[6]),
     field("suspend", Bool, Pointer, 4).protobuf(&[4]),
     field("timeZone", Str, Pointer, 1).protobuf(&[8]),
-] };
+], protobuf: &[3, 4, 0, 6, 2, 5, 1, 7] };
 pub(crate) const CRON_JOB_STATUS: Definition = Definition { name: "io.k8s.api.batch.v1.CronJobStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("active", List(&Ref(265)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("lastScheduleTime", Time, Pointer, 1).protobuf(&[4]),
     field("lastSuccessfulTime", Time, Pointer, 2).protobuf(&[5]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const JOB: Definition = Definition { name: "io.k8s.api.batch.v1.Job", ty: Object, required: &[], atomic: false, kinds: &[("batch", "v1", "Job")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(129), Always, 3).protobuf(&[2]),
     field("status", Ref(130), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const JOB_CONDITION: Definition = Definition { name: "io.k8s.api.batch.v1.JobCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastProbeTime", Time, Null, 2).protobuf(&[3]),
     field("lastTransitionTime", Time, Null, 3).protobuf(&[4]),
@@ -46,13 +46,13 @@ pub(crate) const JOB_CONDITION: Definition = Definition { name: "io.k8s.api.batc
     field("reason", Str, Omitted, 4).protobuf(&[5]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[5, 4, 0, 1, 3, 2] };
 pub(crate) const JOB_LIST: Definition = Definition { name: "io.k8s.api.batch.v1.JobList", ty: Object, required: &["items"], atomic: false, kinds: &[("batch", "v1", "JobList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(126)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const JOB_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.JobSpec", ty: Object, required: &["template"], atomic: false, kinds: &[], format: "", fields: &[
     field("activeDeadlineSeconds", Int, Pointer, 2).format("int64").protobuf(&[3]),
     field("backoffLimit", Int, Pointer, 5).format("int32").protobuf(&[7]),
@@ -70,7 +70,7 @@ pub(crate) const JOB_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.
     field("suspend", Bool, Pointer, 13).protobuf(&[10]),
     field("template", Ref(300), Always, 10).protobuf(&[6]),
     field("ttlSecondsAfterFinished", Int, Pointer, 11).format("int32").protobuf(&[8]),
-] };
+], protobuf: &[8, 4, 0, 11, 6, 14, 1, 15, 3, 13, 9, 2, 7, 10, 5, 12] };
 pub(crate) const JOB_STATUS: Definition = Definition { name: "io.k8s.api.batch.v1.JobStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("active", Int, Omitted, 3).format("int32").protobuf(&[4]),
     field("completedIndexes", Str, Omitted, 7).protobuf(&[7]),
@@ -83,36 +83,36 @@ pub(crate) const JOB_STATUS: Definition = Definition { name: "io.k8s.api.batch.v
     field("succeeded", Int, Omitted, 4).format("int32").protobuf(&[5]),
     field("terminating", Int, Pointer, 6).format("int32").protobuf(&[11]),
     field("uncountedTerminatedPods", Ref(138), Pointer, 9).protobuf(&[8]),
-] };
+], protobuf: &[3, 7, 2, 0, 8, 4, 1, 10, 6, 5, 9] };
 pub(crate) const JOB_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.batch.v1.JobTemplateSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("metadata", Ref(565), Always, 0).protobuf(&[1]),
     field("spec", Ref(129), Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const POD_FAILURE_POLICY: Definition = Definition { name: "io.k8s.api.batch.v1.PodFailurePolicy", ty: Object, required: &["rules"], atomic: false, kinds: &[], format: "", fields: &[
     field("rules", List(&Ref(135)), Null, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const POD_FAILURE_POLICY_ON_EXIT_CODES_REQUIREMENT: Definition = Definition { name: "io.k8s.api.batch.v1.PodFailurePolicyOnExitCodesRequirement", ty: Object, required: &["operator", "values"], atomic: false, kinds: &[], format: "", fields: &[
     field("containerName", Str, Pointer, 0).protobuf(&[1]),
     field("operator", Str, Always, 1).protobuf(&[2]),
     field("values", List(&Int), Null, 2).format("int32").list("set", &[]).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const POD_FAILURE_POLICY_ON_POD_CONDITIONS_PATTERN: Definition = Definition { name: "io.k8s.api.batch.v1.PodFailurePolicyOnPodConditionsPattern", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const POD_FAILURE_POLICY_RULE: Definition = Definition { name: "io.k8s.api.batch.v1.PodFailurePolicyRule", ty: Object, required: &["action"], atomic: false, kinds: &[], format: "", fields: &[
     field("action", Str, Always, 0).protobuf(&[1]),
     field("onExitCodes", Ref(133), Pointer, 1).protobuf(&[2]),
     field("onPodConditions", List(&Ref(134)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const SUCCESS_POLICY: Definition = Definition { name: "io.k8s.api.batch.v1.SuccessPolicy", ty: Object, required: &["rules"], atomic: false, kinds: &[], format: "", fields: &[
     field("rules", List(&Ref(137)), Null, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const SUCCESS_POLICY_RULE: Definition = Definition { name: "io.k8s.api.batch.v1.SuccessPolicyRule", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("succeededCount", Int, Pointer, 1).format("int32").protobuf(&[2]),
     field("succeededIndexes", Str, Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const UNCOUNTED_TERMINATED_PODS: Definition = Definition { name: "io.k8s.api.batch.v1.UncountedTerminatedPods", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("failed", List(&Str), Omitted, 1).list("set", &[]).protobuf(&[2]),
     field("succeeded", List(&Str), Omitted, 0).list("set", &[]).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };

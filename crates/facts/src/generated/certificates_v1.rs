@@ -10,7 +10,7 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST: Definition = Definition { name: "i
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(142), Always, 3).protobuf(&[2]),
     field("status", Ref(143), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_CONDITION: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequestCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 5).protobuf(&[5]),
     field("lastUpdateTime", Time, Null, 4).protobuf(&[4]),
@@ -18,13 +18,13 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST_CONDITION: Definition = Definition 
     field("reason", Str, Omitted, 2).protobuf(&[2]),
     field("status", Str, Always, 1).protobuf(&[6]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[5, 3, 2, 1, 0, 4] };
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_LIST: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequestList", ty: Object, required: &["items"], atomic: false, kinds: &[("certificates.k8s.io", "v1", "CertificateSigningRequestList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(139)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_SPEC: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequestSpec", ty: Object, required: &["request", "signerName"], atomic: false, kinds: &[], format: "", fields: &[
     field("expirationSeconds", Int, Pointer, 2).format("int32").protobuf(&[8]),
     field("extra", Map(&List(&Str)), Omitted, 7).protobuf(&[6]),
@@ -34,8 +34,8 @@ pub(crate) const CERTIFICATE_SIGNING_REQUEST_SPEC: Definition = Definition { nam
     field("uid", Str, Omitted, 5).protobuf(&[3]),
     field("usages", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[5]),
     field("username", Str, Omitted, 4).protobuf(&[2]),
-] };
+], protobuf: &[3, 7, 5, 2, 6, 1, 4, 0] };
 pub(crate) const CERTIFICATE_SIGNING_REQUEST_STATUS: Definition = Definition { name: "io.k8s.api.certificates.v1.CertificateSigningRequestStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("certificate", Bytes, Omitted, 1).format("byte").protobuf(&[2]),
     field("conditions", List(&Ref(140)), Omitted, 0).list("map", &["type"]).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };

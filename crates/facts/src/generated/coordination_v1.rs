@@ -9,13 +9,13 @@ pub(crate) const LEASE: Definition = Definition { name: "io.k8s.api.coordination
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(146), Always, 3).protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const LEASE_LIST: Definition = Definition { name: "io.k8s.api.coordination.v1.LeaseList", ty: Object, required: &["items"], atomic: false, kinds: &[("coordination.k8s.io", "v1", "LeaseList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(144)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const LEASE_SPEC: Definition = Definition { name: "io.k8s.api.coordination.v1.LeaseSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("acquireTime", MicroTime, Pointer, 2).protobuf(&[3]),
     field("holderIdentity", Str, Pointer, 0).protobuf(&[1]),
@@ -24,4 +24,4 @@ pub(crate) const LEASE_SPEC: Definition = Definition { name: "io.k8s.api.coordin
     field("preferredHolder", Str, Pointer, 6).protobuf(&[7]),
     field("renewTime", MicroTime, Pointer, 3).protobuf(&[4]),
     field("strategy", Str, Pointer, 5).protobuf(&[6]),
-] };
+], protobuf: &[1, 2, 0, 5, 3, 6, 4] };

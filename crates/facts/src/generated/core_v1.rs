@@ -9,20 +9,20 @@ pub(crate) const AWS_ELASTIC_BLOCK_STORE_VOLUME_SOURCE: Definition = Definition 
     field("partition", Int, Omitted, 2).format("int32").protobuf(&[3]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
     field("volumeID", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[3, 0, 1, 2] };
 pub(crate) const AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.Affinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("nodeAffinity", Ref(247), Pointer, 0).protobuf(&[1]),
     field("podAffinity", Ref(279), Pointer, 1).protobuf(&[2]),
     field("podAntiAffinity", Ref(281), Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const APP_ARMOR_PROFILE: Definition = Definition { name: "io.k8s.api.core.v1.AppArmorProfile", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("localhostProfile", Str, Pointer, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const ATTACHED_VOLUME: Definition = Definition { name: "io.k8s.api.core.v1.AttachedVolume", ty: Object, required: &["name", "devicePath"], atomic: false, kinds: &[], format: "", fields: &[
     field("devicePath", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const AZURE_DISK_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.AzureDiskVolumeSource", ty: Object, required: &["diskName", "diskURI"], atomic: false, kinds: &[], format: "", fields: &[
     field("cachingMode", Str, Pointer, 2).default("\"ReadWrite\"").protobuf(&[3]),
     field("diskName", Str, Always, 0).protobuf(&[1]),
@@ -30,24 +30,24 @@ pub(crate) const AZURE_DISK_VOLUME_SOURCE: Definition = Definition { name: "io.k
     field("fsType", Str, Pointer, 3).default("\"ext4\"").protobuf(&[4]),
     field("kind", Str, Pointer, 5).default("\"Shared\"").protobuf(&[6]),
     field("readOnly", Bool, Pointer, 4).default("false").protobuf(&[5]),
-] };
+], protobuf: &[1, 2, 0, 3, 5, 4] };
 pub(crate) const AZURE_FILE_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.AzureFilePersistentVolumeSource", ty: Object, required: &["secretName", "shareName"], atomic: false, kinds: &[], format: "", fields: &[
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("secretName", Str, Always, 0).protobuf(&[1]),
     field("secretNamespace", Str, Null, 3).protobuf(&[4]),
     field("shareName", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 3, 0, 2] };
 pub(crate) const AZURE_FILE_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.AzureFileVolumeSource", ty: Object, required: &["secretName", "shareName"], atomic: false, kinds: &[], format: "", fields: &[
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("secretName", Str, Always, 0).protobuf(&[1]),
     field("shareName", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 2, 0] };
 pub(crate) const BINDING: Definition = Definition { name: "io.k8s.api.core.v1.Binding", ty: Object, required: &["target"], atomic: false, kinds: &[("", "v1", "Binding")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("target", Ref(265), Always, 3).protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const CSI_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CSIPersistentVolumeSource", ty: Object, required: &["driver", "volumeHandle"], atomic: false, kinds: &[], format: "", fields: &[
     field("controllerExpandSecretRef", Ref(334), Pointer, 8).protobuf(&[9]),
     field("controllerPublishSecretRef", Ref(334), Pointer, 5).protobuf(&[6]),
@@ -59,18 +59,18 @@ pub(crate) const CSI_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("volumeAttributes", Map(&Str), Omitted, 4).protobuf(&[5]),
     field("volumeHandle", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[2, 9, 7, 3, 8, 1, 6, 5, 0, 4] };
 pub(crate) const CSI_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CSIVolumeSource", ty: Object, required: &["driver"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("fsType", Str, Pointer, 2).protobuf(&[3]),
     field("nodePublishSecretRef", Ref(236), Pointer, 4).protobuf(&[5]),
     field("readOnly", Bool, Pointer, 1).protobuf(&[2]),
     field("volumeAttributes", Map(&Str), Omitted, 3).protobuf(&[4]),
-] };
+], protobuf: &[0, 3, 1, 4, 2] };
 pub(crate) const CAPABILITIES: Definition = Definition { name: "io.k8s.api.core.v1.Capabilities", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("add", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("drop", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const CEPH_FS_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CephFSPersistentVolumeSource", ty: Object, required: &["monitors"], atomic: false, kinds: &[], format: "", fields: &[
     field("monitors", List(&Str), Null, 0).list("atomic", &[]).protobuf(&[1]),
     field("path", Str, Omitted, 1).protobuf(&[2]),
@@ -78,7 +78,7 @@ pub(crate) const CEPH_FS_PERSISTENT_VOLUME_SOURCE: Definition = Definition { nam
     field("secretFile", Str, Omitted, 3).protobuf(&[4]),
     field("secretRef", Ref(334), Pointer, 4).protobuf(&[5]),
     field("user", Str, Omitted, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 5, 3, 4, 2] };
 pub(crate) const CEPH_FS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CephFSVolumeSource", ty: Object, required: &["monitors"], atomic: false, kinds: &[], format: "", fields: &[
     field("monitors", List(&Str), Null, 0).list("atomic", &[]).protobuf(&[1]),
     field("path", Str, Omitted, 1).protobuf(&[2]),
@@ -86,47 +86,47 @@ pub(crate) const CEPH_FS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.
     field("secretFile", Str, Omitted, 3).protobuf(&[4]),
     field("secretRef", Ref(236), Pointer, 4).protobuf(&[5]),
     field("user", Str, Omitted, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 5, 3, 4, 2] };
 pub(crate) const CINDER_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CinderPersistentVolumeSource", ty: Object, required: &["volumeID"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("secretRef", Ref(334), Pointer, 3).protobuf(&[4]),
     field("volumeID", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[3, 0, 1, 2] };
 pub(crate) const CINDER_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.CinderVolumeSource", ty: Object, required: &["volumeID"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("secretRef", Ref(236), Pointer, 3).protobuf(&[4]),
     field("volumeID", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[3, 0, 1, 2] };
 pub(crate) const CLIENT_IP_CONFIG: Definition = Definition { name: "io.k8s.api.core.v1.ClientIPConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("timeoutSeconds", Int, Pointer, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const CLUSTER_TRUST_BUNDLE_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.ClusterTrustBundleProjection", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
     field("labelSelector", Ref(560), Pointer, 2).protobuf(&[3]),
     field("name", Str, Pointer, 0).protobuf(&[1]),
     field("optional", Bool, Pointer, 3).protobuf(&[5]),
     field("path", Str, Always, 4).protobuf(&[4]),
     field("signerName", Str, Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 4, 0, 3, 2] };
 pub(crate) const COMPONENT_CONDITION: Definition = Definition { name: "io.k8s.api.core.v1.ComponentCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("error", Str, Omitted, 3).protobuf(&[4]),
     field("message", Str, Omitted, 2).protobuf(&[3]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[3, 2, 1, 0] };
 pub(crate) const COMPONENT_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ComponentStatus", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ComponentStatus")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("conditions", List(&Ref(164)), Omitted, 3).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const COMPONENT_STATUS_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ComponentStatusList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ComponentStatusList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(165)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const CONFIG_MAP: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMap", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ConfigMap")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("binaryData", Map(&Bytes), Omitted, 5).protobuf(&[3]),
@@ -134,40 +134,40 @@ pub(crate) const CONFIG_MAP: Definition = Definition { name: "io.k8s.api.core.v1
     field("immutable", Bool, Pointer, 3).protobuf(&[4]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[5, 2, 1, 3] };
 pub(crate) const CONFIG_MAP_ENV_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapEnvSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const CONFIG_MAP_KEY_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapKeySelector", ty: Object, required: &["key"], atomic: true, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 2] };
 pub(crate) const CONFIG_MAP_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ConfigMapList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(167)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const CONFIG_MAP_NODE_CONFIG_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapNodeConfigSource", ty: Object, required: &["namespace", "name", "kubeletConfigKey"], atomic: false, kinds: &[], format: "", fields: &[
     field("kubeletConfigKey", Str, Always, 4).protobuf(&[5]),
     field("name", Str, Always, 1).protobuf(&[2]),
     field("namespace", Str, Always, 0).protobuf(&[1]),
     field("resourceVersion", Str, Omitted, 3).protobuf(&[4]),
     field("uid", Str, Omitted, 2).protobuf(&[3]),
-] };
+], protobuf: &[2, 1, 4, 3, 0] };
 pub(crate) const CONFIG_MAP_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapProjection", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("items", List(&Ref(226)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 2).protobuf(&[4]),
-] };
+], protobuf: &[1, 0, 2] };
 pub(crate) const CONFIG_MAP_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ConfigMapVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("defaultMode", Int, Pointer, 2).format("int32").protobuf(&[3]),
     field("items", List(&Ref(226)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 3).protobuf(&[4]),
-] };
+], protobuf: &[2, 1, 0, 3] };
 pub(crate) const CONTAINER: Definition = Definition { name: "io.k8s.api.core.v1.Container", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("args", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
     field("command", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
@@ -194,43 +194,43 @@ pub(crate) const CONTAINER: Definition = Definition { name: "io.k8s.api.core.v1.
     field("volumeDevices", List(&Ref(359)), Omitted, 13).list("map", &["devicePath"]).patch("merge", "devicePath").protobuf(&[21]),
     field("volumeMounts", List(&Ref(360)), Omitted, 12).list("map", &["mountPath"]).patch("merge", "mountPath").protobuf(&[9]),
     field("workingDir", Str, Omitted, 4).protobuf(&[5]),
-] };
+], protobuf: &[8, 4, 1, 0, 24, 9, 2, 12, 23, 7, 10, 6, 19, 5, 15, 17, 18, 21, 3, 20, 22, 16, 11, 13, 14] };
 pub(crate) const CONTAINER_EXTENDED_RESOURCE_REQUEST: Definition = Definition { name: "io.k8s.api.core.v1.ContainerExtendedResourceRequest", ty: Object, required: &["containerName", "resourceName", "requestName"], atomic: false, kinds: &[], format: "", fields: &[
     field("containerName", Str, Always, 0).protobuf(&[1]),
     field("requestName", Str, Always, 2).protobuf(&[3]),
     field("resourceName", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 2, 1] };
 pub(crate) const CONTAINER_IMAGE: Definition = Definition { name: "io.k8s.api.core.v1.ContainerImage", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("names", List(&Str), Null, 0).list("atomic", &[]).protobuf(&[1]),
     field("sizeBytes", Int, Omitted, 1).format("int64").protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const CONTAINER_PORT: Definition = Definition { name: "io.k8s.api.core.v1.ContainerPort", ty: Object, required: &["containerPort"], atomic: false, kinds: &[], format: "", fields: &[
     field("containerPort", Int, Always, 2).format("int32").protobuf(&[3]),
     field("hostIP", Str, Omitted, 4).protobuf(&[5]),
     field("hostPort", Int, Omitted, 1).format("int32").protobuf(&[2]),
     field("name", Str, Omitted, 0).protobuf(&[1]),
     field("protocol", Str, Omitted, 3).default("\"TCP\"").protobuf(&[4]),
-] };
+], protobuf: &[3, 2, 0, 4, 1] };
 pub(crate) const CONTAINER_RESIZE_POLICY: Definition = Definition { name: "io.k8s.api.core.v1.ContainerResizePolicy", ty: Object, required: &["resourceName", "restartPolicy"], atomic: false, kinds: &[], format: "", fields: &[
     field("resourceName", Str, Always, 0).protobuf(&[1]),
     field("restartPolicy", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const CONTAINER_RESTART_RULE: Definition = Definition { name: "io.k8s.api.core.v1.ContainerRestartRule", ty: Object, required: &["action"], atomic: false, kinds: &[], format: "", fields: &[
     field("action", Str, Omitted, 0).protobuf(&[1]),
     field("exitCodes", Ref(180), Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const CONTAINER_RESTART_RULE_ON_EXIT_CODES: Definition = Definition { name: "io.k8s.api.core.v1.ContainerRestartRuleOnExitCodes", ty: Object, required: &["operator"], atomic: false, kinds: &[], format: "", fields: &[
     field("operator", Str, Omitted, 0).protobuf(&[1]),
     field("values", List(&Int), Omitted, 1).format("int32").list("set", &[]).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const CONTAINER_STATE: Definition = Definition { name: "io.k8s.api.core.v1.ContainerState", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("running", Ref(182), Pointer, 1).protobuf(&[2]),
     field("terminated", Ref(183), Pointer, 2).protobuf(&[3]),
     field("waiting", Ref(184), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[2, 0, 1] };
 pub(crate) const CONTAINER_STATE_RUNNING: Definition = Definition { name: "io.k8s.api.core.v1.ContainerStateRunning", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("startedAt", Time, Null, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const CONTAINER_STATE_TERMINATED: Definition = Definition { name: "io.k8s.api.core.v1.ContainerStateTerminated", ty: Object, required: &["exitCode"], atomic: false, kinds: &[], format: "", fields: &[
     field("containerID", Str, Omitted, 6).protobuf(&[7]),
     field("exitCode", Int, Always, 0).format("int32").protobuf(&[1]),
@@ -239,11 +239,11 @@ pub(crate) const CONTAINER_STATE_TERMINATED: Definition = Definition { name: "io
     field("reason", Str, Omitted, 2).protobuf(&[3]),
     field("signal", Int, Omitted, 1).format("int32").protobuf(&[2]),
     field("startedAt", Time, Null, 4).protobuf(&[5]),
-] };
+], protobuf: &[1, 5, 4, 3, 6, 2, 0] };
 pub(crate) const CONTAINER_STATE_WAITING: Definition = Definition { name: "io.k8s.api.core.v1.ContainerStateWaiting", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("message", Str, Omitted, 1).protobuf(&[2]),
     field("reason", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const CONTAINER_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ContainerStatus", ty: Object, required: &["name", "ready", "restartCount", "image", "imageID"], atomic: false, kinds: &[], format: "", fields: &[
     field("allocatedResources", Map(&Quantity), Omitted, 9).protobuf(&[10]),
     field("allocatedResourcesStatus", List(&Ref(322)), Omitted, 13).list("map", &["name"]).patch("merge", "name").protobuf(&[14]),
@@ -260,76 +260,76 @@ pub(crate) const CONTAINER_STATUS: Definition = Definition { name: "io.k8s.api.c
     field("stopSignal", Str, Pointer, 14).protobuf(&[15]),
     field("user", Ref(186), Pointer, 12).protobuf(&[13]),
     field("volumeMounts", List(&Ref(361)), Omitted, 11).list("map", &["mountPath"]).patch("merge", "mountPath").protobuf(&[12]),
-] };
+], protobuf: &[6, 11, 5, 7, 9, 3, 4, 2, 10, 0, 8, 14, 13, 1, 12] };
 pub(crate) const CONTAINER_USER: Definition = Definition { name: "io.k8s.api.core.v1.ContainerUser", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("linux", Ref(233), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const DAEMON_ENDPOINT: Definition = Definition { name: "io.k8s.api.core.v1.DaemonEndpoint", ty: Object, required: &["Port"], atomic: false, kinds: &[], format: "", fields: &[
     field("Port", Int, Always, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const DOWNWARD_API_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.DownwardAPIProjection", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("items", List(&Ref(189)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const DOWNWARD_API_VOLUME_FILE: Definition = Definition { name: "io.k8s.api.core.v1.DownwardAPIVolumeFile", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
     field("fieldRef", Ref(264), Pointer, 1).protobuf(&[2]),
     field("mode", Int, Pointer, 3).format("int32").protobuf(&[4]),
     field("path", Str, Always, 0).protobuf(&[1]),
     field("resourceFieldRef", Ref(315), Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[2, 0, 3, 1] };
 pub(crate) const DOWNWARD_API_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.DownwardAPIVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("defaultMode", Int, Pointer, 1).format("int32").protobuf(&[2]),
     field("items", List(&Ref(189)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const EMPTY_DIR_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EmptyDirVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("medium", Str, Omitted, 0).protobuf(&[1]),
     field("sizeLimit", Quantity, Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const ENDPOINT_ADDRESS: Definition = Definition { name: "io.k8s.api.core.v1.EndpointAddress", ty: Object, required: &["ip"], atomic: true, kinds: &[], format: "", fields: &[
     field("hostname", Str, Omitted, 1).protobuf(&[3]),
     field("ip", Str, Always, 0).protobuf(&[1]),
     field("nodeName", Str, Pointer, 2).protobuf(&[4]),
     field("targetRef", Ref(265), Pointer, 3).protobuf(&[2]),
-] };
+], protobuf: &[1, 3, 0, 2] };
 pub(crate) const ENDPOINT_PORT: Definition = Definition { name: "io.k8s.api.core.v1.EndpointPort", ty: Object, required: &["port"], atomic: true, kinds: &[], format: "", fields: &[
     field("appProtocol", Str, Pointer, 3).protobuf(&[4]),
     field("name", Str, Omitted, 0).protobuf(&[1]),
     field("port", Int, Always, 1).format("int32").protobuf(&[2]),
     field("protocol", Str, Omitted, 2).protobuf(&[3]),
-] };
+], protobuf: &[1, 2, 3, 0] };
 pub(crate) const ENDPOINT_SUBSET: Definition = Definition { name: "io.k8s.api.core.v1.EndpointSubset", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("addresses", List(&Ref(192)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("notReadyAddresses", List(&Ref(192)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("ports", List(&Ref(193)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const ENDPOINTS: Definition = Definition { name: "io.k8s.api.core.v1.Endpoints", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Endpoints")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("subsets", List(&Ref(194)), Omitted, 3).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const ENDPOINTS_LIST: Definition = Definition { name: "io.k8s.api.core.v1.EndpointsList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "EndpointsList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(195)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const ENV_FROM_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EnvFromSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("configMapRef", Ref(168), Pointer, 1).protobuf(&[2]),
     field("prefix", Str, Omitted, 0).protobuf(&[1]),
     field("secretRef", Ref(330), Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 2] };
 pub(crate) const ENV_VAR: Definition = Definition { name: "io.k8s.api.core.v1.EnvVar", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
     field("value", Str, Omitted, 1).protobuf(&[2]),
     field("valueFrom", Ref(199), Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const ENV_VAR_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EnvVarSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("configMapKeyRef", Ref(169), Pointer, 2).protobuf(&[3]),
     field("fieldRef", Ref(264), Pointer, 0).protobuf(&[1]),
     field("fileKeyRef", Ref(208), Pointer, 4).protobuf(&[5]),
     field("resourceFieldRef", Ref(315), Pointer, 1).protobuf(&[2]),
     field("secretKeyRef", Ref(331), Pointer, 3).protobuf(&[4]),
-] };
+], protobuf: &[1, 3, 0, 4, 2] };
 pub(crate) const EPHEMERAL_CONTAINER: Definition = Definition { name: "io.k8s.api.core.v1.EphemeralContainer", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("args", List(&Str), Omitted, 3).list("atomic", &[]).protobuf(&[1, 4]),
     field("command", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[1, 3]),
@@ -357,10 +357,10 @@ pub(crate) const EPHEMERAL_CONTAINER: Definition = Definition { name: "io.k8s.ap
     field("volumeDevices", List(&Ref(359)), Omitted, 13).list("map", &["devicePath"]).patch("merge", "devicePath").protobuf(&[1, 21]),
     field("volumeMounts", List(&Ref(360)), Omitted, 12).list("map", &["mountPath"]).patch("merge", "mountPath").protobuf(&[1, 9]),
     field("workingDir", Str, Omitted, 4).protobuf(&[1, 5]),
-] };
+], protobuf: &[8, 4, 1, 0, 25, 9, 2, 12, 24, 7, 10, 6, 20, 5, 15, 17, 18, 22, 3, 21, 23, 16, 11, 13, 14, 19] };
 pub(crate) const EPHEMERAL_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EphemeralVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("volumeClaimTemplate", Ref(272), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const EVENT: Definition = Definition { name: "io.k8s.api.core.v1.Event", ty: Object, required: &["metadata", "involvedObject"], atomic: false, kinds: &[("", "v1", "Event")], format: "", fields: &[
     field("action", Str, Omitted, 13).protobuf(&[12]),
     field("apiVersion", Str, Omitted, 1),
@@ -379,103 +379,103 @@ pub(crate) const EVENT: Definition = Definition { name: "io.k8s.api.core.v1.Even
     field("series", Ref(204), Pointer, 12).protobuf(&[11]),
     field("source", Ref(205), Always, 6).protobuf(&[5]),
     field("type", Str, Omitted, 10).protobuf(&[9]),
-] };
+], protobuf: &[9, 5, 10, 8, 15, 4, 7, 2, 16, 3, 14, 0, 11, 12, 13] };
 pub(crate) const EVENT_LIST: Definition = Definition { name: "io.k8s.api.core.v1.EventList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "EventList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(202)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const EVENT_SERIES: Definition = Definition { name: "io.k8s.api.core.v1.EventSeries", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("count", Int, Omitted, 0).format("int32").protobuf(&[1]),
     field("lastObservedTime", MicroTime, Null, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const EVENT_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.EventSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("component", Str, Omitted, 0).protobuf(&[1]),
     field("host", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const EXEC_ACTION: Definition = Definition { name: "io.k8s.api.core.v1.ExecAction", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("command", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const FC_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.FCVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 2).protobuf(&[3]),
     field("lun", Int, Pointer, 1).format("int32").protobuf(&[2]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
     field("targetWWNs", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("wwids", List(&Str), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
-] };
+], protobuf: &[3, 1, 0, 2, 4] };
 pub(crate) const FILE_KEY_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.FileKeySelector", ty: Object, required: &["volumeName", "path", "key"], atomic: true, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 2).protobuf(&[3]),
     field("optional", Bool, Pointer, 3).default("false").protobuf(&[4]),
     field("path", Str, Always, 1).protobuf(&[2]),
     field("volumeName", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[3, 2, 0, 1] };
 pub(crate) const FLEX_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.FlexPersistentVolumeSource", ty: Object, required: &["driver"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("options", Map(&Str), Omitted, 4).protobuf(&[5]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
     field("secretRef", Ref(334), Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 4, 3, 2] };
 pub(crate) const FLEX_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.FlexVolumeSource", ty: Object, required: &["driver"], atomic: false, kinds: &[], format: "", fields: &[
     field("driver", Str, Always, 0).protobuf(&[1]),
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("options", Map(&Str), Omitted, 4).protobuf(&[5]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
     field("secretRef", Ref(236), Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 4, 3, 2] };
 pub(crate) const FLOCKER_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.FlockerVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("datasetName", Str, Omitted, 0).protobuf(&[1]),
     field("datasetUUID", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const GCE_PERSISTENT_DISK_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.GCEPersistentDiskVolumeSource", ty: Object, required: &["pdName"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("partition", Int, Omitted, 2).format("int32").protobuf(&[3]),
     field("pdName", Str, Always, 0).protobuf(&[1]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
-] };
+], protobuf: &[2, 0, 1, 3] };
 pub(crate) const GRPC_ACTION: Definition = Definition { name: "io.k8s.api.core.v1.GRPCAction", ty: Object, required: &["port"], atomic: false, kinds: &[], format: "", fields: &[
     field("port", Int, Always, 0).format("int32").protobuf(&[1]),
     field("service", Str, Null, 1).default("\"\"").protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const GIT_REPO_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.GitRepoVolumeSource", ty: Object, required: &["repository"], atomic: false, kinds: &[], format: "", fields: &[
     field("directory", Str, Omitted, 2).protobuf(&[3]),
     field("repository", Str, Always, 0).protobuf(&[1]),
     field("revision", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 2, 0] };
 pub(crate) const GLUSTERFS_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.GlusterfsPersistentVolumeSource", ty: Object, required: &["endpoints", "path"], atomic: false, kinds: &[], format: "", fields: &[
     field("endpoints", Str, Always, 0).protobuf(&[1]),
     field("endpointsNamespace", Str, Pointer, 3).protobuf(&[4]),
     field("path", Str, Always, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 2, 3, 1] };
 pub(crate) const GLUSTERFS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.GlusterfsVolumeSource", ty: Object, required: &["endpoints", "path"], atomic: false, kinds: &[], format: "", fields: &[
     field("endpoints", Str, Always, 0).protobuf(&[1]),
     field("path", Str, Always, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const HTTP_GET_ACTION: Definition = Definition { name: "io.k8s.api.core.v1.HTTPGetAction", ty: Object, required: &["port"], atomic: false, kinds: &[], format: "", fields: &[
     field("host", Str, Omitted, 2).protobuf(&[3]),
     field("httpHeaders", List(&Ref(218)), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
     field("path", Str, Omitted, 0).protobuf(&[1]),
     field("port", IntOrString, Always, 1).protobuf(&[2]),
     field("scheme", Str, Omitted, 3).protobuf(&[4]),
-] };
+], protobuf: &[2, 3, 0, 4, 1] };
 pub(crate) const HTTP_HEADER: Definition = Definition { name: "io.k8s.api.core.v1.HTTPHeader", ty: Object, required: &["name", "value"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
     field("value", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const HOST_ALIAS: Definition = Definition { name: "io.k8s.api.core.v1.HostAlias", ty: Object, required: &["ip"], atomic: false, kinds: &[], format: "", fields: &[
     field("hostnames", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("ip", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const HOST_IP: Definition = Definition { name: "io.k8s.api.core.v1.HostIP", ty: Object, required: &["ip"], atomic: false, kinds: &[], format: "", fields: &[
     field("ip", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const HOST_PATH_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.HostPathVolumeSource", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
     field("path", Str, Always, 0).protobuf(&[1]),
     field("type", Str, Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const ISCSI_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ISCSIPersistentVolumeSource", ty: Object, required: &["targetPortal", "iqn", "lun"], atomic: false, kinds: &[], format: "", fields: &[
     field("chapAuthDiscovery", Bool, Omitted, 7).protobuf(&[8]),
     field("chapAuthSession", Bool, Omitted, 8).protobuf(&[11]),
@@ -488,7 +488,7 @@ pub(crate) const ISCSI_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name:
     field("readOnly", Bool, Omitted, 5).protobuf(&[6]),
     field("secretRef", Ref(334), Pointer, 9).protobuf(&[10]),
     field("targetPortal", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[10, 4, 6, 5, 2, 8, 7, 0, 9, 1, 3] };
 pub(crate) const ISCSI_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ISCSIVolumeSource", ty: Object, required: &["targetPortal", "iqn", "lun"], atomic: false, kinds: &[], format: "", fields: &[
     field("chapAuthDiscovery", Bool, Omitted, 7).protobuf(&[8]),
     field("chapAuthSession", Bool, Omitted, 8).protobuf(&[11]),
@@ -501,36 +501,36 @@ pub(crate) const ISCSI_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.ap
     field("readOnly", Bool, Omitted, 5).protobuf(&[6]),
     field("secretRef", Ref(236), Pointer, 9).protobuf(&[10]),
     field("targetPortal", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[10, 4, 6, 5, 2, 8, 7, 0, 9, 1, 3] };
 pub(crate) const IMAGE_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ImageVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("pullPolicy", Str, Omitted, 1).protobuf(&[2]),
     field("reference", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const IMAGE_VOLUME_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ImageVolumeStatus", ty: Object, required: &["imageRef"], atomic: false, kinds: &[], format: "", fields: &[
     field("imageRef", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const KEY_TO_PATH: Definition = Definition { name: "io.k8s.api.core.v1.KeyToPath", ty: Object, required: &["key", "path"], atomic: false, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 0).protobuf(&[1]),
     field("mode", Int, Pointer, 2).format("int32").protobuf(&[3]),
     field("path", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 2, 1] };
 pub(crate) const LIFECYCLE: Definition = Definition { name: "io.k8s.api.core.v1.Lifecycle", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("postStart", Ref(228), Pointer, 0).protobuf(&[1]),
     field("preStop", Ref(228), Pointer, 1).protobuf(&[2]),
     field("stopSignal", Str, Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const LIFECYCLE_HANDLER: Definition = Definition { name: "io.k8s.api.core.v1.LifecycleHandler", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("exec", Ref(206), Pointer, 0).protobuf(&[1]),
     field("httpGet", Ref(217), Pointer, 1).protobuf(&[2]),
     field("sleep", Ref(346), Pointer, 3).protobuf(&[4]),
     field("tcpSocket", Ref(350), Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 3, 2] };
 pub(crate) const LIMIT_RANGE: Definition = Definition { name: "io.k8s.api.core.v1.LimitRange", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "LimitRange")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(232), Always, 3).protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const LIMIT_RANGE_ITEM: Definition = Definition { name: "io.k8s.api.core.v1.LimitRangeItem", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("default", Map(&Quantity), Omitted, 3).protobuf(&[4]),
     field("defaultRequest", Map(&Quantity), Omitted, 4).protobuf(&[5]),
@@ -538,93 +538,93 @@ pub(crate) const LIMIT_RANGE_ITEM: Definition = Definition { name: "io.k8s.api.c
     field("maxLimitRequestRatio", Map(&Quantity), Omitted, 5).protobuf(&[6]),
     field("min", Map(&Quantity), Omitted, 2).protobuf(&[3]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[5, 2, 4, 0, 1, 3] };
 pub(crate) const LIMIT_RANGE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.LimitRangeList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "LimitRangeList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(229)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const LIMIT_RANGE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.LimitRangeSpec", ty: Object, required: &["limits"], atomic: false, kinds: &[], format: "", fields: &[
     field("limits", List(&Ref(230)), Null, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const LINUX_CONTAINER_USER: Definition = Definition { name: "io.k8s.api.core.v1.LinuxContainerUser", ty: Object, required: &["uid", "gid"], atomic: false, kinds: &[], format: "", fields: &[
     field("gid", Int, Always, 1).format("int64").protobuf(&[2]),
     field("supplementalGroups", List(&Int), Omitted, 2).format("int64").list("atomic", &[]).protobuf(&[3]),
     field("uid", Int, Always, 0).format("int64").protobuf(&[1]),
-] };
+], protobuf: &[2, 0, 1] };
 pub(crate) const LOAD_BALANCER_INGRESS: Definition = Definition { name: "io.k8s.api.core.v1.LoadBalancerIngress", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hostname", Str, Omitted, 1).protobuf(&[2]),
     field("ip", Str, Omitted, 0).protobuf(&[1]),
     field("ipMode", Str, Pointer, 2).protobuf(&[3]),
     field("ports", List(&Ref(301)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
-] };
+], protobuf: &[1, 0, 2, 3] };
 pub(crate) const LOAD_BALANCER_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.LoadBalancerStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("ingress", List(&Ref(234)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const LOCAL_OBJECT_REFERENCE: Definition = Definition { name: "io.k8s.api.core.v1.LocalObjectReference", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const LOCAL_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.LocalVolumeSource", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Pointer, 1).protobuf(&[2]),
     field("path", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const MODIFY_VOLUME_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ModifyVolumeStatus", ty: Object, required: &["status"], atomic: false, kinds: &[], format: "", fields: &[
     field("status", Str, Always, 1).protobuf(&[2]),
     field("targetVolumeAttributesClassName", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const NFS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.NFSVolumeSource", ty: Object, required: &["server", "path"], atomic: false, kinds: &[], format: "", fields: &[
     field("path", Str, Always, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("server", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[2, 0, 1] };
 pub(crate) const NAMESPACE: Definition = Definition { name: "io.k8s.api.core.v1.Namespace", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Namespace")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(243), Always, 3).protobuf(&[2]),
     field("status", Ref(244), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const NAMESPACE_CONDITION: Definition = Definition { name: "io.k8s.api.core.v1.NamespaceCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[4]),
     field("message", Str, Omitted, 4).protobuf(&[6]),
     field("reason", Str, Omitted, 3).protobuf(&[5]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[4, 3, 0, 2, 1] };
 pub(crate) const NAMESPACE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.NamespaceList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "NamespaceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(240)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const NAMESPACE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.NamespaceSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("finalizers", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const NAMESPACE_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NamespaceStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("conditions", List(&Ref(241)), Omitted, 1).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
     field("phase", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const NODE: Definition = Definition { name: "io.k8s.api.core.v1.Node", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Node")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(260), Always, 3).protobuf(&[2]),
     field("status", Ref(261), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const NODE_ADDRESS: Definition = Definition { name: "io.k8s.api.core.v1.NodeAddress", ty: Object, required: &["type", "address"], atomic: false, kinds: &[], format: "", fields: &[
     field("address", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const NODE_AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.NodeAffinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("preferredDuringSchedulingIgnoredDuringExecution", List(&Ref(303)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("requiredDuringSchedulingIgnoredDuringExecution", Ref(257), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const NODE_ALLOCATABLE_RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NodeAllocatableResourceClaimStatus", ty: Object, required: &["resourceClaimName", "resources"], atomic: false, kinds: &[], format: "", fields: &[
     field("containers", List(&Str), Omitted, 1).list("set", &[]).protobuf(&[2]),
     field("resourceClaimName", Str, Always, 0).protobuf(&[1]),
     field("resources", Map(&Quantity), Null, 2).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 2] };
 pub(crate) const NODE_CONDITION: Definition = Definition { name: "io.k8s.api.core.v1.NodeCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastHeartbeatTime", Time, Null, 2).protobuf(&[3]),
     field("lastTransitionTime", Time, Null, 3).protobuf(&[4]),
@@ -632,48 +632,48 @@ pub(crate) const NODE_CONDITION: Definition = Definition { name: "io.k8s.api.cor
     field("reason", Str, Omitted, 4).protobuf(&[5]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[5, 4, 0, 1, 3, 2] };
 pub(crate) const NODE_CONFIG_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.NodeConfigSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("configMap", Ref(171), Pointer, 0).protobuf(&[2]),
-] };
+], protobuf: &[0] };
 pub(crate) const NODE_CONFIG_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NodeConfigStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("active", Ref(250), Pointer, 1).protobuf(&[2]),
     field("assigned", Ref(250), Pointer, 0).protobuf(&[1]),
     field("error", Str, Omitted, 3).protobuf(&[4]),
     field("lastKnownGood", Ref(250), Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 3, 2] };
 pub(crate) const NODE_DAEMON_ENDPOINTS: Definition = Definition { name: "io.k8s.api.core.v1.NodeDaemonEndpoints", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("kubeletEndpoint", Ref(187), Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const NODE_FEATURES: Definition = Definition { name: "io.k8s.api.core.v1.NodeFeatures", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("supplementalGroupsPolicy", Bool, Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const NODE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.NodeList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "NodeList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(245)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const NODE_RUNTIME_HANDLER: Definition = Definition { name: "io.k8s.api.core.v1.NodeRuntimeHandler", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("features", Ref(256), Pointer, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const NODE_RUNTIME_HANDLER_FEATURES: Definition = Definition { name: "io.k8s.api.core.v1.NodeRuntimeHandlerFeatures", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("recursiveReadOnlyMounts", Bool, Pointer, 0).protobuf(&[1]),
     field("userNamespaces", Bool, Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const NODE_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.NodeSelector", ty: Object, required: &["nodeSelectorTerms"], atomic: true, kinds: &[], format: "", fields: &[
     field("nodeSelectorTerms", List(&Ref(259)), Null, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const NODE_SELECTOR_REQUIREMENT: Definition = Definition { name: "io.k8s.api.core.v1.NodeSelectorRequirement", ty: Object, required: &["key", "operator"], atomic: false, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 0).protobuf(&[1]),
     field("operator", Str, Always, 1).protobuf(&[2]),
     field("values", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const NODE_SELECTOR_TERM: Definition = Definition { name: "io.k8s.api.core.v1.NodeSelectorTerm", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("matchExpressions", List(&Ref(258)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("matchFields", List(&Ref(258)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const NODE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.NodeSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("configSource", Ref(250), Pointer, 5).protobuf(&[6]),
     field("externalID", Str, Omitted, 6).protobuf(&[2]),
@@ -682,7 +682,7 @@ pub(crate) const NODE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.
     field("providerID", Str, Omitted, 2).protobuf(&[3]),
     field("taints", List(&Ref(351)), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
     field("unschedulable", Bool, Omitted, 3).protobuf(&[4]),
-] };
+], protobuf: &[2, 1, 4, 6, 5, 0, 3] };
 pub(crate) const NODE_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NodeStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("addresses", List(&Ref(246)), Omitted, 4).list("map", &["type"]).patch("merge", "type").protobuf(&[5]),
     field("allocatable", Map(&Quantity), Omitted, 1).protobuf(&[2]),
@@ -698,10 +698,10 @@ pub(crate) const NODE_STATUS: Definition = Definition { name: "io.k8s.api.core.v
     field("runtimeHandlers", List(&Ref(255)), Omitted, 11).list("atomic", &[]).protobuf(&[12]),
     field("volumesAttached", List(&Ref(150)), Omitted, 9).list("atomic", &[]).protobuf(&[10]),
     field("volumesInUse", List(&Str), Omitted, 8).list("atomic", &[]).protobuf(&[9]),
-] };
+], protobuf: &[2, 1, 10, 3, 0, 5, 9, 8, 13, 12, 4, 11, 7, 6] };
 pub(crate) const NODE_SWAP_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.NodeSwapStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("capacity", Int, Pointer, 0).format("int64").protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const NODE_SYSTEM_INFO: Definition = Definition { name: "io.k8s.api.core.v1.NodeSystemInfo", ty: Object, required: &["machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture"], atomic: false, kinds: &[], format: "", fields: &[
     field("architecture", Str, Always, 9).protobuf(&[10]),
     field("bootID", Str, Always, 2).protobuf(&[3]),
@@ -714,11 +714,11 @@ pub(crate) const NODE_SYSTEM_INFO: Definition = Definition { name: "io.k8s.api.c
     field("osImage", Str, Always, 4).protobuf(&[5]),
     field("swap", Ref(262), Pointer, 10).protobuf(&[11]),
     field("systemUUID", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[6, 10, 1, 3, 8, 2, 5, 4, 7, 0, 9] };
 pub(crate) const OBJECT_FIELD_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.ObjectFieldSelector", ty: Object, required: &["fieldPath"], atomic: true, kinds: &[], format: "", fields: &[
     field("apiVersion", Str, Omitted, 0).protobuf(&[1]),
     field("fieldPath", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const OBJECT_REFERENCE: Definition = Definition { name: "io.k8s.api.core.v1.ObjectReference", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("apiVersion", Str, Omitted, 4).protobuf(&[5]),
     field("fieldPath", Str, Omitted, 6).protobuf(&[7]),
@@ -727,21 +727,21 @@ pub(crate) const OBJECT_REFERENCE: Definition = Definition { name: "io.k8s.api.c
     field("namespace", Str, Omitted, 1).protobuf(&[2]),
     field("resourceVersion", Str, Omitted, 5).protobuf(&[6]),
     field("uid", Str, Omitted, 3).protobuf(&[4]),
-] };
+], protobuf: &[2, 4, 3, 6, 0, 5, 1] };
 pub(crate) const PERSISTENT_VOLUME: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolume", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "PersistentVolume")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(275), Always, 3).protobuf(&[2]),
     field("status", Ref(276), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const PERSISTENT_VOLUME_CLAIM: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaim", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "PersistentVolumeClaim")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(270), Always, 3).protobuf(&[2]),
     field("status", Ref(271), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const PERSISTENT_VOLUME_CLAIM_CONDITION: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastProbeTime", Time, Null, 2).protobuf(&[3]),
     field("lastTransitionTime", Time, Null, 3).protobuf(&[4]),
@@ -749,13 +749,13 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM_CONDITION: Definition = Definition { na
     field("reason", Str, Omitted, 4).protobuf(&[5]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[5, 4, 0, 1, 3, 2] };
 pub(crate) const PERSISTENT_VOLUME_CLAIM_LIST: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "PersistentVolumeClaimList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(267)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const PERSISTENT_VOLUME_CLAIM_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("accessModes", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("dataSource", Ref(356), Pointer, 6).protobuf(&[7]),
@@ -766,7 +766,7 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM_SPEC: Definition = Definition { name: "
     field("volumeAttributesClassName", Str, Pointer, 8).protobuf(&[9]),
     field("volumeMode", Str, Pointer, 5).protobuf(&[6]),
     field("volumeName", Str, Omitted, 3).protobuf(&[3]),
-] };
+], protobuf: &[0, 3, 8, 4, 5, 7, 1, 2, 6] };
 pub(crate) const PERSISTENT_VOLUME_CLAIM_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("accessModes", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("allocatedResourceStatuses", Map(&Str), Omitted, 5).map_type("granular").protobuf(&[7]),
@@ -776,21 +776,21 @@ pub(crate) const PERSISTENT_VOLUME_CLAIM_STATUS: Definition = Definition { name:
     field("currentVolumeAttributesClassName", Str, Pointer, 6).protobuf(&[8]),
     field("modifyVolumeStatus", Ref(238), Pointer, 7).protobuf(&[9]),
     field("phase", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[7, 0, 3, 4, 2, 1, 5, 6] };
 pub(crate) const PERSISTENT_VOLUME_CLAIM_TEMPLATE: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimTemplate", ty: Object, required: &["spec"], atomic: false, kinds: &[], format: "", fields: &[
     field("metadata", Ref(565), Always, 0).protobuf(&[1]),
     field("spec", Ref(270), Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeClaimVolumeSource", ty: Object, required: &["claimName"], atomic: false, kinds: &[], format: "", fields: &[
     field("claimName", Str, Always, 0).protobuf(&[1]),
     field("readOnly", Bool, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const PERSISTENT_VOLUME_LIST: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "PersistentVolumeList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(266)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const PERSISTENT_VOLUME_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("accessModes", List(&Str), Omitted, 23).list("atomic", &[]).protobuf(&[3]),
     field("awsElasticBlockStore", Ref(147), Pointer, 2).protobuf(&[2, 2]),
@@ -823,28 +823,28 @@ pub(crate) const PERSISTENT_VOLUME_SPEC: Definition = Definition { name: "io.k8s
     field("volumeAttributesClassName", Str, Pointer, 30).protobuf(&[10]),
     field("volumeMode", Str, Pointer, 28).protobuf(&[8]),
     field("vsphereVolume", Ref(366), Pointer, 14).protobuf(&[2, 14]),
-] };
+], protobuf: &[4, 12, 1, 14, 13, 18, 24, 15, 6, 5, 9, 11, 10, 3, 30, 23, 2, 21, 22, 25, 16, 27, 8, 0, 7, 20, 26, 17, 29, 19, 28] };
 pub(crate) const PERSISTENT_VOLUME_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PersistentVolumeStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("lastPhaseTransitionTime", Time, Pointer, 3).protobuf(&[4]),
     field("message", Str, Omitted, 1).protobuf(&[2]),
     field("phase", Str, Omitted, 0).protobuf(&[1]),
     field("reason", Str, Omitted, 2).protobuf(&[3]),
-] };
+], protobuf: &[2, 1, 3, 0] };
 pub(crate) const PHOTON_PERSISTENT_DISK_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.PhotonPersistentDiskVolumeSource", ty: Object, required: &["pdID"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("pdID", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const POD: Definition = Definition { name: "io.k8s.api.core.v1.Pod", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Pod")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(296), Always, 3).protobuf(&[2]),
     field("status", Ref(297), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const POD_AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.PodAffinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("preferredDuringSchedulingIgnoredDuringExecution", List(&Ref(367)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("requiredDuringSchedulingIgnoredDuringExecution", List(&Ref(280)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const POD_AFFINITY_TERM: Definition = Definition { name: "io.k8s.api.core.v1.PodAffinityTerm", ty: Object, required: &["topologyKey"], atomic: false, kinds: &[], format: "", fields: &[
     field("labelSelector", Ref(560), Pointer, 0).protobuf(&[1]),
     field("matchLabelKeys", List(&Str), Omitted, 4).list("atomic", &[]).protobuf(&[5]),
@@ -852,11 +852,11 @@ pub(crate) const POD_AFFINITY_TERM: Definition = Definition { name: "io.k8s.api.
     field("namespaceSelector", Ref(560), Pointer, 3).protobuf(&[4]),
     field("namespaces", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("topologyKey", Str, Always, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 4, 5, 3, 1, 2] };
 pub(crate) const POD_ANTI_AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.PodAntiAffinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("preferredDuringSchedulingIgnoredDuringExecution", List(&Ref(367)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("requiredDuringSchedulingIgnoredDuringExecution", List(&Ref(280)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const POD_CERTIFICATE_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.PodCertificateProjection", ty: Object, required: &["signerName", "keyType"], atomic: false, kinds: &[], format: "", fields: &[
     field("certificateChainPath", Str, Omitted, 5).protobuf(&[6]),
     field("credentialBundlePath", Str, Omitted, 3).protobuf(&[4]),
@@ -865,7 +865,7 @@ pub(crate) const POD_CERTIFICATE_PROJECTION: Definition = Definition { name: "io
     field("maxExpirationSeconds", Int, Pointer, 2).format("int32").protobuf(&[3]),
     field("signerName", Str, Omitted, 0).protobuf(&[1]),
     field("userAnnotations", Map(&Str), Omitted, 6).protobuf(&[7]),
-] };
+], protobuf: &[5, 3, 4, 1, 2, 0, 6] };
 pub(crate) const POD_CONDITION: Definition = Definition { name: "io.k8s.api.core.v1.PodCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastProbeTime", Time, Null, 3).protobuf(&[3]),
     field("lastTransitionTime", Time, Null, 4).protobuf(&[4]),
@@ -874,50 +874,50 @@ pub(crate) const POD_CONDITION: Definition = Definition { name: "io.k8s.api.core
     field("reason", Str, Omitted, 5).protobuf(&[5]),
     field("status", Str, Always, 2).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[6, 5, 0, 1, 4, 2, 3] };
 pub(crate) const POD_DNS_CONFIG: Definition = Definition { name: "io.k8s.api.core.v1.PodDNSConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("nameservers", List(&Str), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
     field("options", List(&Ref(285)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("searches", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[0, 2, 1] };
 pub(crate) const POD_DNS_CONFIG_OPTION: Definition = Definition { name: "io.k8s.api.core.v1.PodDNSConfigOption", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 0).protobuf(&[1]),
     field("value", Str, Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const POD_EXTENDED_RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PodExtendedResourceClaimStatus", ty: Object, required: &["requestMappings", "resourceClaimName"], atomic: false, kinds: &[], format: "", fields: &[
     field("requestMappings", List(&Ref(175)), Null, 0).list("atomic", &[]).protobuf(&[1]),
     field("resourceClaimName", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const POD_IP: Definition = Definition { name: "io.k8s.api.core.v1.PodIP", ty: Object, required: &["ip"], atomic: false, kinds: &[], format: "", fields: &[
     field("ip", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const POD_LIST: Definition = Definition { name: "io.k8s.api.core.v1.PodList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "PodList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(278)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const POD_OS: Definition = Definition { name: "io.k8s.api.core.v1.PodOS", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const POD_READINESS_GATE: Definition = Definition { name: "io.k8s.api.core.v1.PodReadinessGate", ty: Object, required: &["conditionType"], atomic: false, kinds: &[], format: "", fields: &[
     field("conditionType", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const POD_RESOURCE_CLAIM: Definition = Definition { name: "io.k8s.api.core.v1.PodResourceClaim", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
     field("resourceClaimName", Str, Pointer, 1).protobuf(&[3]),
     field("resourceClaimTemplateName", Str, Pointer, 2).protobuf(&[4]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const POD_RESOURCE_CLAIM_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PodResourceClaimStatus", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
     field("resourceClaimName", Str, Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const POD_SCHEDULING_GATE: Definition = Definition { name: "io.k8s.api.core.v1.PodSchedulingGate", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const POD_SCHEDULING_GROUP: Definition = Definition { name: "io.k8s.api.core.v1.PodSchedulingGroup", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("podGroupName", Str, Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const POD_SECURITY_CONTEXT: Definition = Definition { name: "io.k8s.api.core.v1.PodSecurityContext", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("appArmorProfile", Ref(149), Pointer, 11).protobuf(&[11]),
     field("fsGroup", Int, Pointer, 7).format("int64").protobuf(&[5]),
@@ -932,7 +932,7 @@ pub(crate) const POD_SECURITY_CONTEXT: Definition = Definition { name: "io.k8s.a
     field("supplementalGroupsPolicy", Str, Pointer, 6).protobuf(&[12]),
     field("sysctls", List(&Ref(349)), Omitted, 8).list("atomic", &[]).protobuf(&[7]),
     field("windowsOptions", Ref(368), Pointer, 1).protobuf(&[8]),
-] };
+], protobuf: &[7, 5, 4, 9, 1, 3, 11, 12, 2, 8, 0, 10, 6] };
 pub(crate) const POD_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PodSpec", ty: Object, required: &["containers"], atomic: false, kinds: &[], format: "", fields: &[
     field("activeDeadlineSeconds", Int, Pointer, 6).format("int64").protobuf(&[5]),
     field("affinity", Ref(148), Pointer, 21).protobuf(&[18]),
@@ -976,7 +976,7 @@ pub(crate) const POD_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.P
     field("tolerations", List(&Ref(352)), Omitted, 23).list("atomic", &[]).protobuf(&[22]),
     field("topologySpreadConstraints", List(&Ref(355)), Omitted, 33).list("map", &["topologyKey", "whenUnsatisfiable"]).patch("merge", "topologyKey").protobuf(&[33]),
     field("volumes", List(&Ref(358)), Omitted, 0).list("map", &["name"]).patch("merge,retainKeys", "name").protobuf(&[1]),
-] };
+], protobuf: &[41, 3, 27, 38, 0, 5, 18, 34, 33, 17, 10, 11, 9, 32, 15, 13, 37, 1, 29, 16, 2, 39, 8, 23, 22, 4, 36, 24, 28, 6, 21, 20, 40, 7, 35, 19, 12, 30, 25, 26, 14, 31] };
 pub(crate) const POD_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PodStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("allocatedResources", Map(&Quantity), Omitted, 18).protobuf(&[19]),
     field("conditions", List(&Ref(283)), Omitted, 2).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
@@ -999,37 +999,37 @@ pub(crate) const POD_STATUS: Definition = Definition { name: "io.k8s.api.core.v1
     field("resourceClaimStatuses", List(&Ref(292)), Omitted, 16).list("map", &["name"]).patch("merge,retainKeys", "name").protobuf(&[15]),
     field("resources", Ref(321), Pointer, 19).protobuf(&[20]),
     field("startTime", Time, Pointer, 10).protobuf(&[7]),
-] };
+], protobuf: &[12, 1, 8, 16, 5, 13, 20, 2, 15, 7, 10, 14, 3, 17, 18, 6, 11, 4, 0, 19, 9] };
 pub(crate) const POD_TEMPLATE: Definition = Definition { name: "io.k8s.api.core.v1.PodTemplate", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "PodTemplate")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("template", Ref(300), Always, 3).protobuf(&[2]),
-] };
+], protobuf: &[2, 3] };
 pub(crate) const POD_TEMPLATE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.PodTemplateList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "PodTemplateList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(298)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const POD_TEMPLATE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.PodTemplateSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("metadata", Ref(565), Always, 0).protobuf(&[1]),
     field("spec", Ref(296), Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const PORT_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.PortStatus", ty: Object, required: &["port", "protocol"], atomic: false, kinds: &[], format: "", fields: &[
     field("error", Str, Pointer, 2).protobuf(&[3]),
     field("port", Int, Always, 0).format("int32").protobuf(&[1]),
     field("protocol", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 2, 0] };
 pub(crate) const PORTWORX_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.PortworxVolumeSource", ty: Object, required: &["volumeID"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("volumeID", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[2, 0, 1] };
 pub(crate) const PREFERRED_SCHEDULING_TERM: Definition = Definition { name: "io.k8s.api.core.v1.PreferredSchedulingTerm", ty: Object, required: &["weight", "preference"], atomic: false, kinds: &[], format: "", fields: &[
     field("preference", Ref(259), Always, 1).protobuf(&[2]),
     field("weight", Int, Always, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const PROBE: Definition = Definition { name: "io.k8s.api.core.v1.Probe", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("exec", Ref(206), Pointer, 0).protobuf(&[1, 1]),
     field("failureThreshold", Int, Omitted, 8).format("int32").protobuf(&[6]),
@@ -1041,11 +1041,11 @@ pub(crate) const PROBE: Definition = Definition { name: "io.k8s.api.core.v1.Prob
     field("tcpSocket", Ref(350), Pointer, 2).protobuf(&[1, 3]),
     field("terminationGracePeriodSeconds", Int, Pointer, 9).format("int64").protobuf(&[7]),
     field("timeoutSeconds", Int, Omitted, 5).format("int32").protobuf(&[3]),
-] };
+], protobuf: &[0, 3, 7, 2, 4, 9, 5, 6, 1, 8] };
 pub(crate) const PROJECTED_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ProjectedVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("defaultMode", Int, Pointer, 1).format("int32").protobuf(&[2]),
     field("sources", List(&Ref(363)), Null, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const QUOBYTE_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.QuobyteVolumeSource", ty: Object, required: &["registry", "volume"], atomic: false, kinds: &[], format: "", fields: &[
     field("group", Str, Omitted, 4).protobuf(&[5]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
@@ -1053,7 +1053,7 @@ pub(crate) const QUOBYTE_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.
     field("tenant", Str, Omitted, 5).protobuf(&[6]),
     field("user", Str, Omitted, 3).protobuf(&[4]),
     field("volume", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[2, 5, 1, 4, 0, 3] };
 pub(crate) const RBD_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.RBDPersistentVolumeSource", ty: Object, required: &["monitors", "image"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 2).protobuf(&[3]),
     field("image", Str, Always, 1).protobuf(&[2]),
@@ -1063,7 +1063,7 @@ pub(crate) const RBD_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "
     field("readOnly", Bool, Omitted, 7).protobuf(&[8]),
     field("secretRef", Ref(334), Pointer, 6).protobuf(&[7]),
     field("user", Str, Omitted, 4).default("\"admin\"").protobuf(&[5]),
-] };
+], protobuf: &[3, 1, 0, 4, 7, 2, 6, 5] };
 pub(crate) const RBD_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.RBDVolumeSource", ty: Object, required: &["monitors", "image"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 2).protobuf(&[3]),
     field("image", Str, Always, 1).protobuf(&[2]),
@@ -1073,33 +1073,33 @@ pub(crate) const RBD_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.
     field("readOnly", Bool, Omitted, 7).protobuf(&[8]),
     field("secretRef", Ref(236), Pointer, 6).protobuf(&[7]),
     field("user", Str, Omitted, 4).default("\"admin\"").protobuf(&[5]),
-] };
+], protobuf: &[3, 1, 0, 4, 7, 2, 6, 5] };
 pub(crate) const REPLICATION_CONTROLLER: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationController", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ReplicationController")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(312), Always, 3).protobuf(&[2]),
     field("status", Ref(313), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const REPLICATION_CONTROLLER_CONDITION: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationControllerCondition", ty: Object, required: &["type", "status"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
     field("message", Str, Omitted, 4).protobuf(&[5]),
     field("reason", Str, Omitted, 3).protobuf(&[4]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[4, 3, 0, 2, 1] };
 pub(crate) const REPLICATION_CONTROLLER_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationControllerList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ReplicationControllerList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(309)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const REPLICATION_CONTROLLER_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationControllerSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("minReadySeconds", Int, Omitted, 1).format("int32").protobuf(&[4]),
     field("replicas", Int, Pointer, 0).format("int32").default("1").protobuf(&[1]),
     field("selector", Map(&Str), Omitted, 2).map_type("atomic").protobuf(&[2]),
     field("template", Ref(300), Pointer, 3).protobuf(&[3]),
-] };
+], protobuf: &[1, 2, 3, 0] };
 pub(crate) const REPLICATION_CONTROLLER_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ReplicationControllerStatus", ty: Object, required: &["replicas"], atomic: false, kinds: &[], format: "", fields: &[
     field("availableReplicas", Int, Omitted, 3).format("int32").protobuf(&[5]),
     field("conditions", List(&Ref(310)), Omitted, 5).list("map", &["type"]).patch("merge", "type").protobuf(&[6]),
@@ -1107,58 +1107,58 @@ pub(crate) const REPLICATION_CONTROLLER_STATUS: Definition = Definition { name: 
     field("observedGeneration", Int, Omitted, 4).format("int64").protobuf(&[3]),
     field("readyReplicas", Int, Omitted, 2).format("int32").protobuf(&[4]),
     field("replicas", Int, Always, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[5, 2, 3, 4, 0, 1] };
 pub(crate) const RESOURCE_CLAIM: Definition = Definition { name: "io.k8s.api.core.v1.ResourceClaim", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
     field("request", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const RESOURCE_FIELD_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.ResourceFieldSelector", ty: Object, required: &["resource"], atomic: true, kinds: &[], format: "", fields: &[
     field("containerName", Str, Omitted, 0).protobuf(&[1]),
     field("divisor", Quantity, Always, 2).protobuf(&[3]),
     field("resource", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 2, 1] };
 pub(crate) const RESOURCE_HEALTH: Definition = Definition { name: "io.k8s.api.core.v1.ResourceHealth", ty: Object, required: &["resourceID"], atomic: false, kinds: &[], format: "", fields: &[
     field("health", Str, Omitted, 1).protobuf(&[2]),
     field("message", Str, Pointer, 2).protobuf(&[6]),
     field("resourceID", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[2, 0, 1] };
 pub(crate) const RESOURCE_QUOTA: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuota", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ResourceQuota")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(319), Always, 3).protobuf(&[2]),
     field("status", Ref(320), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const RESOURCE_QUOTA_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuotaList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ResourceQuotaList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(317)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const RESOURCE_QUOTA_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuotaSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hard", Map(&Quantity), Omitted, 0).protobuf(&[1]),
     field("scopeSelector", Ref(326), Pointer, 2).protobuf(&[3]),
     field("scopes", List(&Str), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[0, 2, 1] };
 pub(crate) const RESOURCE_QUOTA_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ResourceQuotaStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("hard", Map(&Quantity), Omitted, 0).protobuf(&[1]),
     field("used", Map(&Quantity), Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const RESOURCE_REQUIREMENTS: Definition = Definition { name: "io.k8s.api.core.v1.ResourceRequirements", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("claims", List(&Ref(314)), Omitted, 2).list("map", &["name"]).protobuf(&[3]),
     field("limits", Map(&Quantity), Omitted, 0).protobuf(&[1]),
     field("requests", Map(&Quantity), Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 2, 0] };
 pub(crate) const RESOURCE_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ResourceStatus", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
     field("resources", List(&Ref(316)), Omitted, 1).list("map", &["resourceID"]).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const SE_LINUX_OPTIONS: Definition = Definition { name: "io.k8s.api.core.v1.SELinuxOptions", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("level", Str, Omitted, 3).protobuf(&[4]),
     field("role", Str, Omitted, 1).protobuf(&[2]),
     field("type", Str, Omitted, 2).protobuf(&[3]),
     field("user", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[3, 1, 2, 0] };
 pub(crate) const SCALE_IO_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ScaleIOPersistentVolumeSource", ty: Object, required: &["gateway", "system", "secretRef"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 8).default("\"xfs\"").protobuf(&[9]),
     field("gateway", Str, Always, 0).protobuf(&[1]),
@@ -1170,7 +1170,7 @@ pub(crate) const SCALE_IO_PERSISTENT_VOLUME_SOURCE: Definition = Definition { na
     field("storagePool", Str, Omitted, 5).protobuf(&[6]),
     field("system", Str, Always, 1).protobuf(&[2]),
     field("volumeName", Str, Omitted, 7).protobuf(&[8]),
-] };
+], protobuf: &[1, 8, 4, 5, 2, 7, 6, 9, 0, 3] };
 pub(crate) const SCALE_IO_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.ScaleIOVolumeSource", ty: Object, required: &["gateway", "system", "secretRef"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 8).default("\"xfs\"").protobuf(&[9]),
     field("gateway", Str, Always, 0).protobuf(&[1]),
@@ -1182,19 +1182,19 @@ pub(crate) const SCALE_IO_VOLUME_SOURCE: Definition = Definition { name: "io.k8s
     field("storagePool", Str, Omitted, 5).protobuf(&[6]),
     field("system", Str, Always, 1).protobuf(&[2]),
     field("volumeName", Str, Omitted, 7).protobuf(&[8]),
-] };
+], protobuf: &[1, 8, 4, 5, 2, 7, 6, 9, 0, 3] };
 pub(crate) const SCOPE_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.ScopeSelector", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("matchExpressions", List(&Ref(327)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const SCOPED_RESOURCE_SELECTOR_REQUIREMENT: Definition = Definition { name: "io.k8s.api.core.v1.ScopedResourceSelectorRequirement", ty: Object, required: &["scopeName", "operator"], atomic: false, kinds: &[], format: "", fields: &[
     field("operator", Str, Always, 1).protobuf(&[2]),
     field("scopeName", Str, Always, 0).protobuf(&[1]),
     field("values", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 2] };
 pub(crate) const SECCOMP_PROFILE: Definition = Definition { name: "io.k8s.api.core.v1.SeccompProfile", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("localhostProfile", Str, Pointer, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const SECRET: Definition = Definition { name: "io.k8s.api.core.v1.Secret", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Secret")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("data", Map(&Bytes), Omitted, 4).protobuf(&[2]),
@@ -1203,37 +1203,37 @@ pub(crate) const SECRET: Definition = Definition { name: "io.k8s.api.core.v1.Sec
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("stringData", Map(&Str), Omitted, 5).protobuf(&[4]),
     field("type", Str, Omitted, 6).protobuf(&[3]),
-] };
+], protobuf: &[4, 1, 6, 5, 2] };
 pub(crate) const SECRET_ENV_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.SecretEnvSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const SECRET_KEY_SELECTOR: Definition = Definition { name: "io.k8s.api.core.v1.SecretKeySelector", ty: Object, required: &["key"], atomic: true, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 2] };
 pub(crate) const SECRET_LIST: Definition = Definition { name: "io.k8s.api.core.v1.SecretList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "SecretList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(329)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const SECRET_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.SecretProjection", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("items", List(&Ref(226)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("name", Str, Omitted, 0).protobuf(&[1, 1]),
     field("optional", Bool, Pointer, 2).protobuf(&[4]),
-] };
+], protobuf: &[1, 0, 2] };
 pub(crate) const SECRET_REFERENCE: Definition = Definition { name: "io.k8s.api.core.v1.SecretReference", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("name", Str, Omitted, 0).protobuf(&[1]),
     field("namespace", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const SECRET_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.SecretVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("defaultMode", Int, Pointer, 2).format("int32").protobuf(&[3]),
     field("items", List(&Ref(226)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("optional", Bool, Pointer, 3).protobuf(&[4]),
     field("secretName", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[3, 1, 0, 2] };
 pub(crate) const SECURITY_CONTEXT: Definition = Definition { name: "io.k8s.api.core.v1.SecurityContext", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("allowPrivilegeEscalation", Bool, Pointer, 8).protobuf(&[7]),
     field("appArmorProfile", Ref(149), Pointer, 11).protobuf(&[12]),
@@ -1247,14 +1247,14 @@ pub(crate) const SECURITY_CONTEXT: Definition = Definition { name: "io.k8s.api.c
     field("seLinuxOptions", Ref(323), Pointer, 2).protobuf(&[3]),
     field("seccompProfile", Ref(328), Pointer, 10).protobuf(&[11]),
     field("windowsOptions", Ref(368), Pointer, 3).protobuf(&[10]),
-] };
+], protobuf: &[2, 3, 9, 8, 7, 5, 0, 6, 4, 11, 10, 1] };
 pub(crate) const SERVICE: Definition = Definition { name: "io.k8s.api.core.v1.Service", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Service")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(343), Always, 3).protobuf(&[2]),
     field("status", Ref(344), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const SERVICE_ACCOUNT: Definition = Definition { name: "io.k8s.api.core.v1.ServiceAccount", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "ServiceAccount")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("automountServiceAccountToken", Bool, Pointer, 5).protobuf(&[4]),
@@ -1262,24 +1262,24 @@ pub(crate) const SERVICE_ACCOUNT: Definition = Definition { name: "io.k8s.api.co
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("secrets", List(&Ref(265)), Omitted, 3).list("map", &["name"]).patch("merge", "name").protobuf(&[2]),
-] };
+], protobuf: &[4, 5, 2, 1] };
 pub(crate) const SERVICE_ACCOUNT_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ServiceAccountList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ServiceAccountList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(338)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const SERVICE_ACCOUNT_TOKEN_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.ServiceAccountTokenProjection", ty: Object, required: &["path"], atomic: false, kinds: &[], format: "", fields: &[
     field("audience", Str, Omitted, 0).protobuf(&[1]),
     field("expirationSeconds", Int, Pointer, 1).format("int64").protobuf(&[2]),
     field("path", Str, Always, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const SERVICE_LIST: Definition = Definition { name: "io.k8s.api.core.v1.ServiceList", ty: Object, required: &["items"], atomic: false, kinds: &[("", "v1", "ServiceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(337)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const SERVICE_PORT: Definition = Definition { name: "io.k8s.api.core.v1.ServicePort", ty: Object, required: &["port"], atomic: false, kinds: &[], format: "", fields: &[
     field("appProtocol", Str, Pointer, 2).protobuf(&[6]),
     field("name", Str, Omitted, 0).protobuf(&[1]),
@@ -1287,7 +1287,7 @@ pub(crate) const SERVICE_PORT: Definition = Definition { name: "io.k8s.api.core.
     field("port", Int, Always, 3).format("int32").protobuf(&[3]),
     field("protocol", Str, Omitted, 1).default("\"TCP\"").protobuf(&[2]),
     field("targetPort", IntOrString, Always, 4).protobuf(&[4]),
-] };
+], protobuf: &[1, 4, 3, 5, 2, 0] };
 pub(crate) const SERVICE_SPEC: Definition = Definition { name: "io.k8s.api.core.v1.ServiceSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("allocateLoadBalancerNodePorts", Bool, Pointer, 16).protobuf(&[20]),
     field("clusterIP", Str, Omitted, 2).protobuf(&[3]),
@@ -1309,59 +1309,59 @@ pub(crate) const SERVICE_SPEC: Definition = Definition { name: "io.k8s.api.core.
     field("sessionAffinityConfig", Ref(345), Pointer, 13).protobuf(&[14]),
     field("trafficDistribution", Str, Pointer, 19).protobuf(&[23]),
     field("type", Str, Omitted, 4).protobuf(&[4]),
-] };
+], protobuf: &[13, 15, 1, 19, 3, 16, 11, 12, 4, 5, 6, 14, 17, 9, 2, 8, 0, 10, 7, 18] };
 pub(crate) const SERVICE_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.ServiceStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("conditions", List(&Ref(554)), Omitted, 1).list("map", &["type"]).patch("merge", "type").protobuf(&[2]),
     field("loadBalancer", Ref(235), Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const SESSION_AFFINITY_CONFIG: Definition = Definition { name: "io.k8s.api.core.v1.SessionAffinityConfig", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("clientIP", Ref(162), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const SLEEP_ACTION: Definition = Definition { name: "io.k8s.api.core.v1.SleepAction", ty: Object, required: &["seconds"], atomic: false, kinds: &[], format: "", fields: &[
     field("seconds", Int, Always, 0).format("int64").protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const STORAGE_OS_PERSISTENT_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.StorageOSPersistentVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 2).protobuf(&[3]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
     field("secretRef", Ref(265), Pointer, 4).protobuf(&[5]),
     field("volumeName", Str, Omitted, 0).protobuf(&[1]),
     field("volumeNamespace", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[3, 4, 0, 1, 2] };
 pub(crate) const STORAGE_OS_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.StorageOSVolumeSource", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 2).protobuf(&[3]),
     field("readOnly", Bool, Omitted, 3).protobuf(&[4]),
     field("secretRef", Ref(236), Pointer, 4).protobuf(&[5]),
     field("volumeName", Str, Omitted, 0).protobuf(&[1]),
     field("volumeNamespace", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[3, 4, 0, 1, 2] };
 pub(crate) const SYSCTL: Definition = Definition { name: "io.k8s.api.core.v1.Sysctl", ty: Object, required: &["name", "value"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
     field("value", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const TCP_SOCKET_ACTION: Definition = Definition { name: "io.k8s.api.core.v1.TCPSocketAction", ty: Object, required: &["port"], atomic: false, kinds: &[], format: "", fields: &[
     field("host", Str, Omitted, 1).protobuf(&[2]),
     field("port", IntOrString, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const TAINT: Definition = Definition { name: "io.k8s.api.core.v1.Taint", ty: Object, required: &["key", "effect"], atomic: false, kinds: &[], format: "", fields: &[
     field("effect", Str, Always, 2).protobuf(&[3]),
     field("key", Str, Always, 0).protobuf(&[1]),
     field("timeAdded", Time, Pointer, 3).protobuf(&[4]),
     field("value", Str, Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 3, 0, 2] };
 pub(crate) const TOLERATION: Definition = Definition { name: "io.k8s.api.core.v1.Toleration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("effect", Str, Omitted, 3).protobuf(&[4]),
     field("key", Str, Omitted, 0).protobuf(&[1]),
     field("operator", Str, Omitted, 1).protobuf(&[2]),
     field("tolerationSeconds", Int, Pointer, 4).format("int64").protobuf(&[5]),
     field("value", Str, Omitted, 2).protobuf(&[3]),
-] };
+], protobuf: &[1, 2, 4, 0, 3] };
 pub(crate) const TOPOLOGY_SELECTOR_LABEL_REQUIREMENT: Definition = Definition { name: "io.k8s.api.core.v1.TopologySelectorLabelRequirement", ty: Object, required: &["key", "values"], atomic: false, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 0).protobuf(&[1]),
     field("values", List(&Str), Null, 1).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const TOPOLOGY_SELECTOR_TERM: Definition = Definition { name: "io.k8s.api.core.v1.TopologySelectorTerm", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("matchLabelExpressions", List(&Ref(353)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const TOPOLOGY_SPREAD_CONSTRAINT: Definition = Definition { name: "io.k8s.api.core.v1.TopologySpreadConstraint", ty: Object, required: &["maxSkew", "topologyKey", "whenUnsatisfiable"], atomic: false, kinds: &[], format: "", fields: &[
     field("labelSelector", Ref(560), Pointer, 3).protobuf(&[4]),
     field("matchLabelKeys", List(&Str), Omitted, 7).list("atomic", &[]).protobuf(&[8]),
@@ -1371,18 +1371,18 @@ pub(crate) const TOPOLOGY_SPREAD_CONSTRAINT: Definition = Definition { name: "io
     field("nodeTaintsPolicy", Str, Pointer, 6).protobuf(&[7]),
     field("topologyKey", Str, Always, 1).protobuf(&[2]),
     field("whenUnsatisfiable", Str, Always, 2).protobuf(&[3]),
-] };
+], protobuf: &[2, 6, 7, 0, 3, 4, 5, 1] };
 pub(crate) const TYPED_LOCAL_OBJECT_REFERENCE: Definition = Definition { name: "io.k8s.api.core.v1.TypedLocalObjectReference", ty: Object, required: &["kind", "name"], atomic: true, kinds: &[], format: "", fields: &[
     field("apiGroup", Str, Null, 0).protobuf(&[1]),
     field("kind", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const TYPED_OBJECT_REFERENCE: Definition = Definition { name: "io.k8s.api.core.v1.TypedObjectReference", ty: Object, required: &["kind", "name"], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroup", Str, Null, 0).protobuf(&[1]),
     field("kind", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 2).protobuf(&[3]),
     field("namespace", Str, Pointer, 3).protobuf(&[4]),
-] };
+], protobuf: &[0, 1, 2, 3] };
 pub(crate) const VOLUME: Definition = Definition { name: "io.k8s.api.core.v1.Volume", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("awsElasticBlockStore", Ref(147), Pointer, 4).protobuf(&[2, 4]),
     field("azureDisk", Ref(151), Pointer, 22).protobuf(&[2, 22]),
@@ -1415,11 +1415,11 @@ pub(crate) const VOLUME: Definition = Definition { name: "io.k8s.api.core.v1.Vol
     field("secret", Ref(335), Pointer, 6).protobuf(&[2, 6]),
     field("storageos", Ref(348), Pointer, 27).protobuf(&[2, 27]),
     field("vsphereVolume", Ref(366), Pointer, 20).protobuf(&[2, 20]),
-] };
+], protobuf: &[19, 16, 8, 13, 0, 14, 28, 20, 18, 15, 21, 26, 11, 4, 3, 12, 7, 10, 2, 5, 30, 25, 1, 22, 23, 27, 24, 29, 6, 9, 17] };
 pub(crate) const VOLUME_DEVICE: Definition = Definition { name: "io.k8s.api.core.v1.VolumeDevice", ty: Object, required: &["name", "devicePath"], atomic: false, kinds: &[], format: "", fields: &[
     field("devicePath", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const VOLUME_MOUNT: Definition = Definition { name: "io.k8s.api.core.v1.VolumeMount", ty: Object, required: &["name", "mountPath"], atomic: false, kinds: &[], format: "", fields: &[
     field("mountPath", Str, Always, 3).protobuf(&[3]),
     field("mountPropagation", Str, Pointer, 5).protobuf(&[5]),
@@ -1428,17 +1428,17 @@ pub(crate) const VOLUME_MOUNT: Definition = Definition { name: "io.k8s.api.core.
     field("recursiveReadOnly", Str, Pointer, 2).protobuf(&[7]),
     field("subPath", Str, Omitted, 4).protobuf(&[4]),
     field("subPathExpr", Str, Omitted, 6).protobuf(&[6]),
-] };
+], protobuf: &[2, 3, 0, 5, 1, 6, 4] };
 pub(crate) const VOLUME_MOUNT_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.VolumeMountStatus", ty: Object, required: &["name", "mountPath"], atomic: false, kinds: &[], format: "", fields: &[
     field("mountPath", Str, Always, 1).protobuf(&[2]),
     field("name", Str, Always, 0).protobuf(&[1]),
     field("readOnly", Bool, Omitted, 2).protobuf(&[3]),
     field("recursiveReadOnly", Str, Pointer, 3).protobuf(&[4]),
     field("volumeStatus", Ref(365), Pointer, 4).protobuf(&[5]),
-] };
+], protobuf: &[1, 0, 2, 3, 4] };
 pub(crate) const VOLUME_NODE_AFFINITY: Definition = Definition { name: "io.k8s.api.core.v1.VolumeNodeAffinity", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("required", Ref(257), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const VOLUME_PROJECTION: Definition = Definition { name: "io.k8s.api.core.v1.VolumeProjection", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("clusterTrustBundle", Ref(163), Pointer, 4).protobuf(&[5]),
     field("configMap", Ref(172), Pointer, 2).protobuf(&[3]),
@@ -1446,27 +1446,27 @@ pub(crate) const VOLUME_PROJECTION: Definition = Definition { name: "io.k8s.api.
     field("podCertificate", Ref(282), Pointer, 5).protobuf(&[6]),
     field("secret", Ref(333), Pointer, 0).protobuf(&[1]),
     field("serviceAccountToken", Ref(340), Pointer, 3).protobuf(&[4]),
-] };
+], protobuf: &[4, 2, 1, 5, 0, 3] };
 pub(crate) const VOLUME_RESOURCE_REQUIREMENTS: Definition = Definition { name: "io.k8s.api.core.v1.VolumeResourceRequirements", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("limits", Map(&Quantity), Omitted, 0).protobuf(&[1]),
     field("requests", Map(&Quantity), Omitted, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const VOLUME_STATUS: Definition = Definition { name: "io.k8s.api.core.v1.VolumeStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("image", Ref(225), Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE: Definition = Definition { name: "io.k8s.api.core.v1.VsphereVirtualDiskVolumeSource", ty: Object, required: &["volumePath"], atomic: false, kinds: &[], format: "", fields: &[
     field("fsType", Str, Omitted, 1).protobuf(&[2]),
     field("storagePolicyID", Str, Omitted, 3).protobuf(&[4]),
     field("storagePolicyName", Str, Omitted, 2).protobuf(&[3]),
     field("volumePath", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[3, 0, 2, 1] };
 pub(crate) const WEIGHTED_POD_AFFINITY_TERM: Definition = Definition { name: "io.k8s.api.core.v1.WeightedPodAffinityTerm", ty: Object, required: &["weight", "podAffinityTerm"], atomic: false, kinds: &[], format: "", fields: &[
     field("podAffinityTerm", Ref(280), Always, 1).protobuf(&[2]),
     field("weight", Int, Always, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const WINDOWS_SECURITY_CONTEXT_OPTIONS: Definition = Definition { name: "io.k8s.api.core.v1.WindowsSecurityContextOptions", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("gmsaCredentialSpec", Str, Pointer, 1).protobuf(&[2]),
     field("gmsaCredentialSpecName", Str, Pointer, 0).protobuf(&[1]),
     field("hostProcess", Bool, Pointer, 3).protobuf(&[4]),
     field("runAsUserName", Str, Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[1, 0, 3, 2] };

@@ -13,22 +13,22 @@ pub(crate) const ENDPOINT: Definition = Definition { name: "io.k8s.api.discovery
     field("nodeName", Str, Pointer, 5).protobuf(&[6]),
     field("targetRef", Ref(265), Pointer, 3).protobuf(&[4]),
     field("zone", Str, Pointer, 6).protobuf(&[7]),
-] };
+], protobuf: &[0, 1, 4, 6, 2, 5, 7, 3] };
 pub(crate) const ENDPOINT_CONDITIONS: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointConditions", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("ready", Bool, Pointer, 0).protobuf(&[1]),
     field("serving", Bool, Pointer, 1).protobuf(&[2]),
     field("terminating", Bool, Pointer, 2).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const ENDPOINT_HINTS: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointHints", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("forNodes", List(&Ref(375)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("forZones", List(&Ref(376)), Omitted, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const ENDPOINT_PORT: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointPort", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("appProtocol", Str, Pointer, 3).protobuf(&[4]),
     field("name", Str, Pointer, 0).protobuf(&[1]),
     field("port", Int, Pointer, 2).format("int32").protobuf(&[3]),
     field("protocol", Str, Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 3, 2, 0] };
 pub(crate) const ENDPOINT_SLICE: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointSlice", ty: Object, required: &["addressType"], atomic: false, kinds: &[("discovery.k8s.io", "v1", "EndpointSlice")], format: "", fields: &[
     field("addressType", Str, Always, 3).protobuf(&[4]),
     field("apiVersion", Str, Omitted, 1),
@@ -36,16 +36,16 @@ pub(crate) const ENDPOINT_SLICE: Definition = Definition { name: "io.k8s.api.dis
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("ports", List(&Ref(372)), Null, 5).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[4, 2, 5, 0] };
 pub(crate) const ENDPOINT_SLICE_LIST: Definition = Definition { name: "io.k8s.api.discovery.v1.EndpointSliceList", ty: Object, required: &["items"], atomic: false, kinds: &[("discovery.k8s.io", "v1", "EndpointSliceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(373)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const FOR_NODE: Definition = Definition { name: "io.k8s.api.discovery.v1.ForNode", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const FOR_ZONE: Definition = Definition { name: "io.k8s.api.discovery.v1.ForZone", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };

@@ -22,14 +22,14 @@ pub(crate) const EVENT: Definition = Definition { name: "io.k8s.api.events.v1.Ev
     field("reportingInstance", Str, Omitted, 6).protobuf(&[5]),
     field("series", Ref(379), Pointer, 4).protobuf(&[3]),
     field("type", Str, Omitted, 12).protobuf(&[11]),
-] };
+], protobuf: &[8, 6, 15, 13, 14, 0, 10, 11, 12, 9, 16, 5, 3, 4, 2] };
 pub(crate) const EVENT_LIST: Definition = Definition { name: "io.k8s.api.events.v1.EventList", ty: Object, required: &["items"], atomic: false, kinds: &[("events.k8s.io", "v1", "EventList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(377)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const EVENT_SERIES: Definition = Definition { name: "io.k8s.api.events.v1.EventSeries", ty: Object, required: &["count", "lastObservedTime"], atomic: false, kinds: &[], format: "", fields: &[
     field("count", Int, Always, 0).format("int32").protobuf(&[1]),
     field("lastObservedTime", MicroTime, Null, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };

@@ -7,114 +7,114 @@ use crate::Type::{Bool, Int, List, Object, Ref, Str, Time};
 pub(crate) const EXEMPT_PRIORITY_LEVEL_CONFIGURATION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.ExemptPriorityLevelConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("lendablePercent", Int, Pointer, 1).format("int32").protobuf(&[2]),
     field("nominalConcurrencyShares", Int, Pointer, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const FLOW_DISTINGUISHER_METHOD: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowDistinguisherMethod", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const FLOW_SCHEMA: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchema", ty: Object, required: &[], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(385), Always, 3).protobuf(&[2]),
     field("status", Ref(386), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const FLOW_SCHEMA_CONDITION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchemaCondition", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
     field("message", Str, Omitted, 4).protobuf(&[5]),
     field("reason", Str, Omitted, 3).protobuf(&[4]),
     field("status", Str, Omitted, 1).protobuf(&[2]),
     field("type", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[4, 3, 0, 2, 1] };
 pub(crate) const FLOW_SCHEMA_LIST: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchemaList", ty: Object, required: &["items"], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "FlowSchemaList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(382)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const FLOW_SCHEMA_SPEC: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchemaSpec", ty: Object, required: &["priorityLevelConfiguration"], atomic: false, kinds: &[], format: "", fields: &[
     field("distinguisherMethod", Ref(381), Pointer, 2).protobuf(&[3]),
     field("matchingPrecedence", Int, Always, 1).format("int32").protobuf(&[2]),
     field("priorityLevelConfiguration", Ref(395), Always, 0).protobuf(&[1]),
     field("rules", List(&Ref(391)), Omitted, 3).list("atomic", &[]).protobuf(&[4]),
-] };
+], protobuf: &[2, 1, 0, 3] };
 pub(crate) const FLOW_SCHEMA_STATUS: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.FlowSchemaStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("conditions", List(&Ref(383)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const GROUP_SUBJECT: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.GroupSubject", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const LIMIT_RESPONSE: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.LimitResponse", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("queuing", Ref(398), Pointer, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const LIMITED_PRIORITY_LEVEL_CONFIGURATION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.LimitedPriorityLevelConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("borrowingLimitPercent", Int, Pointer, 3).format("int32").protobuf(&[4]),
     field("lendablePercent", Int, Pointer, 2).format("int32").protobuf(&[3]),
     field("limitResponse", Ref(388), Always, 1).protobuf(&[2]),
     field("nominalConcurrencyShares", Int, Null, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[3, 2, 1, 0] };
 pub(crate) const NON_RESOURCE_POLICY_RULE: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.NonResourcePolicyRule", ty: Object, required: &["verbs", "nonResourceURLs"], atomic: false, kinds: &[], format: "", fields: &[
     field("nonResourceURLs", List(&Str), Null, 1).list("set", &[]).protobuf(&[6]),
     field("verbs", List(&Str), Null, 0).list("set", &[]).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const POLICY_RULES_WITH_SUBJECTS: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PolicyRulesWithSubjects", ty: Object, required: &["subjects"], atomic: false, kinds: &[], format: "", fields: &[
     field("nonResourceRules", List(&Ref(390)), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
     field("resourceRules", List(&Ref(399)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("subjects", List(&Ref(401)), Null, 0).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[2, 1, 0] };
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfiguration", ty: Object, required: &[], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfiguration")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(396), Always, 3).protobuf(&[2]),
     field("status", Ref(397), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_CONDITION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationCondition", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 2).protobuf(&[3]),
     field("message", Str, Omitted, 4).protobuf(&[5]),
     field("reason", Str, Omitted, 3).protobuf(&[4]),
     field("status", Str, Omitted, 1).protobuf(&[2]),
     field("type", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[4, 3, 0, 2, 1] };
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_LIST: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationList", ty: Object, required: &["items"], atomic: false, kinds: &[("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfigurationList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(392)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_REFERENCE: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationReference", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_SPEC: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationSpec", ty: Object, required: &["type"], atomic: false, kinds: &[], format: "", fields: &[
     field("exempt", Ref(380), Pointer, 2).protobuf(&[3]),
     field("limited", Ref(389), Pointer, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[2, 1, 0] };
 pub(crate) const PRIORITY_LEVEL_CONFIGURATION_STATUS: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("conditions", List(&Ref(393)), Omitted, 0).list("map", &["type"]).patch("merge", "type").protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const QUEUING_CONFIGURATION: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.QueuingConfiguration", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("handSize", Int, Always, 1).format("int32").protobuf(&[2]),
     field("queueLengthLimit", Int, Always, 2).format("int32").protobuf(&[3]),
     field("queues", Int, Always, 0).format("int32").protobuf(&[1]),
-] };
+], protobuf: &[2, 0, 1] };
 pub(crate) const RESOURCE_POLICY_RULE: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.ResourcePolicyRule", ty: Object, required: &["verbs", "apiGroups", "resources"], atomic: false, kinds: &[], format: "", fields: &[
     field("apiGroups", List(&Str), Null, 1).list("set", &[]).protobuf(&[2]),
     field("clusterScope", Bool, Omitted, 3).protobuf(&[4]),
     field("namespaces", List(&Str), Null, 4).list("set", &[]).protobuf(&[5]),
     field("resources", List(&Str), Null, 2).list("set", &[]).protobuf(&[3]),
     field("verbs", List(&Str), Null, 0).list("set", &[]).protobuf(&[1]),
-] };
+], protobuf: &[4, 0, 3, 1, 2] };
 pub(crate) const SERVICE_ACCOUNT_SUBJECT: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.ServiceAccountSubject", ty: Object, required: &["namespace", "name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 1).protobuf(&[2]),
     field("namespace", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const SUBJECT: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.Subject", ty: Object, required: &["kind"], atomic: false, kinds: &[], format: "", fields: &[
     field("group", Ref(387), Pointer, 2).protobuf(&[3]),
     field("kind", Str, Always, 0).protobuf(&[1]),
     field("serviceAccount", Ref(400), Pointer, 3).protobuf(&[4]),
     field("user", Ref(402), Pointer, 1).protobuf(&[2]),
-] };
+], protobuf: &[1, 3, 0, 2] };
 pub(crate) const USER_SUBJECT: Definition = Definition { name: "io.k8s.api.flowcontrol.v1.UserSubject", ty: Object, required: &["name"], atomic: false, kinds: &[], format: "", fields: &[
     field("name", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };

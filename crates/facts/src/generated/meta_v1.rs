@@ -11,12 +11,12 @@ pub(crate) const API_GROUP: Definition = Definition { name: "io.k8s.apimachinery
     field("preferredVersion", Ref(559), Always, 4).protobuf(&[3]),
     field("serverAddressByClientCIDRs", List(&Ref(569)), Omitted, 5).list("atomic", &[]).protobuf(&[4]),
     field("versions", List(&Ref(559)), Null, 3).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[2, 5, 3, 4] };
 pub(crate) const API_GROUP_LIST: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList", ty: Object, required: &["groups"], atomic: false, kinds: &[("", "v1", "APIGroupList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("groups", List(&Ref(549)), Null, 2).list("atomic", &[]).protobuf(&[1]),
     field("kind", Str, Omitted, 0),
-] };
+], protobuf: &[1] };
 pub(crate) const API_RESOURCE: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.APIResource", ty: Object, required: &["name", "singularName", "namespaced", "kind", "verbs"], atomic: false, kinds: &[], format: "", fields: &[
     field("categories", List(&Str), Omitted, 8).list("atomic", &[]).protobuf(&[7]),
     field("group", Str, Omitted, 3).protobuf(&[8]),
@@ -28,19 +28,19 @@ pub(crate) const API_RESOURCE: Definition = Definition { name: "io.k8s.apimachin
     field("storageVersionHash", Str, Omitted, 9).protobuf(&[10]),
     field("verbs", List(&Str), Null, 6).protobuf(&[4]),
     field("version", Str, Omitted, 4).protobuf(&[9]),
-] };
+], protobuf: &[3, 4, 2, 8, 5, 6, 0, 1, 9, 7] };
 pub(crate) const API_RESOURCE_LIST: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList", ty: Object, required: &["groupVersion", "resources"], atomic: false, kinds: &[("", "v1", "APIResourceList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("groupVersion", Str, Always, 2).protobuf(&[1]),
     field("kind", Str, Omitted, 0),
     field("resources", List(&Ref(551)), Null, 3).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[1, 3] };
 pub(crate) const API_VERSIONS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions", ty: Object, required: &["versions", "serverAddressByClientCIDRs"], atomic: false, kinds: &[("", "v1", "APIVersions")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("serverAddressByClientCIDRs", List(&Ref(569)), Null, 3).list("atomic", &[]).protobuf(&[2]),
     field("versions", List(&Str), Null, 2).list("atomic", &[]).protobuf(&[1]),
-] };
+], protobuf: &[3, 2] };
 pub(crate) const CONDITION: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Condition", ty: Object, required: &["type", "status", "lastTransitionTime", "reason", "message"], atomic: false, kinds: &[], format: "", fields: &[
     field("lastTransitionTime", Time, Null, 3).protobuf(&[4]),
     field("message", Str, Always, 5).protobuf(&[6]),
@@ -48,7 +48,7 @@ pub(crate) const CONDITION: Definition = Definition { name: "io.k8s.apimachinery
     field("reason", Str, Always, 4).protobuf(&[5]),
     field("status", Str, Always, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[5, 4, 2, 0, 3, 1] };
 pub(crate) const DELETE_OPTIONS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "DeleteOptions"), ("admissionregistration.k8s.io", "v1", "DeleteOptions"), ("apiextensions.k8s.io", "v1", "DeleteOptions"), ("apiregistration.k8s.io", "v1", "DeleteOptions"), ("apps", "v1", "DeleteOptions"), ("authentication.k8s.io", "v1", "DeleteOptions"), ("authorization.k8s.io", "v1", "DeleteOptions"), ("autoscaling", "v1", "DeleteOptions"), ("autoscaling", "v2", "DeleteOptions"), ("batch", "v1", "DeleteOptions"), ("certificates.k8s.io", "v1", "DeleteOptions"), ("coordination.k8s.io", "v1", "DeleteOptions"), ("discovery.k8s.io", "v1", "DeleteOptions"), ("events.k8s.io", "v1", "DeleteOptions"), ("flowcontrol.apiserver.k8s.io", "v1", "DeleteOptions"), ("networking.k8s.io", "v1", "DeleteOptions"), ("node.k8s.io", "v1", "DeleteOptions"), ("policy", "v1", "DeleteOptions"), ("rbac.authorization.k8s.io", "v1", "DeleteOptions"), ("resource.k8s.io", "v1", "DeleteOptions"), ("scheduling.k8s.io", "v1", "DeleteOptions"), ("storage.k8s.io", "v1", "DeleteOptions")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("dryRun", List(&Str), Omitted, 6).list("atomic", &[]).protobuf(&[5]),
@@ -58,37 +58,37 @@ pub(crate) const DELETE_OPTIONS: Definition = Definition { name: "io.k8s.apimach
     field("orphanDependents", Bool, Pointer, 4).protobuf(&[3]),
     field("preconditions", Ref(568), Pointer, 3).protobuf(&[2]),
     field("propagationPolicy", Str, Pointer, 5).protobuf(&[4]),
-] };
+], protobuf: &[2, 6, 5, 7, 1, 3] };
 pub(crate) const FIELD_SELECTOR_REQUIREMENT: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.FieldSelectorRequirement", ty: Object, required: &["key", "operator"], atomic: false, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 0).protobuf(&[1]),
     field("operator", Str, Always, 1).protobuf(&[2]),
     field("values", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-] };
-pub(crate) const FIELDS_V1: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
+], protobuf: &[0, 1, 2] };
+pub(crate) const FIELDS_V1: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };
 pub(crate) const GROUP_RESOURCE: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.GroupResource", ty: Object, required: &["group", "resource"], atomic: false, kinds: &[], format: "", fields: &[
     field("group", Str, Always, 0).protobuf(&[1]),
     field("resource", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const GROUP_VERSION_FOR_DISCOVERY: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersionForDiscovery", ty: Object, required: &["groupVersion", "version"], atomic: false, kinds: &[], format: "", fields: &[
     field("groupVersion", Str, Always, 0).protobuf(&[1]),
     field("version", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const LABEL_SELECTOR: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", ty: Object, required: &[], atomic: true, kinds: &[], format: "", fields: &[
     field("matchExpressions", List(&Ref(561)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
     field("matchLabels", Map(&Str), Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const LABEL_SELECTOR_REQUIREMENT: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement", ty: Object, required: &["key", "operator"], atomic: false, kinds: &[], format: "", fields: &[
     field("key", Str, Always, 0).protobuf(&[1]),
     field("operator", Str, Always, 1).protobuf(&[2]),
     field("values", List(&Str), Omitted, 2).list("atomic", &[]).protobuf(&[3]),
-] };
+], protobuf: &[0, 1, 2] };
 pub(crate) const LIST_META: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("continue", Str, Omitted, 2).protobuf(&[3]),
     field("remainingItemCount", Int, Pointer, 3).format("int64").protobuf(&[4]),
     field("resourceVersion", Str, Omitted, 1).protobuf(&[2]),
     field("selfLink", Str, Omitted, 0).protobuf(&[1]),
     field("shardInfo", Ref(570), Pointer, 4).protobuf(&[5]),
-] };
+], protobuf: &[3, 2, 0, 1, 4] };
 pub(crate) const MANAGED_FIELDS_ENTRY: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("apiVersion", Str, Omitted, 2).protobuf(&[3]),
     field("fieldsType", Str, Omitted, 4).protobuf(&[6]),
@@ -97,8 +97,8 @@ pub(crate) const MANAGED_FIELDS_ENTRY: Definition = Definition { name: "io.k8s.a
     field("operation", Str, Omitted, 1).protobuf(&[2]),
     field("subresource", Str, Omitted, 6).protobuf(&[8]),
     field("time", Time, Pointer, 3).protobuf(&[4]),
-] };
-pub(crate) const MICRO_TIME: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", ty: MicroTime, required: &[], atomic: false, kinds: &[], format: "date-time", fields: &[] };
+], protobuf: &[3, 4, 0, 6, 1, 2, 5] };
+pub(crate) const MICRO_TIME: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime", ty: MicroTime, required: &[], atomic: false, kinds: &[], format: "date-time", fields: &[], protobuf: &[] };
 pub(crate) const OBJECT_META: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("annotations", Map(&Str), Omitted, 11).protobuf(&[12]),
     field("creationTimestamp", Time, Omitted, 7).protobuf(&[8]),
@@ -115,7 +115,7 @@ pub(crate) const OBJECT_META: Definition = Definition { name: "io.k8s.apimachine
     field("resourceVersion", Str, Omitted, 5).protobuf(&[6]),
     field("selfLink", Str, Omitted, 3).protobuf(&[4]),
     field("uid", Str, Omitted, 4).protobuf(&[5]),
-] };
+], protobuf: &[9, 5, 10, 13, 14, 12, 6, 1, 3, 2, 7, 0, 11, 4, 8] };
 pub(crate) const OWNER_REFERENCE: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference", ty: Object, required: &["apiVersion", "kind", "name", "uid"], atomic: true, kinds: &[], format: "", fields: &[
     field("apiVersion", Str, Always, 0).protobuf(&[5]),
     field("blockOwnerDeletion", Bool, Pointer, 5).protobuf(&[7]),
@@ -123,19 +123,19 @@ pub(crate) const OWNER_REFERENCE: Definition = Definition { name: "io.k8s.apimac
     field("kind", Str, Always, 1).protobuf(&[1]),
     field("name", Str, Always, 2).protobuf(&[3]),
     field("uid", Str, Always, 3).protobuf(&[4]),
-] };
-pub(crate) const PATCH: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Patch", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
+], protobuf: &[3, 4, 5, 0, 2, 1] };
+pub(crate) const PATCH: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Patch", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };
 pub(crate) const PRECONDITIONS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("resourceVersion", Str, Pointer, 1).protobuf(&[2]),
     field("uid", Str, Pointer, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };
 pub(crate) const SERVER_ADDRESS_BY_CLIENT_CIDR: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.ServerAddressByClientCIDR", ty: Object, required: &["clientCIDR", "serverAddress"], atomic: false, kinds: &[], format: "", fields: &[
     field("clientCIDR", Str, Always, 0).protobuf(&[1]),
     field("serverAddress", Str, Always, 1).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };
 pub(crate) const SHARD_INFO: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.ShardInfo", ty: Object, required: &["selector"], atomic: false, kinds: &[], format: "", fields: &[
     field("selector", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const STATUS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Status", ty: Object, required: &[], atomic: false, kinds: &[("", "v1", "Status")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("code", Int, Omitted, 7).format("int32").protobuf(&[6]),
@@ -145,12 +145,12 @@ pub(crate) const STATUS: Definition = Definition { name: "io.k8s.apimachinery.pk
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
     field("reason", Str, Omitted, 5).protobuf(&[4]),
     field("status", Str, Omitted, 3).protobuf(&[2]),
-] };
+], protobuf: &[5, 7, 4, 6, 2, 1] };
 pub(crate) const STATUS_CAUSE: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.StatusCause", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("field", Str, Omitted, 2).protobuf(&[3]),
     field("message", Str, Omitted, 1).protobuf(&[2]),
     field("reason", Str, Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[2, 1, 0] };
 pub(crate) const STATUS_DETAILS: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.StatusDetails", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("causes", List(&Ref(572)), Omitted, 4).list("atomic", &[]).protobuf(&[4]),
     field("group", Str, Omitted, 1).protobuf(&[2]),
@@ -158,9 +158,9 @@ pub(crate) const STATUS_DETAILS: Definition = Definition { name: "io.k8s.apimach
     field("name", Str, Omitted, 0).protobuf(&[1]),
     field("retryAfterSeconds", Int, Omitted, 5).format("int32").protobuf(&[5]),
     field("uid", Str, Omitted, 3).protobuf(&[6]),
-] };
-pub(crate) const TIME: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Time", ty: Time, required: &[], atomic: false, kinds: &[], format: "date-time", fields: &[] };
+], protobuf: &[3, 1, 2, 0, 4, 5] };
+pub(crate) const TIME: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.Time", ty: Time, required: &[], atomic: false, kinds: &[], format: "date-time", fields: &[], protobuf: &[] };
 pub(crate) const WATCH_EVENT: Definition = Definition { name: "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", ty: Object, required: &["type", "object"], atomic: false, kinds: &[("", "v1", "WatchEvent"), ("admissionregistration.k8s.io", "v1", "WatchEvent"), ("apiextensions.k8s.io", "v1", "WatchEvent"), ("apiregistration.k8s.io", "v1", "WatchEvent"), ("apps", "v1", "WatchEvent"), ("authentication.k8s.io", "v1", "WatchEvent"), ("authorization.k8s.io", "v1", "WatchEvent"), ("autoscaling", "v1", "WatchEvent"), ("autoscaling", "v2", "WatchEvent"), ("batch", "v1", "WatchEvent"), ("certificates.k8s.io", "v1", "WatchEvent"), ("coordination.k8s.io", "v1", "WatchEvent"), ("discovery.k8s.io", "v1", "WatchEvent"), ("events.k8s.io", "v1", "WatchEvent"), ("flowcontrol.apiserver.k8s.io", "v1", "WatchEvent"), ("networking.k8s.io", "v1", "WatchEvent"), ("node.k8s.io", "v1", "WatchEvent"), ("policy", "v1", "WatchEvent"), ("rbac.authorization.k8s.io", "v1", "WatchEvent"), ("resource.k8s.io", "v1", "WatchEvent"), ("scheduling.k8s.io", "v1", "WatchEvent"), ("storage.k8s.io", "v1", "WatchEvent")], format: "", fields: &[
     field("object", Ref(576), Null, 1).protobuf(&[2]),
     field("type", Str, Always, 0).protobuf(&[1]),
-] };
+], protobuf: &[1, 0] };

@@ -6,7 +6,7 @@ use crate::Type::{List, Map, Object, Quantity, Ref, Str};
 
 pub(crate) const OVERHEAD: Definition = Definition { name: "io.k8s.api.node.v1.Overhead", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("podFixed", Map(&Quantity), Omitted, 0).protobuf(&[1]),
-] };
+], protobuf: &[0] };
 pub(crate) const RUNTIME_CLASS: Definition = Definition { name: "io.k8s.api.node.v1.RuntimeClass", ty: Object, required: &["handler"], atomic: false, kinds: &[("node.k8s.io", "v1", "RuntimeClass")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("handler", Str, Always, 3).protobuf(&[2]),
@@ -14,14 +14,14 @@ pub(crate) const RUNTIME_CLASS: Definition = Definition { name: "io.k8s.api.node
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("overhead", Ref(437), Pointer, 4).protobuf(&[3]),
     field("scheduling", Ref(440), Pointer, 5).protobuf(&[4]),
-] };
+], protobuf: &[3, 1, 4, 5] };
 pub(crate) const RUNTIME_CLASS_LIST: Definition = Definition { name: "io.k8s.api.node.v1.RuntimeClassList", ty: Object, required: &["items"], atomic: false, kinds: &[("node.k8s.io", "v1", "RuntimeClassList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(438)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const SCHEDULING: Definition = Definition { name: "io.k8s.api.node.v1.Scheduling", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("nodeSelector", Map(&Str), Omitted, 0).map_type("atomic").protobuf(&[1]),
     field("tolerations", List(&Ref(352)), Omitted, 1).list("atomic", &[]).protobuf(&[2]),
-] };
+], protobuf: &[0, 1] };

@@ -9,26 +9,26 @@ pub(crate) const EVICTION: Definition = Definition { name: "io.k8s.api.policy.v1
     field("deleteOptions", Ref(555), Pointer, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const POD_DISRUPTION_BUDGET: Definition = Definition { name: "io.k8s.api.policy.v1.PodDisruptionBudget", ty: Object, required: &[], atomic: false, kinds: &[("policy", "v1", "PodDisruptionBudget")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(565), Always, 2).protobuf(&[1]),
     field("spec", Ref(444), Always, 3).protobuf(&[2]),
     field("status", Ref(445), Always, 4).protobuf(&[3]),
-] };
+], protobuf: &[2, 3, 4] };
 pub(crate) const POD_DISRUPTION_BUDGET_LIST: Definition = Definition { name: "io.k8s.api.policy.v1.PodDisruptionBudgetList", ty: Object, required: &["items"], atomic: false, kinds: &[("policy", "v1", "PodDisruptionBudgetList")], format: "", fields: &[
     field("apiVersion", Str, Omitted, 1),
     field("items", List(&Ref(442)), Null, 3).protobuf(&[2]),
     field("kind", Str, Omitted, 0),
     field("metadata", Ref(562), Always, 2).protobuf(&[1]),
-] };
+], protobuf: &[3, 1] };
 pub(crate) const POD_DISRUPTION_BUDGET_SPEC: Definition = Definition { name: "io.k8s.api.policy.v1.PodDisruptionBudgetSpec", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("maxUnavailable", IntOrString, Pointer, 2).protobuf(&[3]),
     field("minAvailable", IntOrString, Pointer, 0).protobuf(&[1]),
     field("selector", Ref(560), Pointer, 1).patch("replace", "").protobuf(&[2]),
     field("unhealthyPodEvictionPolicy", Str, Pointer, 3).protobuf(&[4]),
-] };
+], protobuf: &[1, 2, 0, 3] };
 pub(crate) const POD_DISRUPTION_BUDGET_STATUS: Definition = Definition { name: "io.k8s.api.policy.v1.PodDisruptionBudgetStatus", ty: Object, required: &[], atomic: false, kinds: &[], format: "", fields: &[
     field("conditions", List(&Ref(554)), Omitted, 6).list("map", &["type"]).patch("merge", "type").protobuf(&[7]),
     field("currentHealthy", Int, Always, 3).format("int32").protobuf(&[4]),
@@ -37,4 +37,4 @@ pub(crate) const POD_DISRUPTION_BUDGET_STATUS: Definition = Definition { name: "
     field("disruptionsAllowed", Int, Always, 2).format("int32").protobuf(&[3]),
     field("expectedPods", Int, Always, 5).format("int32").protobuf(&[6]),
     field("observedGeneration", Int, Omitted, 0).format("int64").protobuf(&[1]),
-] };
+], protobuf: &[6, 3, 4, 1, 2, 5, 0] };

@@ -2,4 +2,4 @@
 use crate::Definition;
 use crate::Type::{Any};
 
-pub(crate) const RAW_EXTENSION: Definition = Definition { name: "io.k8s.apimachinery.pkg.runtime.RawExtension", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
+pub(crate) const RAW_EXTENSION: Definition = Definition { name: "io.k8s.apimachinery.pkg.runtime.RawExtension", ty: Any, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };

@@ -2,4 +2,4 @@
 use crate::Definition;
 use crate::Type::{IntOrString};
 
-pub(crate) const INT_OR_STRING: Definition = Definition { name: "io.k8s.apimachinery.pkg.util.intstr.IntOrString", ty: IntOrString, required: &[], atomic: false, kinds: &[], format: "", fields: &[] };
+pub(crate) const INT_OR_STRING: Definition = Definition { name: "io.k8s.apimachinery.pkg.util.intstr.IntOrString", ty: IntOrString, required: &[], atomic: false, kinds: &[], format: "", fields: &[], protobuf: &[] };

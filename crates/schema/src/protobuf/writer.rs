@@ -1,0 +1,90 @@
+//! Tags, varints and lengths, written from the end of a message to its beginning.
+
+use super::EncodeError;
+
+/// The bytes of a message in reverse, so that a length is known when it is written.
+#[derive(Debug)]
+pub(super) struct Writer {
+    reversed: Vec<u8>,
+}
+
+/// The longest varint, in bytes.
+const VARINT_BYTES_MAX: usize = 10;
+
+impl Writer {
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self { reversed: Vec::with_capacity(bytes) }
+    }
+
+    /// The message.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.reversed.reverse();
+        self.reversed
+    }
+
+    /// Bytes as they are.
+    pub(super) fn plain(&mut self, bytes: &[u8]) {
+        self.reversed.extend(bytes.iter().rev());
+    }
+
+    /// A field of text or bytes.
+    pub(super) fn bytes(&mut self, number: u32, bytes: &[u8]) {
+        self.plain(bytes);
+        self.length(number, bytes.len());
+    }
+
+    /// A field that is an integer or a flag; negative numbers are 64 bits.
+    pub(super) fn varint(&mut self, number: u32, value: u64) {
+        self.raw_varint(value);
+        self.tag(number, 0);
+    }
+
+    /// A field that is a double.
+    pub(super) fn double(&mut self, number: u32, value: f64) {
+        self.plain(&value.to_le_bytes());
+        self.tag(number, 1);
+    }
+
+    /// A field that is a message, whose fields `write` writes from the last to the first.
+    pub(super) fn message(
+        &mut self,
+        number: u32,
+        write: impl FnOnce(&mut Self) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let end = self.reversed.len();
+        write(self)?;
+        self.length(number, self.reversed.len() - end);
+        Ok(())
+    }
+
+    /// A field that is a message of one field 1, which holds the bytes.
+    pub(super) fn wrapped_bytes(&mut self, number: u32, bytes: &[u8]) {
+        let end = self.reversed.len();
+        self.bytes(1, bytes);
+        self.length(number, self.reversed.len() - end);
+    }
+
+    fn length(&mut self, number: u32, length: usize) {
+        self.raw_varint(length as u64);
+        self.tag(number, 2);
+    }
+
+    fn tag(&mut self, number: u32, wire_type: u32) {
+        self.raw_varint(u64::from(number << 3 | wire_type));
+    }
+
+    fn raw_varint(&mut self, mut value: u64) {
+        let (mut bytes, mut count) = ([0; VARINT_BYTES_MAX], 0);
+        for byte in &mut bytes {
+            count += 1;
+            let [low, ..] = value.to_le_bytes();
+            value >>= 7;
+            if value == 0 {
+                *byte = low & 0x7f;
+                break;
+            }
+            *byte = low | 0x80;
+        }
+        self.plain(bytes.get(..count).unwrap_or_default());
+    }
+}
