@@ -31,7 +31,7 @@ fn tree(api_version: &str, kind: &str, raw: &[u8]) -> Value {
 #[test]
 fn config_map_as_kubectl_sends_it() {
     // `kubectl create configmap x --from-literal=a=1`, version 1.36.
-    let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x1b\x0a\x11\x0a\x01x\x12\0\x1a\0\"\0*\02\08\0B\0\x12\x06\x0a\x01a\x12\x011\x1a\0\"\0";
+    let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x1b\x0a\x11\x0a\x01x\x12\0\x1a\0\"\0*\x002\x008\0B\0\x12\x06\x0a\x01a\x12\x011\x1a\0\"\0";
     let mut decoded = parse(body).unwrap();
     assert_eq!(decoded.value["metadata"]["namespace"], "", "Go writes what is not given");
     let schema = crate::builtin::type_schema("", "v1", "ConfigMap").unwrap();
