@@ -163,3 +163,41 @@ async fn a_definition_on_its_way_out_takes_nothing_new() {
     let gone = tokio::time::timeout(std::time::Duration::from_secs(60), gone).await;
     assert!(gone.is_ok(), "still there: {:?}", server.get(path).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_object_in_two_versions_of_its_definition() {
+    let server = Server::start().await;
+    let mut definition = definition();
+    let mut v2 = definition["spec"]["versions"][0].clone();
+    v2["name"] = "v2".into();
+    v2["storage"] = false.into();
+    v2["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["shape"] =
+        json!({"type": "string"});
+    definition["spec"]["versions"].as_array_mut().unwrap().push(v2);
+    let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    server.create(all, definition).await.unwrap();
+    let mut catalog = server.registry.catalog_changes();
+    catalog.wait_for(|c| c.get("ex.io", "v2", "foos").is_some()).await.unwrap();
+    let newer = FOO.replace("v1", "v2");
+    let mut sent = foo(json!({"size": 1, "shape": "round"}));
+    sent["apiVersion"] = "ex.io/v2".into();
+    let created = server.create(&ALL.replace("v1", "v2"), sent.clone()).await.unwrap();
+    assert_eq!(created["apiVersion"], "ex.io/v2");
+    assert!(created["spec"].get("shape").is_none(), "what is stored is of v1, which lacks it");
+    let older = server.get(FOO).await.unwrap();
+    assert_eq!(older["apiVersion"], "ex.io/v1");
+    assert_eq!(older["metadata"]["uid"], created["metadata"]["uid"]);
+    let revision = server.revision().await;
+    assert_eq!(server.update(&newer, created.clone()).await.unwrap(), created);
+    assert_eq!(server.patch(&newer, json!({})).await.unwrap(), created);
+    assert_eq!(server.revision().await, revision, "nothing is written");
+    let entry = &created["metadata"]["managedFields"][0];
+    assert_eq!(entry["apiVersion"], "ex.io/v2", "entries remember their version");
+    assert_eq!(
+        refused(server.create(ALL, sent).await),
+        "400 the API version in the data (ex.io/v2) does not match the expected API version (ex.io/v1)"
+    );
+    let applied = json!({"apiVersion": "ex.io/v2", "kind": "Foo", "metadata": {"name": "f"}, "spec": {"size": 1}});
+    let shared = server.apply(&newer, "m", applied).await.unwrap();
+    assert_eq!(shared["spec"], created["spec"]);
+}
