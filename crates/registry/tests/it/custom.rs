@@ -133,7 +133,12 @@ async fn scale() {
         (&json!("Scale"), &json!({"replicas": 2}), &json!({"replicas": 0}))
     );
     server.patch(&format!("{BIG}/scale"), json!({"spec": {"replicas": 4}})).await.unwrap();
-    assert_eq!(server.get(BIG).await.unwrap()["spec"]["replicas"], 4);
+    let scaled = server.get(BIG).await.unwrap();
+    assert_eq!(scaled["spec"]["replicas"], 4);
+    let entries = scaled["metadata"]["managedFields"].as_array().unwrap();
+    let entry = entries.iter().find(|entry| entry["subresource"] == "scale").unwrap();
+    assert_eq!(entry["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+    assert_eq!(entry["apiVersion"], "ex.io/v1");
     server.stop().await;
 }
 
