@@ -358,3 +358,68 @@ async fn versions_are_served_in_kubernetes_order_and_deprecated_ones_warn() {
     assert_eq!(server.get(&format!("{FOOS}/a")).await.unwrap()["apiVersion"], "ex.io/v1");
     server.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn lost_races_and_crowds_end_established_and_end_removed() {
+    let server = Server::start().await;
+    let names: Vec<String> = (0..20).map(|i| format!("foo{i}s")).collect();
+    for name in &names {
+        let kind = name.to_uppercase();
+        server.create(DEFINITIONS, definition(name, &kind, spec())).await.unwrap();
+        // Somebody else writes while the status is on its way.
+        for turn in 0..3 {
+            let path = format!("{DEFINITIONS}/{name}.ex.io");
+            let labels = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
+            server.patch(&path, labels).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    }
+    for name in &names {
+        let path = format!("{DEFINITIONS}/{name}.ex.io");
+        let seen = |d: &Value| condition(d, "Established")["status"] == "True";
+        let established = eventually(&server, &path, seen).await;
+        assert_eq!(established["metadata"]["labels"]["turn"], "2");
+        let foo = json!({"apiVersion": "ex.io/v1", "kind": name.to_uppercase(), "metadata": {"name": "a"}, "spec": {}});
+        server.create(&format!("/apis/ex.io/v1/namespaces/default/{name}"), foo).await.unwrap();
+    }
+    for name in &names {
+        server.delete(&format!("{DEFINITIONS}/{name}.ex.io")).await.unwrap();
+    }
+    for name in &names {
+        eventually(&server, &format!("{DEFINITIONS}/{name}.ex.io"), Value::is_null).await;
+    }
+    let mut catalogs = server.registry.catalog_changes();
+    catalogs.wait_for(|catalog| catalog.group("ex.io").is_none()).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_cluster_scope_are_served_and_removed() {
+    let server = Server::start().await;
+    let mut wide = definition("foos", "Foo", spec());
+    wide["spec"]["scope"] = json!("Cluster");
+    define(&server, wide).await;
+    let foo =
+        json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a"}, "spec": {}});
+    let stored = server.create("/apis/ex.io/v1/foos", foo).await.unwrap();
+    assert_eq!(stored["metadata"].get("namespace"), None);
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    server.delete(&path).await.unwrap();
+    eventually(&server, &path, Value::is_null).await;
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_goes_on_after_a_restart() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", spec())).await;
+    let foo = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "a", "finalizers": ["ex.io/hold"]}, "spec": {}});
+    server.create(FOOS, foo).await.unwrap();
+    server.delete(&format!("{DEFINITIONS}/foos.ex.io")).await.unwrap();
+    let store = server.store.clone();
+    server.stop().await;
+    let server = Server::over(store).await;
+    server.patch(&format!("{FOOS}/a"), json!({"metadata": {"finalizers": null}})).await.unwrap();
+    eventually(&server, &format!("{DEFINITIONS}/foos.ex.io"), Value::is_null).await;
+    server.stop().await;
+}
