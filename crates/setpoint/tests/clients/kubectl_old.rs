@@ -1,6 +1,7 @@
 //! A kubectl of 2020 still works: it knows no discovery in one document, no streaming list and reads the older schema document.
 
-use crate::server::Server;
+use crate::kubectl::make_executable;
+use crate::server::{Lines, Server};
 use network::api::CRD_YAML;
 
 #[test]
@@ -53,4 +54,52 @@ fn old_client_uses_custom_resources() {
     kubectl.ok("apply -f n.yaml");
     assert!(kubectl.ok("get net").contains("10.0.0.0/8"));
     assert_eq!(kubectl.ok("delete net n"), "network.samplecrd.k8s.io \"n\" deleted\n");
+}
+
+#[test]
+fn old_client_changes_watches_and_deletes() {
+    let server = Server::start();
+    let kubectl = server.kubectl_old();
+    assert_eq!(kubectl.ok("create configmap cm --from-literal=a=1"), "configmap/cm created\n");
+    let watch = Lines::of(kubectl.command("get cm cm -w -o jsonpath={.data}{\"\\n\"}"));
+    assert_eq!(watch.next(), r#"{"a":"1"}"#);
+    assert_eq!(
+        kubectl.ok(r#"patch cm cm --type merge -p {"data":{"a":"2"}}"#),
+        "configmap/cm patched\n"
+    );
+    assert_eq!(watch.next(), r#"{"a":"2"}"#);
+    kubectl.ok(r#"patch cm cm --type json -p [{"op":"add","path":"/data/b","value":"3"}]"#);
+    assert_eq!(watch.next(), r#"{"a":"2","b":"3"}"#);
+    drop(watch);
+    kubectl.ok("label cm cm color=red");
+    kubectl.ok("annotate cm cm note=x");
+    assert_eq!(kubectl.ok("get cm -l color=red -o name"), "configmap/cm\n");
+    let editor = server.file("editor", "#!/bin/sh\nsed -i 's/a: \"2\"/a: edited/' \"$1\"\n");
+    make_executable(&editor);
+    let edited = kubectl.command("edit cm cm").env("EDITOR", &editor).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&edited.stdout), "configmap/cm edited\n");
+    assert!(kubectl.ok("describe cm cm").contains("a:\n----\nedited"));
+    server.file(
+        "cm.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm}\ndata: {a: replaced}\n",
+    );
+    assert_eq!(kubectl.command("diff -f cm.yaml").output().unwrap().status.code(), Some(1));
+    assert_eq!(kubectl.ok("replace -f cm.yaml"), "configmap/cm replaced\n");
+    for output in ["yaml", "json", "wide", "name", "custom-columns=A:.data.a"] {
+        assert!(!kubectl.ok(&format!("get cm cm -o {output}")).is_empty());
+    }
+    assert!(kubectl.ok("get all,ns -A").contains("service/kubernetes"));
+    assert!(kubectl.ok("api-versions").contains("apps/v1"));
+    assert!(kubectl.ok("cluster-info").contains(&server.url));
+    assert!(kubectl.ok("explain pod.spec.containers --recursive").contains("imagePullPolicy"));
+    kubectl.ok("create secret generic s --from-literal=k=v");
+    kubectl.ok("run p --image=i");
+    for cascade in ["background", "foreground", "orphan"] {
+        kubectl.ok("create deployment web --image=i");
+        kubectl.ok(&format!("delete deploy web --cascade={cascade} --timeout=30s"));
+        assert!(kubectl.fails("get deploy web").contains("NotFound"), "{cascade}");
+    }
+    kubectl.ok("delete pod p");
+    kubectl.ok("delete cm,secret --all");
+    assert_eq!(kubectl.ok("get cm,secret,pod -o name"), "");
 }

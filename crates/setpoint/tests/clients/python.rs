@@ -47,3 +47,13 @@ fn lists_come_in_pages() {
 fn errors_carry_their_status() {
     run("errors.py");
 }
+
+#[test]
+fn history_that_is_gone_is_answered_with_410() {
+    run("expired.py");
+}
+
+#[test]
+fn patches_are_made_and_watched_by_both_clients() {
+    run("patches.py");
+}

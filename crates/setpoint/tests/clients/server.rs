@@ -238,6 +238,11 @@ impl Lines {
         Self { process, lines }
     }
 
+    /// Whether no line waits.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.lines.try_recv().is_err()
+    }
+
     /// The next line.
     #[track_caller]
     pub(crate) fn next(&self) -> String {
