@@ -181,9 +181,11 @@ impl std::error::Error for Error {}
 /// Several field errors as one text: one stands alone, more are `[a, b]` with repeated texts left out.
 pub fn aggregate(errors: &[Error]) -> String {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    let mut seen = std::collections::HashSet::with_capacity(errors.len());
     for error in errors {
         let text = error.to_string();
-        if !texts.contains(&text) {
+        // A body may hold a hundred thousand faults.
+        if seen.insert(text.clone()) {
             texts.push(text);
         }
     }

@@ -5,7 +5,7 @@ use crate::write::{validate_annotations, validate_labels};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{field, name};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// A new pod is pending; what a running one is stays.
 pub(super) fn prepare(_: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
@@ -100,7 +100,7 @@ fn validate_spec(spec: &Value, path: &field::Path, errors: &mut Vec<field::Error
     if containers.is_empty() {
         errors.push(field::Error::required(path.child("containers"), ""));
     }
-    let mut names = Vec::new();
+    let mut names = HashSet::new();
     for (member, containers) in
         [("containers", containers), ("initContainers", list(spec, "initContainers"))]
     {
@@ -142,8 +142,8 @@ fn validate_volumes<'a>(
     volumes: &'a [Value],
     path: &field::Path,
     errors: &mut Vec<field::Error>,
-) -> Vec<&'a str> {
-    let mut names = Vec::new();
+) -> HashSet<&'a str> {
+    let mut names = HashSet::new();
     for (i, volume) in volumes.iter().enumerate() {
         let path = path.index(i);
         let name = text(volume, "name");
@@ -153,11 +153,10 @@ fn validate_volumes<'a>(
             for message in name::dns1123_label(name) {
                 errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
             }
-            if names.contains(&name) {
+            if !names.insert(name) {
                 errors.push(field::Error::duplicate(path.child("name"), &name.into()));
             }
         }
-        names.push(name);
         let sources = volume.as_object().map_or(0, |v| v.keys().filter(|k| *k != "name").count());
         if sources == 0 {
             errors.push(field::Error::required(path.clone(), "must specify a volume type"));
@@ -177,8 +176,8 @@ fn validate_volumes<'a>(
 }
 fn validate_container<'a>(
     container: &'a Value,
-    volumes: &[&str],
-    names: &mut Vec<&'a str>,
+    volumes: &HashSet<&str>,
+    names: &mut HashSet<&'a str>,
     path: &field::Path,
     errors: &mut Vec<field::Error>,
 ) {
@@ -189,11 +188,10 @@ fn validate_container<'a>(
         for message in name::dns1123_label(name) {
             errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
         }
-        if names.contains(&name) {
+        if !names.insert(name) {
             errors.push(field::Error::duplicate(path.child("name"), &name.into()));
         }
     }
-    names.push(name);
     let image = text(container, "image");
     if image.is_empty() {
         errors.push(field::Error::required(path.child("image"), ""));
@@ -215,7 +213,7 @@ fn validate_container<'a>(
         let volume = text(mount, "name");
         if volume.is_empty() {
             errors.push(field::Error::required(path.child("name"), ""));
-        } else if !volumes.contains(&volume) {
+        } else if !volumes.contains(volume) {
             errors.push(field::Error::not_found(path.child("name"), &volume.into()));
         }
         if text(mount, "mountPath").is_empty() {
@@ -225,15 +223,14 @@ fn validate_container<'a>(
     one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
 }
 fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut Vec<field::Error>) {
-    let mut names = Vec::new();
+    let mut names = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let path = path.index(i);
         let name = text(port, "name");
         if !name.is_empty() {
-            if names.contains(&name) {
+            if !names.insert(name) {
                 errors.push(field::Error::duplicate(path.child("name"), &name.into()));
             }
-            names.push(name);
         }
         let number = port.get("containerPort").and_then(Value::as_i64).unwrap_or(0);
         if number == 0 {

@@ -1,7 +1,9 @@
 //! What may change of a pod that exists: nearly nothing (spec: api-server §5.6).
 use super::pod::{list, text};
+use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::{encode, field};
+use std::collections::HashSet;
 
 /// The sentence of a refused change; a diff follows it.
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -107,9 +109,9 @@ fn validate_tolerations(
         if let Some(members) = toleration.as_object_mut() {
             members.remove("tolerationSeconds");
         }
-        toleration
+        encode::to_bytes(&toleration)
     };
-    let sent: Vec<Value> = list(new, "tolerations").iter().map(identity).collect();
+    let sent: HashSet<Bytes> = list(new, "tolerations").iter().map(identity).collect();
     let is_kept = list(old, "tolerations").iter().map(identity).all(|t| sent.contains(&t));
     if !is_kept {
         errors.push(field::Error::forbidden(

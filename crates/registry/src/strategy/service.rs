@@ -6,7 +6,7 @@ use crate::write::validate_labels;
 use rand::Rng;
 use serde_json::{Map, Value, json};
 use setpoint_object::{field, name};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 fn is_external(service: &Value) -> bool {
@@ -196,8 +196,8 @@ pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut Vec<fi
     }
 }
 fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut Vec<field::Error>) {
-    let mut names: Vec<&str> = Vec::new();
-    let mut seen: Vec<(&Value, &Value)> = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
+    let mut seen: HashSet<(i64, &str)> = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let path = path.index(i);
         let name = text(port, "name");
@@ -209,24 +209,22 @@ fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut Vec<field::E
             for message in name::dns1123_label(name) {
                 errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
             }
-            if names.contains(&name) {
+            if !names.insert(name) {
                 errors.push(field::Error::duplicate(path.child("name"), &name.into()));
             }
-            names.push(name);
         }
         validate_port_number(port["port"].as_i64().unwrap_or(0), path.child("port"), errors);
         one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
         if let Some(target) = port["targetPort"].as_i64().filter(|t| *t != 0) {
             validate_port_number(target, path.child("targetPort"), errors);
         }
-        let key = (&port["port"], &port["protocol"]);
-        if seen.contains(&key) {
+        let key = (port["port"].as_i64().unwrap_or(0), text(port, "protocol"));
+        if !seen.insert(key) {
             errors.push(field::Error::duplicate(
                 path,
                 &json!({"port": port["port"], "protocol": port["protocol"]}),
             ));
         }
-        seen.push(key);
     }
 }
 
@@ -324,6 +322,8 @@ fn allocate_ports(
                         path,
                         format!("failed to allocate a nodePort: {error}"),
                     ));
+                    // What is left of a long list would only say the same.
+                    break;
                 }
             }
         }

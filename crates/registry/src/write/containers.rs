@@ -4,6 +4,7 @@ use crate::strategy::pod::qos_class;
 use serde_json::{Value, json};
 use setpoint_object::field;
 use setpoint_object::meta::ObjectExt;
+use std::collections::{HashMap, HashSet};
 
 impl Write<'_> {
     /// Of a whole object sent to a subresource, takes the part that is its own and the rest from the stored one.
@@ -41,11 +42,10 @@ fn take_resources(merged: &mut Value, sent: &mut Value) {
         let Some(stored) = merged["spec"].get_mut(list).and_then(Value::as_array_mut) else {
             continue;
         };
+        let sent = by_name(list_of(sent, list));
         for container in stored {
-            let Some(new) = list_of(sent, list).iter().find(|c| c["name"] == container["name"])
-            else {
-                continue;
-            };
+            let name = container["name"].as_str().unwrap_or_default();
+            let Some(new) = sent.get(name) else { continue };
             for member in ["resources", "resizePolicy"] {
                 match new.get(member) {
                     Some(value) => container[member] = value.clone(),
@@ -62,36 +62,39 @@ fn take_resources(merged: &mut Value, sent: &mut Value) {
 fn list_of<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
     pod["spec"].get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
+fn by_name(containers: &[Value]) -> HashMap<&str, &Value> {
+    containers.iter().map(|c| (c["name"].as_str().unwrap_or_default(), c)).collect()
+}
 /// Ephemeral containers may only be added.
 pub(super) fn validate_ephemeral(new: &Value, old: &Value, errors: &mut Vec<field::Error>) {
     let path = field::Path::new("spec.ephemeralContainers");
     let sent = list_of(new, "ephemeralContainers");
-    let mut names: Vec<&Value> = ["containers", "initContainers"]
+    let mut names: HashSet<&str> = ["containers", "initContainers"]
         .into_iter()
         .flat_map(|list| list_of(new, list))
-        .map(|c| &c["name"])
+        .map(|c| c["name"].as_str().unwrap_or_default())
         .collect();
     for (i, container) in sent.iter().enumerate() {
         let path = path.index(i);
         let name = &container["name"];
         if name.as_str().unwrap_or_default().is_empty() {
             errors.push(field::Error::required(path.child("name"), ""));
-        } else if names.contains(&name) {
+        } else if !names.insert(name.as_str().unwrap_or_default()) {
             errors.push(field::Error::duplicate(path.child("name"), name));
         }
-        names.push(name);
         if container["image"].as_str().unwrap_or_default().is_empty() {
             errors.push(field::Error::required(path.child("image"), ""));
         }
     }
+    let by_name = by_name(sent);
     for container in list_of(old, "ephemeralContainers") {
         let name = &container["name"];
-        match sent.iter().find(|c| c["name"] == *name) {
+        match by_name.get(name.as_str().unwrap_or_default()) {
             None => errors.push(field::Error::forbidden(
                 path.clone(),
                 format!("existing ephemeral containers {name} may not be removed\n"),
             )),
-            Some(same) if same != container => errors.push(field::Error::forbidden(
+            Some(same) if *same != container => errors.push(field::Error::forbidden(
                 path.clone(),
                 format!("existing ephemeral containers {name} may not be changed\n"),
             )),

@@ -2,12 +2,18 @@
 use crate::catalog::Resource;
 use crate::request::{Caller, Target};
 use crate::strategy::NameRule;
+use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, field, name};
+use setpoint_object::{ApiError, encode, field, name};
+use std::collections::HashSet;
 
 /// The most bytes that keys and values of one object's annotations may have together: 256 KiB, as `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 262_144;
+/// Uids of repeated owners that a warning names: a header has no room for more.
+const UIDS_SHOWN_MAX: usize = 64;
+/// Controllers too many that are reported: each report shows all owners.
+const CONTROLLERS_SHOWN_MAX: usize = 4;
 /// Finalizers without a domain that Kubernetes itself uses.
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", ORPHAN, FOREGROUND];
 /// Keeps an object until its dependents have been let go.
@@ -67,10 +73,11 @@ pub(super) fn deduplicate_owners(caller: &Caller, object: &mut Value) {
     };
     let mut uids: Vec<String> = Vec::new();
     let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    let mut seen: HashSet<Bytes> = HashSet::with_capacity(owners.len());
     for owner in owners.drain(..) {
-        if kept.contains(&owner) {
+        if !seen.insert(encode::to_bytes(&owner)) {
             let uid = owner["uid"].as_str().unwrap_or_default();
-            if !uids.iter().any(|u| u == uid) {
+            if uids.len() < UIDS_SHOWN_MAX && !uids.iter().any(|u| u == uid) {
                 uids.push(uid.to_owned());
             }
         } else {
@@ -87,11 +94,12 @@ pub(super) fn deduplicate_owners(caller: &Caller, object: &mut Value) {
 }
 /// Warns of finalizers, new ones only, that may clash with someone else's (custom resources).
 pub(super) fn warn_of_finalizers(caller: &Caller, object: &Value, old: Option<&Value>) {
-    let known = old.map(ObjectExt::finalizers).unwrap_or_default();
+    let known: HashSet<&str> =
+        old.map(ObjectExt::finalizers).unwrap_or_default().into_iter().collect();
     for finalizer in object.finalizers() {
         if !finalizer.contains('/')
             && !STANDARD_FINALIZERS.contains(&finalizer)
-            && !known.contains(&finalizer)
+            && !known.contains(finalizer)
         {
             caller.warn(format!(
                 "metadata.finalizers: \"{finalizer}\": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
@@ -185,7 +193,7 @@ pub(super) fn validate_update(
 ) {
     let path = field::Path::new("metadata");
     if !old.deletion_timestamp().is_empty() {
-        let known = old.finalizers();
+        let known: HashSet<&str> = old.finalizers().into_iter().collect();
         let added: Vec<&str> =
             new.finalizers().into_iter().filter(|f| !known.contains(f)).collect();
         if !added.is_empty() {
@@ -300,6 +308,7 @@ fn validate_owners(object: &Value, path: &field::Path, errors: &mut Vec<field::E
         return;
     };
     let mut controller: Option<String> = None;
+    let mut too_many = 0;
     for owner in owners {
         let text = |member: &str| owner.get(member).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -328,13 +337,17 @@ fn validate_owners(object: &Value, path: &field::Path, errors: &mut Vec<field::E
             let this = format!("{kind}/{}", text("name"));
             match &controller {
                 None => controller = Some(this),
-                Some(first) => errors.push(field::Error::invalid(
-                    path.clone(),
-                    &Value::from(owners.clone()),
-                    format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
-                    ),
-                )),
+                Some(_) if too_many == CONTROLLERS_SHOWN_MAX => {}
+                Some(first) => {
+                    too_many += 1;
+                    errors.push(field::Error::invalid(
+                        path.clone(),
+                        &Value::from(owners.clone()),
+                        format!(
+                            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                        ),
+                    ));
+                }
             }
         }
     }

@@ -241,3 +241,36 @@ proptest! {
         });
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_long_list_of_faults_is_answered_in_linear_time() {
+    // Quadratic checks of so many elements would show in how long the suite takes.
+    const ELEMENTS: usize = 8_000;
+    let server = Server::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let owner =
+        json!({"apiVersion": "v1", "kind": "A", "name": "o", "uid": "u", "controller": true});
+    let owners: Vec<Value> = (0..ELEMENTS)
+        .map(|i| {
+            let mut owner = owner.clone();
+            owner["uid"] = (i % (ELEMENTS / 2)).to_string().into();
+            owner
+        })
+        .collect();
+    let sent = json!({"metadata": {"name": "a", "ownerReferences": owners}});
+    assert_eq!(server.create(maps, sent).await.unwrap_err().code(), 422);
+    let containers: Vec<Value> = (0..ELEMENTS).map(|i| json!({"name": format!("C{i}")})).collect();
+    let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": containers}});
+    let error = server.create("/api/v1/namespaces/default/pods", pod).await.unwrap_err();
+    assert_eq!(error.0.details.unwrap().causes.len(), 2 * ELEMENTS);
+    let ports: Vec<Value> =
+        (1..ELEMENTS).map(|i| json!({"name": format!("p{i}"), "port": i})).collect();
+    let service = json!({"metadata": {"name": "a"}, "spec": {"type": "NodePort", "ports": ports}});
+    assert_eq!(
+        server.create("/api/v1/namespaces/default/services", service).await.unwrap_err().code(),
+        422
+    );
+    let unknown: serde_json::Map<String, Value> =
+        (0..ELEMENTS).map(|i| (format!("f{i}"), Value::from(1))).collect();
+    server.create(maps, unknown.into()).await.unwrap_err();
+}
