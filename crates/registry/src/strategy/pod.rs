@@ -227,10 +227,8 @@ fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut Vec<field::E
     for (i, port) in ports.iter().enumerate() {
         let path = path.index(i);
         let name = text(port, "name");
-        if !name.is_empty() {
-            if !names.insert(name) {
-                errors.push(field::Error::duplicate(path.child("name"), &name.into()));
-            }
+        if !name.is_empty() && !names.insert(name) {
+            errors.push(field::Error::duplicate(path.child("name"), &name.into()));
         }
         let number = port.get("containerPort").and_then(Value::as_i64).unwrap_or(0);
         if number == 0 {
