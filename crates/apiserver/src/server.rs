@@ -163,7 +163,7 @@ impl Inner {
         let health = parts.uri.path().starts_with("/healthz")
             || parts.uri.path().starts_with("/livez")
             || parts.uri.path().starts_with("/readyz");
-        if !health && !readiness::wait(self.registry.ready()).await {
+        if !health && !readiness::wait(&self.registry).await {
             return unavailable();
         }
         let catalog = self.registry.catalog();

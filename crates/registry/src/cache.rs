@@ -31,6 +31,7 @@ mod tests;
 pub(crate) use item::{Change, Item};
 pub(crate) use resource::{Begin, Index, Position, ResourceCache, Taken, WatcherId};
 
+use crate::followed::Followed;
 use crate::registry::Inner;
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -39,7 +40,6 @@ use setpoint_store::{At, Batch, ChangeFeed, RangeRequest, Revision, Store, Store
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Everything the cache follows.
@@ -74,7 +74,7 @@ pub(crate) struct WatchCache {
 #[derive(Debug, Default)]
 struct Shared {
     resources: RwLock<Resources>,
-    reached: watch::Sender<Reached>,
+    reached: Arc<Followed<Reached>>,
 }
 #[derive(Debug, Default)]
 struct Resources {
@@ -170,19 +170,17 @@ impl WatchCache {
     }
     /// How far it is.
     pub(crate) fn reached(&self) -> Reached {
-        *self.shared.reached.borrow()
+        self.shared.reached.get()
     }
     /// How far it is, followed.
-    pub(crate) fn reached_changes(&self) -> watch::Receiver<Reached> {
-        self.shared.reached.subscribe()
+    pub(crate) fn reached_changes(&self) -> Arc<Followed<Reached>> {
+        self.shared.reached.clone()
     }
 
     /// Waits until everything up to `revision` has been taken in, or the cache was stopped.
     pub(crate) async fn wait_until(&self, revision: u64) {
-        let mut reached = self.shared.reached.subscribe();
         let is_there = |r: &Reached| r.is_stopped || r.is_filled && r.revision >= revision;
-        // The sender lives as long as `self`.
-        _ = reached.wait_for(is_there).await;
+        self.shared.reached.wait_for(is_there).await;
     }
     /// Waits until the cache holds everything up to `revision`.
     ///
@@ -190,7 +188,7 @@ impl WatchCache {
     ///
     /// 504 after [`FRESH_TIMEOUT`]: the client retries.
     pub(crate) async fn wait_fresh(&self, revision: u64) -> Result<(), ApiError> {
-        wait_fresh(&mut self.reached_changes(), revision).await
+        wait_fresh(&self.shared.reached, revision).await
     }
     /// Ends every watch of a resource (its CRD changed or went away); clients reconnect.
     pub(crate) fn close_watches(&self, storage_prefix: &str) {
@@ -199,18 +197,12 @@ impl WatchCache {
 }
 
 /// See [`WatchCache::wait_fresh`].
-pub(crate) async fn wait_fresh(
-    reached: &mut watch::Receiver<Reached>,
-    revision: u64,
-) -> Result<(), ApiError> {
+pub(crate) async fn wait_fresh(reached: &Followed<Reached>, revision: u64) -> Result<(), ApiError> {
     let is_there = |r: &Reached| r.is_filled && r.revision >= revision;
-    let waited = tokio::time::timeout(FRESH_TIMEOUT, reached.wait_for(is_there)).await;
-    let is_fresh = matches!(waited, Ok(Ok(_)));
-    drop(waited);
-    if is_fresh {
-        return Ok(());
+    match tokio::time::timeout(FRESH_TIMEOUT, reached.wait_for(is_there)).await {
+        Ok(()) => Ok(()),
+        Err(_) => Err(ApiError::too_large_resource_version(revision, reached.get().revision)),
     }
-    Err(ApiError::too_large_resource_version(revision, reached.borrow().revision))
 }
 
 impl Shared {
@@ -246,10 +238,8 @@ impl Shared {
         for (prefix, resource) in resources {
             resource.fill(revision.0, by_prefix.remove(&prefix).unwrap_or_default());
         }
-        self.reached.send_replace(Reached {
-            revision: revision.0,
-            is_filled: true,
-            is_stopped: false,
+        self.reached.change(|reached| {
+            *reached = Reached { revision: revision.0, is_filled: true, is_stopped: false };
         });
     }
 
@@ -263,16 +253,16 @@ impl Shared {
         for (prefix, changes) in by_prefix {
             self.resource(std::str::from_utf8(&prefix).unwrap_or(ROOT)).apply(changes);
         }
-        self.reached.send_modify(|reached| reached.revision = batch.revision.0);
+        self.reached.change(|reached| reached.revision = batch.revision.0);
     }
 
     /// The feed broke: nothing is known until the next fill.
     fn reset(&self) {
-        self.reached.send_modify(|reached| reached.is_filled = false);
+        self.reached.change(|reached| reached.is_filled = false);
         self.all().iter().for_each(|resource| resource.close_watches());
     }
     fn stop(&self) {
-        self.reached.send_modify(|reached| reached.is_stopped = true);
+        self.reached.change(|reached| reached.is_stopped = true);
         self.resources.write().is_stopped = true;
         self.all().iter().for_each(|resource| resource.stop());
     }

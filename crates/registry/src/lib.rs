@@ -33,6 +33,7 @@ mod cache;
 pub mod catalog;
 mod convert;
 mod crd;
+mod followed;
 mod read;
 pub mod registry;
 pub mod request;

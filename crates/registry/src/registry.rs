@@ -2,6 +2,7 @@
 use crate::admission::Chain;
 use crate::allocate::Allocator;
 use crate::catalog::Catalog;
+use crate::followed::Followed;
 use crate::{bootstrap, cache, crd};
 use rand::SeedableRng;
 use setpoint_object::ApiError;
@@ -37,6 +38,7 @@ impl RegistryBuilder {
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(self.seed)),
             catalog: tokio::sync::watch::Sender::new(bootstrap::catalog()),
             ready: tokio::sync::watch::Sender::new(false),
+            serves: Followed::default(),
             cache: cache::WatchCache::default(),
             allocator: Allocator::default(),
             admission: Chain::built_in(),
@@ -54,6 +56,8 @@ pub(crate) struct Inner {
     /// What is served; a new catalog for every change.
     pub(crate) catalog: tokio::sync::watch::Sender<Arc<Catalog>>,
     pub(crate) ready: tokio::sync::watch::Sender<bool>,
+    /// The same, for those who must go on in the order in which they came.
+    serves: Followed<bool>,
     pub(crate) cache: cache::WatchCache,
     /// Cluster addresses and node ports in use.
     pub(crate) allocator: Allocator,
@@ -88,7 +92,7 @@ impl RegistryWorker {
             tokio::select! {
                 biased;
                 // Cancel safe: waiting takes nothing.
-                () = inner.cache.wait_until(present.0) => { inner.ready.send_replace(true); }
+                () = inner.cache.wait_until(present.0) => inner.set_ready(true),
                 () = stop.cancelled() => {}
             }
             Ok(())
@@ -99,8 +103,14 @@ impl RegistryWorker {
             compact(inner, &stop),
             ready,
         );
-        inner.ready.send_replace(false);
+        inner.set_ready(false);
         result.map(|_| ())
+    }
+}
+impl Inner {
+    fn set_ready(&self, ready: bool) {
+        self.serves.change(|serves| *serves = ready);
+        self.ready.send_replace(ready);
     }
 }
 /// Forgets, every [`COMPACTION_PERIOD`], the history before the revision seen one period ago.
@@ -138,6 +148,10 @@ impl Registry {
     /// Becomes true once start-up is done (built-in namespaces exist, the watch cache is filled).
     pub fn ready(&self) -> tokio::sync::watch::Receiver<bool> {
         self.inner.ready.subscribe()
+    }
+    /// Waits until start-up is done. Those who wait go on in the order in which they came. Dropping it loses nothing.
+    pub async fn wait_ready(&self) {
+        self.inner.serves.wait_for(|serves| *serves).await;
     }
     /// The clock it was given.
     pub fn clock(&self) -> &Clock {

@@ -1,9 +1,10 @@
 //! What a stream is doing.
 use crate::cache::{Begin, Index, Reached, wait_fresh};
+use crate::followed::Followed;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use setpoint_object::ApiError;
-use tokio::sync::watch::Receiver;
+use std::sync::Arc;
 
 /// See the theory of [`super`].
 pub(super) enum Phase {
@@ -34,8 +35,8 @@ impl std::fmt::Debug for Phase {
 }
 impl Phase {
     /// Waits until the cache holds everything up to a revision.
-    pub(super) fn starting(revision: u64, mut reached: Receiver<Reached>) -> Self {
-        Self::Starting(Box::pin(async move { wait_fresh(&mut reached, revision).await }))
+    pub(super) fn starting(revision: u64, reached: Arc<Followed<Reached>>) -> Self {
+        Self::Starting(Box::pin(async move { wait_fresh(&reached, revision).await }))
     }
     /// The initial events of a watcher that begins.
     pub(super) fn initial(begin: Begin, reached: u64) -> Self {

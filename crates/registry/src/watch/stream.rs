@@ -3,6 +3,7 @@ use super::bookmark::{self, Timer};
 use super::phase::Phase;
 use super::{Event, EventKind};
 use crate::cache::{Change, Position, Reached, ResourceCache, Taken, WatcherId};
+use crate::followed::Followed;
 use crate::read::{Fresh, Scope, WatchStart};
 use crate::registry::Inner;
 use crate::request::ListOptions;
@@ -13,7 +14,6 @@ use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::sync::watch::Receiver;
 
 /// How many objects or changes one poll looks at before it lets others run.
 const LOOKS_MAX: usize = 1024;
@@ -30,7 +30,7 @@ pub struct WatchStream {
     after: Option<u64>,
     allow_bookmarks: bool,
     cache: Arc<ResourceCache>,
-    reached: Receiver<Reached>,
+    reached: Arc<Followed<Reached>>,
     // Where it stands.
     phase: Phase,
     timer: Timer,
@@ -52,7 +52,7 @@ impl WatchStream {
         options: &ListOptions,
     ) -> Result<Self, ApiError> {
         let reached = inner.cache.reached_changes();
-        let now = *reached.borrow();
+        let now = reached.get();
         if !now.is_filled && !now.is_stopped {
             return Err(ApiError::too_many_requests("storage is (re)initializing", 1));
         }
@@ -78,7 +78,7 @@ impl WatchStream {
             seen: 0,
             reached,
         };
-        let is_fresh = stream.reached.borrow().revision >= revision;
+        let is_fresh = stream.reached.get().revision >= revision;
         if stream.after.is_none() && !is_fresh {
             stream.phase = Phase::starting(revision, stream.reached.clone());
         } else if let Err(error) = stream.begin() {
@@ -90,7 +90,7 @@ impl WatchStream {
     /// Takes a place in the cache, which is fresh enough.
     fn begin(&mut self) -> Result<(), ApiError> {
         // Read before the place is taken: everything up to there is in the state it starts with.
-        let reached = self.reached.borrow().revision;
+        let reached = self.reached.get().revision;
         let begin = match self.after {
             Some(after) => self.cache.begin_after(after).map_err(|oldest| {
                 ApiError::expired(format!("too old resource version: {after} ({oldest})"))
@@ -155,7 +155,7 @@ impl WatchStream {
         for _ in 0..LOOKS_MAX {
             let Some(change) = self.taken.pop_front() else {
                 // Read before the look into the window: what is up to there and not in it is not there.
-                let reached = self.reached.borrow().revision;
+                let reached = self.reached.get().revision;
                 let Some((id, position)) = &mut self.watcher else { return Poll::Ready(None) };
                 match self.cache.take(*id, position, &mut self.taken, cx.waker()) {
                     Taken::Ended => return Poll::Ready(None),
@@ -191,7 +191,7 @@ impl WatchStream {
                     Poll::Ready(answer) => match answer.and_then(|()| self.begin()) {
                         Ok(()) => {}
                         // A cache that stopped meanwhile ends the stream, no more.
-                        Err(_) if self.reached.borrow().is_stopped => return Poll::Ready(None),
+                        Err(_) if self.reached.get().is_stopped => return Poll::Ready(None),
                         Err(error) => return Poll::Ready(Some(Err(error))),
                     },
                 },

@@ -9,6 +9,7 @@ mod networks;
 mod plane;
 mod runtime;
 mod simulation;
+mod storms;
 mod up;
 mod wire;
 mod world;

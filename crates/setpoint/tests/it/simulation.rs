@@ -1,7 +1,7 @@
 //! The demo's whole story in simulated time: the same seed tells it the same way, and nothing that happens to the controller
 //! on its way changes where it ends.
 
-use crate::wire::{Crash, Faults};
+use crate::wire::{Crash, Faults, assert_same};
 use crate::world::{Play, Played, play};
 use setpoint::story::{Events, Told};
 
@@ -31,13 +31,6 @@ fn faults_fall_the_same_way_each_time() {
     for seed in [3, 17] {
         assert_same(&stormy(seed), &stormy(seed));
     }
-}
-
-fn assert_same(left: &str, right: &str) {
-    for (n, (left, right)) in left.lines().zip(right.lines()).enumerate() {
-        assert_eq!(left, right, "line {n}");
-    }
-    assert_eq!(left.lines().count(), right.lines().count());
 }
 
 /// A story in which everything may go wrong.

@@ -48,6 +48,14 @@ impl Trace {
     }
 }
 
+/// Fails at the first line in which two traces differ.
+pub(crate) fn assert_same(left: &str, right: &str) {
+    for (n, (left, right)) in left.lines().zip(right.lines()).enumerate() {
+        assert_eq!(left, right, "line {n}");
+    }
+    assert_eq!(left.lines().count(), right.lines().count());
+}
+
 /// What goes wrong, and how often.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {

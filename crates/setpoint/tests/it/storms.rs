@@ -1,0 +1,136 @@
+//! The built-in controllers through faults and crashes: what is to go goes, and nothing else.
+
+use crate::plane::{Person, map, maps, network, networks, owner};
+use crate::wire::{Crash, Faults, Trace, Wire, assert_same};
+use serde_json::json;
+use setpoint::ControlPlane;
+use setpoint::object::time::{Clock, Timestamp};
+use setpoint::store::{MemoryStore, RangeRequest, Store};
+use setpoint_controllers::{GarbageCollector, NamespaceController};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How many seeds are tried, unless the environment says `SEEDS`.
+const SEEDS: u64 = 24;
+/// How many requests the controllers may make in the quiet minutes after everything: discovery twice a minute, watches anew.
+const REQUESTS_AFTERWARDS_MAX: usize = 600;
+
+/// Runs both controllers, and again whenever they die.
+async fn lives(wire: Wire) {
+    let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
+    loop {
+        let never = CancellationToken::new();
+        let mut life = JoinSet::new();
+        life.spawn(NamespaceController::new(wire.client(), clock.clone()).run(never.clone()));
+        life.spawn(GarbageCollector::new(wire.client()).run(never.clone()));
+        tokio::select! {
+            biased;
+            () = wire.crashed() => life.shutdown().await,
+            ended = life.join_next() => panic!("a controller ended by itself: {ended:?}"),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+struct Ended {
+    /// The keys of all objects, events aside.
+    left: Vec<String>,
+    trace: String,
+    n_writes: usize,
+    n_requests_afterwards: usize,
+}
+
+/// Declares, deletes in every way there is, and waits.
+async fn live(seed: u64, faults: Faults, crash: Option<Crash>) -> Ended {
+    let trace = Trace::new();
+    let store = MemoryStore::default();
+    let plane = ControlPlane::builder()
+        .seed(seed)
+        .store(Arc::new(store.clone()))
+        .controllers(false)
+        .build();
+    let person = Person { client: plane.client() };
+    let wire = Wire::new(plane.client(), "controllers", trace.clone(), faults, crash);
+    let mut running = JoinSet::new();
+    running.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });
+    running.spawn(lives(wire.clone()));
+
+    person.define_networks().await;
+    let doomed = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}});
+    person.create("/api/v1/namespaces", &doomed).await;
+    let here = maps("default", "");
+    for (name, dependent) in [("a", "b"), ("d", "e"), ("f", "g")] {
+        let object = person.create(&here, &map(name, &[])).await;
+        person.create(&here, &map(dependent, &[owner(&object)])).await;
+        person.create(&maps("doomed", ""), &map(name, &[])).await;
+    }
+    let mut n = network("n", "10.0.0.0/24", "10.0.0.1");
+    person.create(&networks("doomed", ""), &n).await;
+    n["metadata"]["ownerReferences"] =
+        json!([owner(&person.get(&maps("default", "b")).await.unwrap())]);
+    person.create(&networks("default", ""), &n).await;
+    // Sometimes the controllers have seen everything by now, sometimes nothing.
+    tokio::time::sleep(Duration::from_millis(seed % 5 * 400)).await;
+    person.delete(&maps("default", "a"), "Background").await;
+    person.delete(&maps("default", "d"), "Foreground").await;
+    person.delete(&maps("default", "f"), "Orphan").await;
+    person.delete("/api/v1/namespaces/doomed", "Background").await;
+    for gone in ["a", "b", "d", "e", "f"] {
+        person.gone(&maps("default", gone)).await;
+    }
+    person.gone(&networks("default", "n")).await;
+    person.gone("/api/v1/namespaces/doomed").await;
+    let g = person.get(&maps("default", "g")).await.expect("an orphan stays");
+    assert!(g["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty), "{g}");
+
+    let before = wire.n_requests();
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    let range = store.range(RangeRequest::prefix("")).await.unwrap();
+    let keys = range.value.entries.iter().map(|entry| String::from_utf8_lossy(&entry.key));
+    Ended {
+        left: keys.filter(|key| !key.contains("/events/")).map(String::from).collect(),
+        trace: trace.told(),
+        n_writes: wire.n_writes(),
+        n_requests_afterwards: wire.n_requests() - before,
+    }
+}
+
+fn run(seed: u64, faults: Faults, crash: Option<Crash>) -> Ended {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(live(seed, faults, crash))
+}
+
+#[test]
+fn deletion_ends_the_same_way_through_faults_and_crashes() {
+    let clean = run(1, Faults::default(), None);
+    assert_same(&run(1, Faults::default(), None).trace, &clean.trace);
+    let asked = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().unwrap());
+    let only = asked("SEED");
+    let all = 0..asked("SEEDS").unwrap_or(SEEDS);
+    for seed in only.map_or(all, |seed| seed..seed + 1) {
+        let n = usize::try_from(seed).unwrap() % clean.n_writes + 1;
+        let crash = if seed % 2 == 0 { Crash::Before(n) } else { Crash::After(n) };
+        let faults = Faults { seed, chance: 0.1, faults_max: 60 };
+        let replay = format!(
+            "SEED={seed} cargo test -p setpoint --test it deletion_ends_the_same_way -- --nocapture"
+        );
+        // Printed only when what follows fails.
+        println!("replay: {replay}");
+        let ended = run(seed, faults, Some(crash));
+        if only.is_some() {
+            println!("{}", ended.trace);
+        }
+        assert_eq!(ended.left, clean.left);
+        assert!(
+            ended.n_requests_afterwards <= REQUESTS_AFTERWARDS_MAX,
+            "{} requests",
+            ended.n_requests_afterwards
+        );
+    }
+}
