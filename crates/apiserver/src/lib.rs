@@ -13,7 +13,7 @@
 //!    ▼
 //!  registry       one call: no HTTP types below this line
 //!    │  list, table, watch    answers cut and assembled from stored bytes
-//!    ▼  respond   JSON or YAML, indented, compressed, or a Status
+//!    ▼  respond   JSON, YAML or protobuf, indented, compressed, or a Status
 //!  response
 //! ```
 //!
@@ -22,11 +22,11 @@
 //! future of a listener, so that a whole server on a current-thread runtime with paused time does the same thing each time.
 //!
 //! Objects stay bytes: a GET hands out what the registry gave, a LIST joins items, a watch frame is encoded once for everyone.
-//! Trees are built for YAML and Tables only.
+//! Trees are built for YAML, protobuf and Tables only.
 //!
 //! It does not know the informer or the runtime, which are its clients.
 //!
-//! Left out, visibly: answers in protobuf (406; bodies of built-in kinds are read), CBOR, authorization (every authenticated caller may do
+//! Left out, visibly: discovery documents and WebSocket messages in protobuf, CBOR, authorization (every authenticated caller may do
 //! everything), impersonation, aggregation of other API servers, fairness queues, `/metrics`.
 
 mod body;

@@ -1,7 +1,7 @@
 //! Content negotiation: which form of an answer a client accepts, and which form a body is in.
 //!
-//! JSON and YAML are served. Protobuf is read in bodies of built-in types but not written, although the texts of refusals name
-//! it, as clients expect: a client that accepts it alone is refused with 406.
+//! JSON and YAML are served everywhere; protobuf where what is answered is a built-in kind: objects, lists and watches of those, the
+//! metadata of custom resources too, and `Status`. Tables and discovery documents are not written in it, nor custom resources.
 
 use http::{HeaderMap, header};
 use setpoint_object::status::Details;
@@ -16,6 +16,8 @@ pub(crate) enum Encoding {
     Json,
     /// `application/yaml`.
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
 }
 
 impl Encoding {
@@ -24,6 +26,7 @@ impl Encoding {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
         }
     }
 }
@@ -64,7 +67,7 @@ pub(crate) enum Transform {
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Accepted {
-    /// JSON or YAML.
+    /// How it is written.
     pub(crate) encoding: Encoding,
     /// `pretty=1` stood in the clause.
     pub(crate) pretty: bool,
@@ -83,9 +86,26 @@ pub(crate) enum Endpoint {
     /// A custom resource: takes partial wildcards.
     Custom,
     /// A watch of either.
-    Watch,
-    /// Discovery documents and `Status` objects: no transforms.
+    Watch {
+        /// Of a custom resource.
+        custom: bool,
+    },
+    /// Discovery documents: no transforms, no protobuf.
     Plain,
+    /// A `Status`: no transforms.
+    Status,
+}
+
+impl Endpoint {
+    /// Whether what is answered can be written in protobuf.
+    fn has_protobuf(self, transform: Transform) -> bool {
+        let custom = matches!(self, Self::Custom | Self::Watch { custom: true });
+        match transform {
+            Transform::None => !custom && self != Self::Plain,
+            Transform::Partial(_) | Transform::PartialList(_) => true,
+            Transform::Table(_) => false,
+        }
+    }
 }
 
 /// One clause of an `Accept` header.
@@ -108,7 +128,12 @@ impl Clause<'_> {
         (self.main, self.sub)
     }
 
-    /// The encoding a clause names; wildcards name JSON.
+    /// Whether it names protobuf.
+    fn is_protobuf(&self) -> bool {
+        (self.main, self.sub) == ("application", "vnd.kubernetes.protobuf")
+    }
+
+    /// The encoding a clause names, JSON or YAML; wildcards name JSON.
     pub(crate) fn encoding(&self, partial_wildcards: bool) -> Option<Encoding> {
         match (self.main, self.sub) {
             ("*", "*") => Some(Encoding::Json),
@@ -165,12 +190,20 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
     let clauses = clauses(accept);
     let partial_wildcards = !matches!(endpoint, Endpoint::Builtin { .. });
     let met = clauses.iter().find_map(|clause| {
-        let encoding = clause.encoding(partial_wildcards)?;
-        if endpoint == Endpoint::Watch && encoding == Encoding::Yaml {
+        let encoding = if clause.is_protobuf() {
+            Encoding::Protobuf
+        } else {
+            clause.encoding(partial_wildcards)?
+        };
+        if matches!(endpoint, Endpoint::Watch { .. }) && encoding == Encoding::Yaml {
             return None;
         }
         let transform = transform(clause)?;
-        if transform != Transform::None && endpoint == Endpoint::Plain {
+        let plain = matches!(endpoint, Endpoint::Plain | Endpoint::Status);
+        if transform != Transform::None && plain {
+            return None;
+        }
+        if encoding == Encoding::Protobuf && !endpoint.has_protobuf(transform) {
             return None;
         }
         let pretty = matches!(clause.param("pretty"), Some("1" | "true"));
@@ -179,10 +212,8 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
     if let Some(accepted) = met {
         return Ok(accepted);
     }
-    let named = |clause: &Clause<'_>| {
-        clause.encoding(partial_wildcards).is_some()
-            || (clause.main, clause.sub) == ("application", "vnd.kubernetes.protobuf")
-    };
+    let named =
+        |clause: &Clause<'_>| clause.encoding(partial_wildcards).is_some() || clause.is_protobuf();
     Err(match endpoint {
         Endpoint::Builtin { collection } if !clauses.iter().any(named) => {
             let streams =
@@ -198,7 +229,7 @@ pub(crate) fn negotiate(accept: &str, endpoint: Endpoint) -> Result<Accepted, Ap
             error.0.details = Some(Details::default());
             error
         }
-        Endpoint::Watch => not_acceptable(
+        Endpoint::Watch { .. } => not_acceptable(
             "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
         ),
         _ => not_acceptable(

@@ -2,7 +2,7 @@
 
 use crate::body::{self, Body, RequestBody};
 use crate::list;
-use crate::negotiate::{self, Accepted, Endpoint, Transform, accept_header, negotiate};
+use crate::negotiate::{self, Accepted, Encoding, Endpoint, Transform, accept_header, negotiate};
 use crate::options;
 use crate::query::Query;
 use crate::respond::{self, Style};
@@ -89,20 +89,25 @@ impl Exchange<'_> {
     }
 
     async fn watch(&self, mut target: Target) -> Result<Response<Body>, Refusal> {
-        let accepted = negotiate(&accept_header(&self.parts.headers), Endpoint::Watch)?;
+        let endpoint = Endpoint::Watch { custom: target.resource.custom };
+        let accepted = negotiate(&accept_header(&self.parts.headers), endpoint)?;
         let include = IncludeObject::of(self.query)?;
         // A name comes with the deprecated prefix only, where it selects.
         let name = std::mem::take(&mut target.name);
         let options = options::list_named(self.query, &name)?;
         let events = self.registry.watch(self.caller, &target, &options).await?;
+        let upgrade = Upgrade::of(self.parts);
+        // Messages over a WebSocket are text.
+        let encoding = if upgrade.is_some() { Encoding::Json } else { accepted.encoding };
         let framing = watch::Framing {
             resource: target.resource,
+            encoding,
             transform: accepted.transform,
             include,
             clock: self.registry.clock().clone(),
         };
         let drain = self.drain.clone();
-        Ok(match Upgrade::of(self.parts) {
+        Ok(match upgrade {
             Some(upgrade) => upgrade.respond(watch::frames(events, framing, drain)),
             None => watch::respond(events, framing, drain),
         })
@@ -251,17 +256,23 @@ impl Exchange<'_> {
     /// Answers with a list, transformed.
     fn whole_list(&self, accepted: Accepted, target: &Target, list: &List) -> Response<Body> {
         let items = || list.items.iter().map(|item| &item.bytes[..]);
-        let json = match accepted.transform {
-            Transform::Table(version) => self
-                .printer(target, version)
-                .table(items(), &list::metadata(list, false), true)
-                .into(),
-            Transform::PartialList(version) => {
-                table::partial_list(items(), &list::metadata(list, false), version)
+        let metadata = || list::metadata(list, false);
+        let whole = || match accepted.transform {
+            Transform::Table(version) => {
+                self.printer(target, version).table(items(), &metadata(), true).into()
             }
+            Transform::PartialList(version) => table::partial_list(items(), &metadata(), version),
             Transform::None | Transform::Partial(_) => list::encode(&target.resource, list),
         };
-        respond::document(StatusCode::OK, accepted, self.style, json)
+        if accepted.encoding != Encoding::Protobuf {
+            return respond::document(StatusCode::OK, accepted, self.style, whole());
+        }
+        let own_version = target.resource.group_version().to_string();
+        let (api_version, kind) = match accepted.transform {
+            Transform::PartialList(version) => (version.api_version(), table::PARTIAL_LIST),
+            _ => (own_version.as_str(), &*target.resource.list_kind),
+        };
+        respond::protobuf_list(self.style, (api_version, kind, &metadata()), items(), whole)
     }
 
     fn printer<'b>(&self, target: &'b Target, version: negotiate::MetaVersion) -> Printer<'b> {

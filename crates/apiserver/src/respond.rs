@@ -1,4 +1,4 @@
-//! Writing answers: JSON or YAML, indented or not, compressed or not; a `Status` for every failure.
+//! Writing answers: JSON, YAML or protobuf, indented or not, compressed or not; a `Status` for every failure.
 
 use crate::body::Body;
 use crate::go;
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use setpoint_object::ApiError;
+use setpoint_schema::protobuf;
 use std::io::Write as _;
 
 /// Bodies longer than this many bytes are compressed for clients that take gzip: 128 KiB, as the reference server's.
@@ -52,24 +53,54 @@ pub(crate) fn document(
     style: Style,
     json: Bytes,
 ) -> Response<Body> {
+    let mut media_type = accepted.encoding.media_type();
     let body = match accepted.encoding {
         Encoding::Json if style.pretty || accepted.pretty => {
             let mut text = scan::indent(&json);
             text.push(b'\n');
             Bytes::from(text)
         }
-        Encoding::Json => {
-            let mut text = Vec::with_capacity(json.len() + 1);
-            text.extend_from_slice(&json);
-            text.push(b'\n');
-            Bytes::from(text)
-        }
+        Encoding::Json => with_newline(&json),
         Encoding::Yaml => match to_yaml(&json) {
             Ok(text) => text.into(),
             Err(error) => return status(&ApiError::internal(error), Accepted::default(), style),
         },
+        Encoding::Protobuf => match protobuf::object(&json) {
+            Ok(bytes) => bytes.into(),
+            Err(error) => {
+                media_type = not_in_protobuf(&error);
+                with_newline(&json)
+            }
+        },
     };
-    with_body(code, accepted.encoding.media_type(), style, body)
+    with_body(code, media_type, style, body)
+}
+
+/// Answers with a list in protobuf, put together from its metadata and items. `whole` makes the same list in JSON.
+pub(crate) fn protobuf_list<'a>(
+    style: Style,
+    (api_version, kind, metadata): (&str, &str, &str),
+    items: impl DoubleEndedIterator<Item = &'a [u8]>,
+    whole: impl FnOnce() -> Bytes,
+) -> Response<Body> {
+    let (media_type, body) = match protobuf::list(api_version, kind, metadata, items) {
+        Ok(bytes) => (Encoding::Protobuf.media_type(), bytes.into()),
+        Err(error) => (not_in_protobuf(&error), with_newline(&whole())),
+    };
+    with_body(StatusCode::OK, media_type, style, body)
+}
+
+/// What has no form in protobuf, which objects at rest do have, is answered in JSON: the write it may tell of is done.
+fn not_in_protobuf(error: &protobuf::EncodeError) -> &'static str {
+    tracing::error!(%error, "answer in JSON what has no form in protobuf");
+    Encoding::Json.media_type()
+}
+
+fn with_newline(json: &[u8]) -> Bytes {
+    let mut text = Vec::with_capacity(json.len() + 1);
+    text.extend_from_slice(json);
+    text.push(b'\n');
+    text.into()
 }
 
 /// Answers with a body of a media type, compressed when it is long and the client takes it.
@@ -111,7 +142,7 @@ fn to_yaml(json: &[u8]) -> Result<String, String> {
 
 /// Answers with a failure's `Status`, in the form that the client accepts, or as indented JSON when it accepts none.
 pub(crate) fn error(error: &ApiError, headers: &HeaderMap, style: Style) -> Response<Body> {
-    match negotiate(&accept_header(headers), Endpoint::Plain) {
+    match negotiate(&accept_header(headers), Endpoint::Status) {
         Ok(accepted) => status(error, accepted, style),
         Err(_) => status(error, Accepted { pretty: true, ..Accepted::default() }, style),
     }

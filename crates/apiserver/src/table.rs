@@ -128,6 +128,9 @@ pub(crate) fn partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
     out.push(b'}');
 }
 
+/// The kind of the metadata-only form of a list.
+pub(crate) const PARTIAL_LIST: &str = "PartialObjectMetadataList";
+
 /// The metadata-only form of a list.
 pub(crate) fn partial_list<'b>(
     objects: impl Iterator<Item = &'b [u8]>,
@@ -137,7 +140,7 @@ pub(crate) fn partial_list<'b>(
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(
         format!(
-            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
+            "{{\"kind\":\"{PARTIAL_LIST}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
             version.api_version()
         )
         .as_bytes(),

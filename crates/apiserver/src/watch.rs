@@ -1,17 +1,18 @@
-//! Watch answers: one JSON document and a newline per event, flushed as it comes.
+//! Watch answers: one frame per event, flushed as it comes. A frame is a JSON document and a newline, or in protobuf its length in four
+//! bytes, the highest first, and a `WatchEvent`.
 //!
 //! A frame is encoded once and shared by every watcher that takes objects as they are; Tables and metadata-only forms are made
 //! per watcher. The stream ends when the registry ends it, when the server drains, or after an `ERROR` event.
 
 use crate::body::Body;
-use crate::negotiate::{MetaVersion, Transform};
+use crate::negotiate::{Encoding, MetaVersion, Transform};
 use crate::table::{IncludeObject, Printer, object_metadata, partial, printable};
 use bytes::Bytes;
 use futures::Stream;
 use http::{HeaderValue, Response, header};
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
-use setpoint_registry::{Event, EventKind, Resource, WatchStream};
+use setpoint_registry::{Event, Resource, WatchStream};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,6 +23,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 pub(crate) struct Framing {
     /// The watched resource.
     pub(crate) resource: Arc<Resource>,
+    /// JSON or protobuf.
+    pub(crate) encoding: Encoding,
     /// What each object is turned into.
     pub(crate) transform: Transform,
     /// What the rows of Tables hold.
@@ -36,6 +39,10 @@ pub(crate) fn respond(
     framing: Framing,
     drain: CancellationToken,
 ) -> Response<Body> {
+    let media_type = match framing.encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        _ => Encoding::Json.media_type(),
+    };
     // The list form cannot be watched: the stream is there, and ends at once.
     let body = if matches!(framing.transform, Transform::PartialList(_)) {
         Body::empty()
@@ -43,9 +50,7 @@ pub(crate) fn respond(
         Body::stream(frames(events, framing, drain))
     };
     let mut response = Response::new(body);
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
 
@@ -85,11 +90,15 @@ impl Stream for Frames {
         match self.events.as_mut().poll_next(cx) {
             Poll::Ready(Some(Ok(event))) => {
                 let headings = std::mem::take(&mut self.first);
-                Poll::Ready(Some(self.framing.frame(&event, headings)))
+                let frame = self.framing.frame(&event, headings).unwrap_or_else(|| {
+                    self.done = true;
+                    self.framing.error_frame(&ApiError::internal("encode the object in protobuf"))
+                });
+                Poll::Ready(Some(frame))
             }
             Poll::Ready(Some(Err(error))) => {
                 self.done = true;
-                Poll::Ready(Some(error_frame(&error)))
+                Poll::Ready(Some(self.framing.error_frame(&error)))
             }
             Poll::Ready(None) => {
                 self.done = true;
@@ -107,27 +116,32 @@ impl Stream for Frames {
 }
 
 impl Framing {
-    fn frame(&self, event: &Event, headings: bool) -> Bytes {
+    /// An event's frame; `None` when its object cannot be written in protobuf.
+    fn frame(&self, event: &Event, headings: bool) -> Option<Bytes> {
         let mut object = Vec::new();
+        let is_protobuf = self.encoding == Encoding::Protobuf;
         match self.transform {
-            Transform::None | Transform::PartialList(_) => return event.frame(),
+            Transform::None | Transform::PartialList(_) if is_protobuf => {
+                return event.protobuf_frame();
+            }
+            Transform::None | Transform::PartialList(_) => return Some(event.frame()),
             Transform::Partial(version) => partial(&mut object, &event.object, version),
             Transform::Table(version) => {
                 object = self.table(&event.object, version, headings);
             }
         }
-        let mut frame = Vec::with_capacity(object.len() + 40);
-        frame.extend_from_slice(b"{\"type\":\"");
-        frame.extend_from_slice(match event.kind {
-            EventKind::Added => b"ADDED",
-            EventKind::Modified => b"MODIFIED",
-            EventKind::Deleted => b"DELETED",
-            EventKind::Bookmark => b"BOOKMARK",
-        });
-        frame.extend_from_slice(b"\",\"object\":");
-        frame.extend_from_slice(&object);
-        frame.extend_from_slice(b"}\n");
-        frame.into()
+        if is_protobuf {
+            return Event::protobuf_frame_of(event.kind.as_str(), &object);
+        }
+        Some(json_frame(event.kind.as_str(), &object))
+    }
+
+    fn error_frame(&self, error: &ApiError) -> Bytes {
+        let status = error.to_json();
+        match self.encoding {
+            Encoding::Protobuf => Event::protobuf_frame_of("ERROR", &status).unwrap_or_default(),
+            _ => json_frame("ERROR", &status),
+        }
     }
 
     fn table(&self, object: &[u8], version: MetaVersion, headings: bool) -> Vec<u8> {
@@ -141,9 +155,6 @@ impl Framing {
     }
 }
 
-fn error_frame(error: &ApiError) -> Bytes {
-    let mut frame = b"{\"type\":\"ERROR\",\"object\":".to_vec();
-    frame.extend_from_slice(&error.to_json());
-    frame.extend_from_slice(b"}\n");
-    frame.into()
+fn json_frame(kind: &str, object: &[u8]) -> Bytes {
+    [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":", object, b"}\n"].concat().into()
 }

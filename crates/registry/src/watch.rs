@@ -59,11 +59,13 @@ pub struct Event {
     /// Its revision.
     pub revision: u64,
     frame: OnceLock<Bytes>,
+    protobuf_frame: OnceLock<Option<Bytes>>,
 }
 impl Event {
     /// An event.
     pub fn new(kind: EventKind, object: Bytes, revision: u64) -> Self {
-        Self { kind, object, revision, frame: OnceLock::new() }
+        let (frame, protobuf_frame) = (OnceLock::new(), OnceLock::new());
+        Self { kind, object, revision, frame, protobuf_frame }
     }
     /// The wire form `{"type":"ADDED","object":{...}}` and a newline; encoded once, shared.
     pub fn frame(&self) -> Bytes {
@@ -72,5 +74,18 @@ impl Event {
             [br#"{"type":""#, kind, br#"","object":"#, &*self.object, b"}\n"].concat().into()
         };
         self.frame.get_or_init(encode).clone()
+    }
+    /// The wire form in protobuf: four bytes of length, the highest first, and a `WatchEvent`; encoded once, shared. `None` when the
+    /// object has no form in protobuf, as custom resources do not.
+    pub fn protobuf_frame(&self) -> Option<Bytes> {
+        let encode = || Self::protobuf_frame_of(self.kind.as_str(), &self.object);
+        self.protobuf_frame.get_or_init(encode).clone()
+    }
+    /// The same of any event (`ERROR` too) and object, in JSON.
+    pub fn protobuf_frame_of(event: &str, object: &[u8]) -> Option<Bytes> {
+        let object = setpoint_schema::protobuf::object(object).ok()?;
+        let event = setpoint_schema::protobuf::watch_event(event, &object);
+        let length = u32::try_from(event.len()).ok()?;
+        Some([&length.to_be_bytes()[..], &event].concat().into())
     }
 }

@@ -22,7 +22,7 @@ fn clauses_are_tried_in_order_of_quality() {
     check("application/yaml", ITEM, Encoding::Yaml, none);
     check("application/json;q=0.5, application/yaml", ITEM, Encoding::Yaml, none);
     check("*/*, application/yaml", ITEM, Encoding::Yaml, none);
-    check("application/vnd.kubernetes.protobuf,application/json", ITEM, Encoding::Json, none);
+    check("application/vnd.kubernetes.protobuf,application/json", ITEM, Encoding::Protobuf, none);
     check("application/json;unknown=1", ITEM, Encoding::Json, none);
     check("application/*", Endpoint::Custom, Encoding::Json, none);
 }
@@ -69,9 +69,33 @@ fn nothing_served_names_the_representations() {
     );
     refused(
         "application/yaml",
-        Endpoint::Watch,
+        Endpoint::Watch { custom: false },
         "only the following media types are accepted: application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
     );
+}
+
+#[test]
+fn protobuf_is_for_built_in_kinds_and_metadata() {
+    let both = "application/vnd.kubernetes.protobuf,application/json";
+    let watch = |custom| Endpoint::Watch { custom };
+    for endpoint in [ITEM, Endpoint::Status, watch(false)] {
+        check(both, endpoint, Encoding::Protobuf, Transform::None);
+    }
+    for endpoint in [Endpoint::Custom, Endpoint::Plain, watch(true)] {
+        check(both, endpoint, Encoding::Json, Transform::None);
+    }
+    let metadata = |kind: &str| {
+        let params = format!("as={kind};g=meta.k8s.io;v=v1");
+        format!("application/vnd.kubernetes.protobuf;{params},application/json;{params}")
+    };
+    let (one, list) =
+        (Transform::Partial(MetaVersion::V1), Transform::PartialList(MetaVersion::V1));
+    for endpoint in [ITEM, Endpoint::Custom, watch(true)] {
+        check(&metadata("PartialObjectMetadata"), endpoint, Encoding::Protobuf, one);
+        check(&metadata("PartialObjectMetadataList"), endpoint, Encoding::Protobuf, list);
+        let table = Transform::Table(MetaVersion::V1);
+        check(&metadata("Table"), endpoint, Encoding::Json, table);
+    }
 }
 
 fn headers(content_type: &str) -> HeaderMap {

@@ -13,14 +13,14 @@ crate::cases! {
 }
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
+pub(crate) const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
 
-fn foo(name: &str) -> Value {
+pub(crate) fn foo(name: &str) -> Value {
     json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": name}, "spec": {"size": 1}})
 }
 
 /// Defines a namespaced resource and waits until it is served.
-async fn define(server: &Server) {
+pub(crate) async fn define(server: &Server) {
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -7,6 +7,7 @@ mod custom;
 mod discovery;
 mod harness;
 mod openapi;
+mod protobuf;
 mod sockets;
 mod transforms;
 mod verbs;

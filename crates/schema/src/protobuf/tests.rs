@@ -79,6 +79,21 @@ fn kinds_of_every_group_have_their_shape() {
 }
 
 #[test]
+fn everything_served_can_be_written() {
+    for row in setpoint_facts::RESOURCES {
+        assert!(has_kind(row.group, row.version, row.kind), "{row:?}");
+        assert!(
+            !row.serves("list") || has_kind(row.group, row.version, &format!("{}List", row.kind))
+        );
+        for sub in row.subresources {
+            let (group, version, kind) = sub.kind;
+            // Connections (`proxy`, `log`) have options for the query and no body.
+            assert!(kind.ends_with("Options") || has_kind(group, version, kind), "{sub:?}");
+        }
+    }
+}
+
+#[test]
 fn watch_event_holds_the_object_in_its_envelope() {
     assert_eq!(watch_event("ADDED", b"k8s\0o"), b"\x0a\x05ADDED\x12\x07\x0a\x05k8s\0o");
 }
