@@ -96,8 +96,9 @@ impl GarbageCollector {
         loop {
             match discover(&shared.api).await {
                 Ok(discovered) => {
-                    for monitor in follow(&shared, discovered, &mut monitors, &mut tasks, &stop) {
-                        first_sync.push(monitor);
+                    let started = follow(&shared, discovered, &mut monitors, &mut tasks, &stop);
+                    if !working {
+                        first_sync.extend(started);
                     }
                 }
                 Err(error) => tracing::warn!(
@@ -105,25 +106,28 @@ impl GarbageCollector {
                     "read what the server serves"
                 ),
             }
-            if !working && !first_sync.is_empty() {
-                tokio::select! {
-                    biased;
-                    () = all_synced(std::mem::take(&mut first_sync)) => {}
-                    () = stop.cancelled() => break,
+            let synced = async {
+                match working || first_sync.is_empty() {
+                    true => std::future::pending().await,
+                    false => all_synced(&first_sync).await,
                 }
-                working = true;
-                for _ in 0..WORKERS {
-                    tasks.spawn(work(shared.clone()));
-                }
-            }
-            // A failed first look is tried again soon.
+            };
+            // Soon, until it works: a first look may have failed, and a type that cannot be listed may be gone.
             let pause = if working { REDISCOVER_PERIOD } else { Duration::from_secs(1) };
             tokio::select! {
                 biased;
+                () = stop.cancelled() => break,
+                // Cancel safe: it only looks.
+                () = synced => {
+                    working = true;
+                    first_sync.clear();
+                    for _ in 0..WORKERS {
+                        tasks.spawn(work(shared.clone()));
+                    }
+                }
                 // Cancel safe: a permit that was not taken stays.
                 () = shared.rediscover.notified() => {}
                 () = tokio::time::sleep(pause) => {}
-                () = stop.cancelled() => break,
             }
         }
         shared.queue.shut_down();
@@ -169,7 +173,7 @@ fn is_collected(resource: &Resource) -> bool {
     ["delete", "list", "watch"].iter().all(|verb| resource.serves(verb)) && resource.kind != "Event"
 }
 
-async fn all_synced(monitors: Vec<Monitor>) {
+async fn all_synced(monitors: &[Monitor]) {
     for monitor in monitors {
         monitor.synced().await;
     }

@@ -1,8 +1,13 @@
 //! Garbage collection, as somebody sees it who deletes things.
 
 use crate::plane::{NETWORKS_CRD, Person, map, maps, network, networks, owner, with_person};
+use kube_client::client::Body;
 use serde_json::{Value, json};
+use setpoint::ControlPlane;
+use setpoint_controllers::GarbageCollector;
 use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// Time for everything that could happen to happen.
 async fn quiet() {
@@ -293,4 +298,34 @@ async fn namespace_that_owns_and_is_deleted_in_the_foreground_goes() {
         person.gone("/api/v1/namespaces/doomed").await;
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn type_that_cannot_be_listed_holds_up_the_collector_only_while_it_is_there() {
+    let plane = ControlPlane::builder().controllers(false).build();
+    let person = Person { client: plane.client() };
+    let mut running = JoinSet::new();
+    running.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });
+    person.define_networks().await;
+    // The collector's view: Networks are served, and nobody can read them.
+    let inner = person.client.clone();
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let inner = inner.clone();
+        async move {
+            match request.uri().path().ends_with("/networks") {
+                true => Err(kube_client::Error::Service("connection refused".into())),
+                false => inner.send(request).await,
+            }
+        }
+    });
+    let collector = GarbageCollector::new(kube_client::Client::new(service, "default"));
+    running.spawn(collector.run(CancellationToken::new()));
+    let a = person.map("default", "a", &[]).await;
+    person.map("default", "b", &[owner(&a)]).await;
+    person.delete(&maps("default", "a"), "Background").await;
+    quiet().await;
+    assert!(person.get(&maps("default", "b")).await.is_some(), "it does not know all dependents");
+    person.delete(NETWORKS_CRD, "Background").await;
+    person.gone(NETWORKS_CRD).await;
+    person.gone(&maps("default", "b")).await;
 }

@@ -239,6 +239,35 @@ async fn object_goes_though_its_controller_dies_between_freeing_and_letting_go()
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_made_before_the_object_is_held() {
+    // The first write puts the finalizer on.
+    for (crash, held) in [(Crash::Before(1), false), (Crash::After(1), true)] {
+        with_person(async |person| {
+            person.define_networks().await;
+            let backend = Arc::new(Scripted::default());
+            let wire = Wire::new(
+                person.client.clone(),
+                "controller",
+                Trace::new(),
+                Faults::default(),
+                Some(crash),
+            );
+            let controller = start(wire.client(), &backend);
+            person.declare("a", "10.0.0.0/24", "10.0.0.1").await;
+            wire.crashed().await;
+            drop(controller);
+            assert_eq!(backend.n_calls(), 0);
+            person.delete(&networks("default", "a"), "Background").await;
+            assert_eq!(person.get(&networks("default", "a")).await.is_some(), held, "{crash:?}");
+            let _controller = start(person.client.clone(), &backend);
+            person.gone(&networks("default", "a")).await;
+            assert_eq!(backend.names(), [] as [&str; 0]);
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn failing_back_end_is_told_of_once_and_asked_less_and_less_often() {
     with_person(async |person| {
         person.define_networks().await;
