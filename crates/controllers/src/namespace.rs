@@ -23,7 +23,7 @@ use condition::Findings;
 use k8s_openapi::api::core::v1::Namespace;
 use kube_client::Client;
 use serde_json::{Value, json};
-use setpoint_informer::{ClientSource, Event, HandlerOptions, SharedInformer};
+use setpoint_informer::{ClientSource, Event, HandlerOptions, Object, SharedInformer};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Clock;
 use setpoint_workqueue::WorkQueue;
@@ -34,6 +34,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How many namespaces are emptied at a time: 10, as the reference.
 const WORKERS: usize = 10;
+
+/// How long after a change of a namespace that is being deleted it is looked at: 5 s, as the reference.
+const CHANGE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The finalizer in `spec.finalizers` that this controller removes.
 const FINALIZER: &str = "kubernetes";
@@ -78,14 +81,19 @@ impl NamespaceController {
         let handler = {
             let queue = queue.clone();
             move |event: Event<Namespace>| {
-                // A deletion needs no pass; a deletionTimestamp does, and every change after it.
-                let is_deleting = |event: &Event<Namespace>| {
-                    event
-                        .object()
-                        .is_some_and(|object| !object.skim().deletion_timestamp.is_empty())
-                };
-                if !matches!(event, Event::Deleted { .. }) && is_deleting(&event) {
-                    queue.add(event.key().name.clone());
+                let is_deleting =
+                    |object: &Object<Namespace>| !object.skim().deletion_timestamp.is_empty();
+                // What follows from a change after the deletionTimestamp can wait: most are this controller's own conditions, and
+                // a pass for each of those would never wait for the back-off of a pass that failed.
+                match &event {
+                    Event::Updated { old, new } if is_deleting(old) && is_deleting(new) => {
+                        queue.add_after(event.key().name.clone(), CHANGE_PAUSE);
+                    }
+                    Event::Deleted { .. } => {}
+                    _ if event.object().is_some_and(is_deleting) => {
+                        queue.add(event.key().name.clone());
+                    }
+                    _ => {}
                 }
             }
         };

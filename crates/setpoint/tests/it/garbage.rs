@@ -4,7 +4,9 @@ use crate::plane::{NETWORKS_CRD, Person, map, maps, network, networks, owner, wi
 use kube_client::client::Body;
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
-use setpoint_controllers::GarbageCollector;
+use setpoint_controllers::{GarbageCollector, NamespaceController};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -328,4 +330,44 @@ async fn type_that_cannot_be_listed_holds_up_the_collector_only_while_it_is_ther
     person.delete(NETWORKS_CRD, "Background").await;
     person.gone(NETWORKS_CRD).await;
     person.gone(&maps("default", "b")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_that_fails_in_ever_new_words_is_not_tried_without_end() {
+    let plane = ControlPlane::builder().controllers(false).build();
+    let person = Person { client: plane.client() };
+    let clock = plane.server().registry().clock().clone();
+    let mut running = JoinSet::new();
+    running.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });
+    let inner = person.client.clone();
+    let n_tries = Arc::new(AtomicUsize::new(0));
+    let service = tower::service_fn({
+        let n_tries = n_tries.clone();
+        move |request: http::Request<Body>| {
+            let (inner, n_tries) = (inner.clone(), n_tries.clone());
+            async move {
+                if request.method() != http::Method::DELETE
+                    || !request.uri().path().ends_with("/configmaps")
+                {
+                    return inner.send(request).await;
+                }
+                let n = n_tries.fetch_add(1, Ordering::Relaxed);
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                    "reason": "InternalError", "message": format!("failure {n}"), "metadata": {},
+                });
+                let mut answer = http::Response::new(Body::from(status.to_string().into_bytes()));
+                *answer.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+                Ok::<_, kube_client::Error>(answer)
+            }
+        }
+    });
+    let client = kube_client::Client::new(service, "default");
+    running.spawn(NamespaceController::new(client, clock).run(CancellationToken::new()));
+    person.namespace("doomed").await;
+    person.delete("/api/v1/namespaces/doomed", "Background").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // Ten by back-off, and one 5 s after each change of the conditions.
+    let n = n_tries.load(Ordering::Relaxed);
+    assert!((5..=30).contains(&n), "{n} tries in a minute");
 }

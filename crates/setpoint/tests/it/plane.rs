@@ -49,9 +49,31 @@ impl Person {
         self.client.request(request).await
     }
 
+    /// As [`Self::request`], again and again while the server cannot: 429 and 5xx.
+    async fn insist(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value, kube_client::Error> {
+        let started = tokio::time::Instant::now();
+        loop {
+            match self.request(method, path, content_type, body).await {
+                Err(kube_client::Error::Api(status))
+                    if (status.code == 429 || status.code >= 500)
+                        && started.elapsed() < PATIENCE =>
+                {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// The object, or `None` when there is none.
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
-        match self.request("GET", path, "application/json", &Value::Null).await {
+        match self.insist("GET", path, "application/json", &Value::Null).await {
             Ok(object) => Some(object),
             Err(kube_client::Error::Api(status)) if status.code == 404 => None,
             Err(error) => panic!("{path}: {error}"),
@@ -68,11 +90,15 @@ impl Person {
         self.request("PATCH", path, "application/merge-patch+json", patch).await.unwrap()
     }
 
-    /// Deletes an object with a propagation policy.
+    /// Deletes an object with a propagation policy. It may be gone already: an answer may have been lost.
     pub(crate) async fn delete(&self, path: &str, policy: &str) {
         let options =
             json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
-        self.request("DELETE", path, "application/json", &options).await.unwrap();
+        match self.insist("DELETE", path, "application/json", &options).await {
+            Ok(_) => {}
+            Err(kube_client::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => panic!("{path}: {error}"),
+        }
     }
 
     /// Waits until nothing is at the path.

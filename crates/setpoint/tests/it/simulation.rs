@@ -1,7 +1,7 @@
 //! The demo's whole story in simulated time: the same seed tells it the same way, and nothing that happens to the controller
 //! on its way changes where it ends.
 
-use crate::wire::{Crash, Faults, assert_same};
+use crate::wire::{Crash, Faults, Replay, assert_same, seeds};
 use crate::world::{Play, Played, play};
 use setpoint::story::{Events, Told};
 
@@ -88,18 +88,13 @@ const SEEDS: u64 = 120;
 #[test]
 fn faults_and_crashes_change_nothing_in_the_end() {
     let clean = play(Play::clean(1));
-    let asked = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().unwrap());
-    let only = asked("SEED");
-    let all = 0..asked("SEEDS").unwrap_or(SEEDS);
-    for seed in only.map_or(all, |seed| seed..seed + 1) {
+    let (seeds, is_replay) = seeds(SEEDS);
+    for seed in seeds {
+        let _replay = Replay { seed, test: "faults_and_crashes" };
         let played = play(chaos(seed));
-        if only.is_some() {
+        if is_replay {
             eprintln!("{}", played.trace);
         }
-        if let Some(fault) = fault(&played, &clean) {
-            panic!(
-                "{fault}\nreplay: SEED={seed} cargo test -p setpoint --test it faults_and_crashes -- --nocapture"
-            );
-        }
+        assert_eq!(fault(&played, &clean), None);
     }
 }

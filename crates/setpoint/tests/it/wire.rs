@@ -56,6 +56,30 @@ pub(crate) fn assert_same(left: &str, right: &str) {
     assert_eq!(left.lines().count(), right.lines().count());
 }
 
+/// Says how to play a seed again when the test fails with it.
+pub(crate) struct Replay {
+    pub(crate) seed: u64,
+    pub(crate) test: &'static str,
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { seed, test } = self;
+            eprintln!("replay: SEED={seed} cargo test -p setpoint --test it {test} -- --nocapture");
+        }
+    }
+}
+
+/// The seeds to try: `SEED` alone, or as many as `SEEDS` says, or `n`. Whether it is a replay.
+pub(crate) fn seeds(n: u64) -> (std::ops::Range<u64>, bool) {
+    let asked = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().unwrap());
+    match asked("SEED") {
+        Some(seed) => (seed..seed + 1, true),
+        None => (0..asked("SEEDS").unwrap_or(n), false),
+    }
+}
+
 /// What goes wrong, and how often.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
