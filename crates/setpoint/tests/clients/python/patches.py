@@ -66,10 +66,10 @@ assert invalid["details"] == {"name": "d", "group": "apps", "kind": "Deployment"
     {"reason": "FieldValueInvalid", "message": "Invalid value: -1: must be greater than or equal to 0", "field": "spec.replicas"}]}, invalid
 
 namespaces = resources.get(api_version="v1", kind="Namespace")
-namespaces.create(body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}})
+later = namespaces.create(body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}})
 core.create_namespaced_secret("later", client.V1Secret(metadata=client.V1ObjectMeta(name="s")))
 core.delete_namespace("later")
-for event in watch.Watch().stream(core.list_namespace, field_selector="metadata.name=later", timeout_seconds=30):
+for event in watch.Watch().stream(core.list_namespace, field_selector="metadata.name=later", resource_version=later.metadata.resourceVersion, timeout_seconds=30):
     if event["type"] == "DELETED":
         break
 else:
