@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests drive other programs in real time")]
 
 mod bad_input;
+mod bombs;
 mod kube_rs;
 mod kubectl;
 mod kubectl_crd;
