@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use setpoint_informer::{ClientSource, Event, HandlerOptions, Object, SharedInformer};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Clock;
-use setpoint_workqueue::WorkQueue;
+use setpoint_workqueue::{Exponential, WorkQueue};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -37,6 +37,10 @@ const WORKERS: usize = 10;
 
 /// How long after a change of a namespace that is being deleted it is looked at: 5 s, as the reference.
 const CHANGE_PAUSE: Duration = Duration::from_secs(5);
+
+/// The shortest and the longest wait after a pass that failed: 5 ms doubling to a minute, as the reference. A namespace that is being
+/// deleted is in somebody's way.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(60));
 
 /// The finalizer in `spec.finalizers` that this controller removes.
 const FINALIZER: &str = "kubernetes";
@@ -75,7 +79,7 @@ impl NamespaceController {
 
     /// Runs until `stop`; a pass that is under way is dropped. Dropping it stops everything at once.
     pub async fn run(self, stop: CancellationToken) {
-        let queue = WorkQueue::<Arc<str>>::builder().build();
+        let queue = WorkQueue::<Arc<str>>::builder().rate_limiter(limiter()).build();
         let source = ClientSource::all::<Namespace>(self.api.client().clone());
         let (informer, worker) = SharedInformer::<Namespace>::builder(source).build();
         let handler = {
@@ -185,6 +189,11 @@ impl NamespaceController {
         namespace.set_meta("managedFields", json!(null));
         Ok(namespace)
     }
+}
+
+#[expect(clippy::expect_used, reason = "the figures are constants, and in order")]
+fn limiter() -> Exponential<Arc<str>> {
+    Exponential::new(BACKOFF.0, BACKOFF.1).expect("a base above zero and a maximum above it")
 }
 
 /// `spec.finalizers`.

@@ -6,8 +6,10 @@ use setpoint::ControlPlane;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long something may take that is bound to happen.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long something may take that is bound to happen: longer than the longest back-off there is, 1000 s.
+const PATIENCE: Duration = Duration::from_secs(3000);
+/// The pauses between two looks grow to this.
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Somebody who declares things.
 #[derive(Clone)]
@@ -114,13 +116,15 @@ impl Person {
         is_so: impl Fn(&Option<Value>) -> bool,
     ) -> Option<Value> {
         let started = tokio::time::Instant::now();
+        let mut pause = Duration::from_millis(20);
         loop {
             let seen = self.get(path).await;
             if is_so(&seen) {
                 return seen;
             }
             assert!(started.elapsed() < PATIENCE, "waited until {what}: {path}\n{seen:#?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LOOK_PAUSE_MAX);
         }
     }
 

@@ -30,21 +30,32 @@ const FRAMES_MAX: u32 = 4;
 
 /// Everything that passed, one line each, with the time since the start in ms.
 #[derive(Clone)]
-pub(crate) struct Trace(Arc<(Instant, Mutex<String>)>);
+pub(crate) struct Trace(Arc<Lines>);
+
+struct Lines {
+    started: Instant,
+    lines: Mutex<String>,
+    /// A replay shows them as they come.
+    is_replay: bool,
+}
 
 impl Trace {
     pub(crate) fn new() -> Self {
-        Self(Arc::new((Instant::now(), Mutex::default())))
+        let is_replay = std::env::var_os("SEED").is_some();
+        Self(Arc::new(Lines { started: Instant::now(), lines: Mutex::default(), is_replay }))
     }
 
     pub(crate) fn say(&self, line: impl std::fmt::Display) {
-        let (started, lines) = &*self.0;
-        let ms = started.elapsed().as_millis();
-        writeln!(lines.lock().unwrap(), "{ms:>8} {line}").unwrap();
+        let Lines { started, lines, is_replay } = &*self.0;
+        let line = format!("{:>8} {line}", started.elapsed().as_millis());
+        if *is_replay {
+            eprintln!("{line}");
+        }
+        writeln!(lines.lock().unwrap(), "{line}").unwrap();
     }
 
     pub(crate) fn told(&self) -> String {
-        self.0.1.lock().unwrap().clone()
+        self.0.lines.lock().unwrap().clone()
     }
 }
 
@@ -71,12 +82,12 @@ impl Drop for Replay {
     }
 }
 
-/// The seeds to try: `SEED` alone, or as many as `SEEDS` says, or `n`. Whether it is a replay.
-pub(crate) fn seeds(n: u64) -> (std::ops::Range<u64>, bool) {
+/// The seeds to try: `SEED` alone, or as many as `SEEDS` says, or `n`.
+pub(crate) fn seeds(n: u64) -> std::ops::Range<u64> {
     let asked = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().unwrap());
     match asked("SEED") {
-        Some(seed) => (seed..seed + 1, true),
-        None => (0..asked("SEEDS").unwrap_or(n), false),
+        Some(seed) => seed..seed + 1,
+        None => 0..asked("SEEDS").unwrap_or(n),
     }
 }
 
