@@ -32,25 +32,35 @@ fn documents_do_not_grow_beyond_their_limits() {
     let made =
         post(&server, MAPS, "application/json", r#"{"metadata":{"name":"cm"},"data":{"a":"x"}}"#);
     assert_eq!(made.code, 201);
+    // What the allocator keeps of the first round serves the others.
+    grow(&server);
     let before = server.resident_kib();
+    for _ in 0..3 {
+        grow(&server);
+    }
+    let now: Value = serde_json::from_str(&get(&server, &format!("{MAPS}/cm")).body).unwrap();
+    assert_eq!(now["data"], json!({"a": "x"}));
+    unharmed(&server, before);
+}
 
+fn grow(server: &Server) {
     // Aliases of aliases: a billion nodes from a kilobyte.
     let mut yaml = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
     for i in 1..10 {
         let aliases = vec![format!("*a{}", i - 1); 10].join(",");
         yaml += &format!("a{i}: &a{i} [{aliases}]\n");
     }
-    assert_eq!(post(&server, MAPS, "application/yaml", &yaml).code, 400);
-    assert_eq!(patch(&server, "application/apply-patch+yaml", &yaml).code, 400);
+    assert_eq!(post(server, MAPS, "application/yaml", &yaml).code, 400);
+    assert_eq!(patch(server, "application/apply-patch+yaml", &yaml).code, 400);
 
     // Copies of copies: a document that doubles forty times.
     let doubling: Vec<Value> = (0..40)
         .map(|i| json!({"op": "copy", "from": "/data", "path": format!("/data/b{i}")}))
         .collect();
-    let answer = patch(&server, "application/json-patch+json", &json!(doubling).to_string());
+    let answer = patch(server, "application/json-patch+json", &json!(doubling).to_string());
     assert!(matches!(answer.code, 400 | 413 | 422), "{answer:?}");
     let operations = vec![json!({"op": "test", "path": "/data/a", "value": "x"}); 10_001];
-    let answer = patch(&server, "application/json-patch+json", &json!(operations).to_string());
+    let answer = patch(server, "application/json-patch+json", &json!(operations).to_string());
     assert_eq!(answer.code, 413, "{answer:?}");
 
     // Deep, wide, long.
@@ -61,20 +71,20 @@ fn documents_do_not_grow_beyond_their_limits() {
         "application/json-patch+json",
         "application/apply-patch+yaml",
     ] {
-        let answer = patch(&server, content_type, &deep);
+        let answer = patch(server, content_type, &deep);
         assert!(matches!(answer.code, 400 | 422), "{content_type}: {}", answer.head);
     }
     let wide = format!(r#"{{"metadata":{{"name":"x"}},"data":[{}0]}}"#, "0,".repeat(1_000_000));
-    assert_eq!(post(&server, MAPS, "application/json", &wide).code, 400);
+    assert_eq!(post(server, MAPS, "application/json", &wide).code, 400);
     let unknown: String = (0..100_000).map(|i| format!(r#""u{i}":1,"#)).collect();
     let strict = format!(r#"{{{unknown}"metadata":{{"name":"x"}}}}"#);
     assert_eq!(
-        post(&server, &format!("{MAPS}?fieldValidation=Strict"), "application/json", &strict).code,
+        post(server, &format!("{MAPS}?fieldValidation=Strict"), "application/json", &strict).code,
         400
     );
     assert_eq!(
         post(
-            &server,
+            server,
             &format!("{MAPS}?fieldValidation=Warn&dryRun=All"),
             "application/json",
             &strict
@@ -84,7 +94,7 @@ fn documents_do_not_grow_beyond_their_limits() {
     );
     let annotated =
         json!({"metadata": {"name": "x", "annotations": {"a": "x".repeat(300_000)}}}).to_string();
-    let answer = post(&server, MAPS, "application/json", &annotated);
+    let answer = post(server, MAPS, "application/json", &annotated);
     assert_eq!(answer.code, 422);
     assert!(
         answer
@@ -95,7 +105,7 @@ fn documents_do_not_grow_beyond_their_limits() {
     );
     let finalizers: Vec<String> = (0..100_000).map(|i| format!("example.com/f{i}")).collect();
     let answer = post(
-        &server,
+        server,
         MAPS,
         "application/json",
         &json!({"metadata": {"name": "x", "finalizers": finalizers}}).to_string(),
@@ -103,10 +113,7 @@ fn documents_do_not_grow_beyond_their_limits() {
     // More than a store takes.
     assert!(matches!(answer.code, 413 | 422 | 500), "{}", answer.head);
     let selector = vec!["a=b"; 10_000].join(",");
-    assert!(matches!(get(&server, &format!("{MAPS}?labelSelector={selector}")).code, 200 | 400));
-    let now: Value = serde_json::from_str(&get(&server, &format!("{MAPS}/cm")).body).unwrap();
-    assert_eq!(now["data"], json!({"a": "x"}));
-    unharmed(&server, before);
+    assert!(matches!(get(server, &format!("{MAPS}?labelSelector={selector}")).code, 200 | 400));
 }
 
 #[test]

@@ -127,3 +127,118 @@ fn deleting_the_definition_removes_what_it_defined() {
     kubectl.ok("wait --for=condition=Established crd/networks.samplecrd.k8s.io --timeout=10s");
     assert_eq!(kubectl.ok("get networks -o name"), "", "a new definition starts empty");
 }
+
+#[test]
+fn custom_owner_takes_its_children_by_each_cascade() {
+    let server = with_networks();
+    let kubectl = server.kubectl();
+    for cascade in ["background", "foreground", "orphan"] {
+        kubectl.ok("apply -f n.yaml");
+        let uid = kubectl.ok("get net n -o jsonpath={.metadata.uid}");
+        server.file(
+            "children.yaml",
+            &format!(
+                "apiVersion: v1\nkind: List\nitems:\n\
+                 - apiVersion: v1\n  kind: ConfigMap\n  metadata: &meta {{name: child, ownerReferences: [{{apiVersion: samplecrd.k8s.io/v1, kind: Network, name: 'n', uid: {uid}, blockOwnerDeletion: true}}]}}\n\
+                 - apiVersion: samplecrd.k8s.io/v1\n  kind: Network\n  metadata: *meta\n  spec: {{cidr: 10.1.0.0/16, gateway: 10.1.0.1}}\n"
+            ),
+        );
+        kubectl.ok("apply -f children.yaml");
+        kubectl.ok(&format!("delete net n --cascade={cascade} --timeout=30s"));
+        assert!(kubectl.fails("get net n").contains("NotFound"), "{cascade}");
+        match cascade {
+            "background" => {
+                kubectl.ok("wait --for=delete cm/child net/child --timeout=30s");
+            }
+            "foreground" => {
+                assert_eq!(kubectl.ok("get cm,net -o name"), "");
+            }
+            _ => {
+                let owners =
+                    "get cm/child net/child -o jsonpath=[{.items[*].metadata.ownerReferences}]";
+                kubectl.eventually(owners, |said| said == "[]");
+            }
+        }
+    }
+}
+
+#[test]
+fn namespace_takes_custom_resources_with_it_once_they_are_released() {
+    let server = with_networks();
+    let kubectl = server.kubectl();
+    kubectl.ok("create namespace tenant");
+    server.file(
+        "held.yaml",
+        &NETWORK.replace("name: 'n'", "name: 'n', finalizers: [example.com/hold]"),
+    );
+    kubectl.ok("-n tenant apply -f held.yaml");
+    kubectl.ok("delete namespace tenant --wait=false");
+    kubectl.eventually("get ns tenant -o jsonpath={.status.conditions[?(@.type==\"NamespaceFinalizersRemaining\")].message}", |said| {
+        said.contains("example.com/hold in 1 resource instances")
+    });
+    assert!(kubectl.ok("get ns tenant").contains("Terminating"));
+    kubectl.ok(r#"-n tenant patch net n --type merge -p {"metadata":{"finalizers":null}}"#);
+    kubectl.ok("wait --for=delete ns/tenant --timeout=30s");
+}
+
+#[test]
+fn definition_waits_for_held_objects_and_ends_watches() {
+    let server = with_networks();
+    let kubectl = server.kubectl();
+    server.file(
+        "held.yaml",
+        &NETWORK.replace("name: 'n'", "name: 'n', finalizers: [example.com/hold]"),
+    );
+    kubectl.ok("apply -f held.yaml");
+    let mut watch = std::process::Command::new("curl");
+    watch.args(["-sN", &format!("{}/apis/samplecrd.k8s.io/v1/networks?watch=true", server.plain)]);
+    let watch = watch.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    kubectl.ok("delete crd networks.samplecrd.k8s.io --wait=false");
+    kubectl.eventually("get crd networks.samplecrd.k8s.io -o jsonpath={.status.conditions[?(@.type==\"Terminating\")].status}", |said| said == "True");
+    let said = kubectl.fails("create -f n.yaml");
+    assert!(
+        said.contains("create not allowed while custom resource definition is terminating")
+            || said.contains("not allowed"),
+        "{said}"
+    );
+    kubectl.ok(r#"patch net n --type merge -p {"metadata":{"finalizers":null}}"#);
+    kubectl.ok("wait --for=delete crd/networks.samplecrd.k8s.io --timeout=30s");
+    let seen = String::from_utf8(watch.wait_with_output().unwrap().stdout).unwrap();
+    let types: Vec<&str> = seen.lines().map(|line| line.split('"').nth(3).unwrap()).collect();
+    assert_eq!((types.first(), types.last()), (Some(&"ADDED"), Some(&"DELETED")), "{seen}");
+}
+
+#[test]
+fn changed_definition_is_followed() {
+    let server = with_networks();
+    let kubectl = server.kubectl();
+    kubectl.ok("apply -f n.yaml");
+    let crd = "crd networks.samplecrd.k8s.io";
+    kubectl.ok(&format!(r#"patch {crd} --type json -p [{{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/mtu","value":{{"type":"integer","default":1500,"minimum":576}}}},{{"op":"add","path":"/spec/versions/0/additionalPrinterColumns/-","value":{{"name":"Mtu","type":"integer","jsonPath":".spec.mtu"}}}},{{"op":"add","path":"/spec/names/shortNames/-","value":"nw"}}]"#));
+    kubectl.eventually("get nw n -o jsonpath={.spec.mtu}", |said| said == "1500");
+    kubectl.eventually("get net n", |said| {
+        said.lines().next().is_some_and(|line| line.contains("MTU")) && said.contains("1500")
+    });
+    kubectl.eventually("explain network.spec.mtu", |said| said.contains("mtu <integer>"));
+    let said = kubectl.fails(r#"patch net n --type merge -p {"spec":{"mtu":100}}"#);
+    assert!(
+        said.contains(
+            "spec.mtu: Invalid value: 100: spec.mtu in body should be greater than or equal to 576"
+        ),
+        "{said}"
+    );
+    assert_eq!(
+        kubectl.ok(r#"patch net n --type merge -p {"spec":{"mtu":9000}}"#),
+        "network.samplecrd.k8s.io/n patched\n"
+    );
+    // A version that is no longer served.
+    kubectl.ok(&format!(r#"patch {crd} --type json -p [{{"op":"add","path":"/spec/versions/-","value":{{"name":"v2","served":true,"storage":false,"schema":{{"openAPIV3Schema":{{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}}}}}}]"#));
+    kubectl.eventually(
+        "get networks.v2.samplecrd.k8s.io n -o jsonpath={.apiVersion}/{.spec.mtu}",
+        |said| said == "samplecrd.k8s.io/v2/9000",
+    );
+    kubectl.ok(&format!(r#"patch {crd} --type json -p [{{"op":"replace","path":"/spec/versions/1/served","value":false}}]"#));
+    kubectl.eventually("get --raw /apis/samplecrd.k8s.io/v2/networks", |said| {
+        said.contains("could not find the requested resource")
+    });
+}
