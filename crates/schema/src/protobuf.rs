@@ -9,15 +9,22 @@
 //! empty message), in the order of their numbers, and maps by key, so that equal objects are equal bytes, and the very bytes of the
 //! reference server as far as no field holds free-form JSON. Bodies that clients send are read by [`crate::decode`].
 //!
+//! No general tree is built: JSON is read by the type it should have, its texts are borrowed, and free-form JSON is copied as it stands.
+//!
 //! A message is preceded by its length. It is therefore written from its end to its beginning, and the whole turned round last.
 
+mod node;
 mod special;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-use serde_json::{Map, Value};
+use node::{Members, Node, Of};
+use serde::Deserialize;
+use serde::de::DeserializeSeed as _;
+use serde_json::value::RawValue;
 use setpoint_facts::{DEFINITIONS, Definition, Field, Presence, Type};
+use std::borrow::Cow;
 use writer::Writer;
 
 /// What an object in protobuf begins with.
@@ -37,7 +44,7 @@ pub enum EncodeError {
         /// `kind` of the object.
         kind: String,
     },
-    /// The bytes are no JSON.
+    /// The bytes are no JSON, or a list or map stands where another type should.
     #[error("parse the object")]
     Json(#[from] serde_json::Error),
     /// A member holds what its type cannot.
@@ -60,14 +67,28 @@ pub fn has_kind(group: &str, version: &str, kind: &str) -> bool {
 /// # Errors
 /// Objects of other kinds, or that do not have the shape of their type; those at rest have it.
 pub fn object(json: &[u8]) -> Result<Vec<u8>, EncodeError> {
-    let tree: Value = serde_json::from_slice(json)?;
-    let members = tree.as_object().ok_or(EncodeError::Value { field: "", wanted: "object" })?;
-    let name = |member: &str| members.get(member).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (name("apiVersion"), name("kind"));
-    let shape = Shape::of(api_version, kind)?;
+    let TypeMeta { api_version, kind } = serde_json::from_slice(json)?;
+    let shape = Shape::of(&api_version, &kind)?;
     let mut writer = Writer::with_capacity(json.len());
-    envelope(&mut writer, api_version, kind, |writer| shape.write(writer, members))?;
+    envelope(&mut writer, &api_version, &kind, |writer| shape.write(writer, json))?;
     Ok(writer.finish())
+}
+
+/// What an object says of its kind.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TypeMeta<'a> {
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+}
+
+/// The one member that a metadata-only object has.
+#[derive(Debug, Deserialize)]
+struct Partial<'a> {
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
 }
 
 /// A list in its envelope, put together from its `metadata` and items, all in JSON; `kind` is that of the list.
@@ -84,18 +105,14 @@ pub fn list<'a>(
 ) -> Result<Vec<u8>, EncodeError> {
     let item_kind = kind.strip_suffix("List").unwrap_or(kind);
     let shape = Shape::of(api_version, item_kind)?;
-    let metadata: Value = serde_json::from_str(metadata)?;
     let mut writer = Writer::with_capacity(metadata_bytes(&items));
     envelope(&mut writer, api_version, kind, |writer| {
         for item in items.rev() {
-            let tree: Value = serde_json::from_slice(item)?;
-            let members =
-                tree.as_object().ok_or(EncodeError::Value { field: "", wanted: "object" })?;
-            writer.message(2, |writer| shape.write(writer, members))?;
+            writer.message(2, |writer| shape.write(writer, item))?;
         }
-        writer.message(1, |writer| match (meta("ListMeta"), &metadata) {
-            (Some(definition), Value::Object(members)) => fields(writer, definition, members),
-            _ => Ok(()),
+        writer.message(1, |writer| match meta("ListMeta") {
+            Some(at) => whole(writer, at, metadata.as_bytes()),
+            None => Ok(()),
         })
     })?;
     Ok(writer.finish())
@@ -114,13 +131,13 @@ pub fn watch_event(event: &str, object: &[u8]) -> Vec<u8> {
     writer.finish()
 }
 
-/// What the message of a kind is.
+/// What the message of a kind is; indices of definitions.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     /// All of a definition's fields.
-    Whole(&'static Definition),
+    Whole(u16),
     /// `PartialObjectMetadata`: the metadata alone, as field 1.
-    Metadata(&'static Definition),
+    Metadata(u16),
 }
 
 impl Shape {
@@ -129,9 +146,7 @@ impl Shape {
         let found = match (group, kind) {
             ("meta.k8s.io", "PartialObjectMetadata") => meta("ObjectMeta").map(Self::Metadata),
             ("" | "meta.k8s.io", "Status") => meta("Status").map(Self::Whole),
-            _ => setpoint_facts::kind(group, version, kind)
-                .and_then(|at| DEFINITIONS.get(usize::from(at)))
-                .map(Self::Whole),
+            _ => setpoint_facts::kind(group, version, kind).map(Self::Whole),
         };
         found.ok_or_else(|| EncodeError::UnknownKind {
             api_version: api_version.to_owned(),
@@ -139,19 +154,32 @@ impl Shape {
         })
     }
 
-    fn write(self, writer: &mut Writer, members: &Map<String, Value>) -> Result<(), EncodeError> {
+    /// Writes the message of an object in JSON.
+    fn write(self, writer: &mut Writer, json: &[u8]) -> Result<(), EncodeError> {
         match self {
-            Self::Whole(definition) => fields(writer, definition, members),
-            Self::Metadata(definition) => writer.message(1, |writer| {
-                let metadata = members.get("metadata").and_then(Value::as_object);
-                fields(writer, definition, metadata.unwrap_or(&Map::new()))
-            }),
+            Self::Whole(at) => whole(writer, at, json),
+            Self::Metadata(at) => {
+                let Partial { metadata } = serde_json::from_slice(json)?;
+                let metadata = metadata.map_or("{}", RawValue::get);
+                writer.message(1, |writer| whole(writer, at, metadata.as_bytes()))
+            }
         }
     }
 }
 
-fn meta(name: &str) -> Option<&'static Definition> {
-    DEFINITIONS.get(usize::from(setpoint_facts::definition(&format!("{META}{name}"))?))
+/// Writes the fields of a definition from JSON.
+fn whole(writer: &mut Writer, at: u16, json: &[u8]) -> Result<(), EncodeError> {
+    let mut input = serde_json::Deserializer::from_slice(json);
+    let node = Of(Type::Ref(at)).deserialize(&mut input)?;
+    input.end()?;
+    match node {
+        Node::Struct(members) => fields(writer, &members),
+        _ => Err(EncodeError::Value { field: "", wanted: "object" }),
+    }
+}
+
+fn meta(name: &str) -> Option<u16> {
+    setpoint_facts::definition(&format!("{META}{name}"))
 }
 
 fn envelope(
@@ -173,12 +201,9 @@ fn envelope(
 }
 
 /// The fields of a message, from the last to the first.
-fn fields(
-    writer: &mut Writer,
-    definition: &'static Definition,
-    members: &Map<String, Value>,
-) -> Result<(), EncodeError> {
-    within(writer, definition, definition.protobuf, 0, members)
+fn fields(writer: &mut Writer, members: &Members<'_>) -> Result<(), EncodeError> {
+    let definition = members.definition;
+    within(writer, definition, definition.protobuf, 0, &members.by_field())
 }
 
 /// The fields of the message that is `depth` numbers into the ways of `indices`: JSON lifts its members to where the message stands.
@@ -187,7 +212,7 @@ fn within(
     definition: &'static Definition,
     indices: &'static [u8],
     depth: usize,
-    members: &Map<String, Value>,
+    given: &[Option<&Node<'_>>],
 ) -> Result<(), EncodeError> {
     let way = |at: u8| definition.fields.get(usize::from(at)).map_or(&[][..], |f| f.protobuf);
     let number = |at: &u8| way(*at).get(depth).copied().unwrap_or_default();
@@ -196,10 +221,10 @@ fn within(
         let Some(field) = definition.fields.get(usize::from(*first)) else { continue };
         let number = u32::from(number(first));
         if field.protobuf.len() > depth + 1 {
-            writer
-                .message(number, |writer| within(writer, definition, group, depth + 1, members))?;
+            writer.message(number, |writer| within(writer, definition, group, depth + 1, given))?;
         } else {
-            member(writer, number, field, members.get(field.name))?;
+            let value = given.get(usize::from(*first)).copied().flatten();
+            member(writer, number, field, value.unwrap_or(&Node::Null))?;
         }
     }
     Ok(())
@@ -209,25 +234,20 @@ fn member(
     writer: &mut Writer,
     number: u32,
     field: &'static Field,
-    value: Option<&Value>,
+    value: &Node<'_>,
 ) -> Result<(), EncodeError> {
-    let wrong = |wanted| EncodeError::Value { field: field.name, wanted };
     match (field.ty, value) {
-        (Type::List(_) | Type::Map(_), None | Some(Value::Null)) => Ok(()),
-        (Type::List(of), Some(value)) => {
-            let items = value.as_array().ok_or_else(|| wrong("list"))?;
+        (Type::List(_) | Type::Map(_), Node::Null) => Ok(()),
+        (Type::List(of), Node::List(items)) => {
             for item in items.iter().rev() {
                 single(writer, number, field.name, of, item)?;
             }
             Ok(())
         }
-        (Type::Map(of), Some(value)) => {
-            let map = value.as_object().ok_or_else(|| wrong("map"))?;
-            let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-            entries.sort_unstable_by_key(|(key, _)| *key);
-            for (key, value) in entries.into_iter().rev() {
+        (Type::Map(of), Node::Map(entries)) => {
+            for (key, value) in entries.iter().rev() {
                 writer.message(number, |writer| {
-                    if !(value.is_null() && *of == Type::Bytes) {
+                    if !(matches!(value, Node::Null) && *of == Type::Bytes) {
                         single(writer, 2, field.name, of, value)?;
                     }
                     writer.bytes(1, key.as_bytes());
@@ -236,8 +256,11 @@ fn member(
             }
             Ok(())
         }
-        (_, None | Some(Value::Null)) if is_pointer(field) => Ok(()),
-        (_, value) => single(writer, number, field.name, &field.ty, value.unwrap_or(&Value::Null)),
+        (Type::List(_) | Type::Map(_), _) => {
+            Err(EncodeError::Value { field: field.name, wanted: "list or map" })
+        }
+        (_, Node::Null) if is_pointer(field) => Ok(()),
+        (_, value) => single(writer, number, field.name, &field.ty, value),
     }
 }
 
@@ -265,51 +288,62 @@ fn single(
     number: u32,
     field: &'static str,
     ty: &Type,
-    value: &Value,
+    value: &Node<'_>,
 ) -> Result<(), EncodeError> {
     let wrong = |wanted| EncodeError::Value { field, wanted };
     match ty {
         Type::Str => writer.bytes(number, text(field, value)?.as_bytes()),
         Type::Int => {
             let integer = match value {
-                Value::Null => 0,
-                value => value.as_i64().ok_or_else(|| wrong("integer"))?,
+                Node::Null => 0,
+                Node::Int(integer) => *integer,
+                _ => return Err(wrong("integer")),
             };
             writer.varint(number, integer.cast_unsigned());
         }
         Type::Num => {
             let float = match value {
-                Value::Null => 0.0,
-                value => value.as_f64().ok_or_else(|| wrong("number"))?,
+                Node::Null => 0.0,
+                Node::Num(float) => *float,
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "as Go reads an integer into a float"
+                )]
+                Node::Int(integer) => *integer as f64,
+                _ => return Err(wrong("number")),
             };
             writer.double(number, float);
         }
         Type::Bool => {
             let flag = match value {
-                Value::Null => false,
-                value => value.as_bool().ok_or_else(|| wrong("boolean"))?,
+                Node::Null => false,
+                Node::Bool(flag) => *flag,
+                _ => return Err(wrong("boolean")),
             };
             writer.varint(number, u64::from(flag));
         }
-        Type::Ref(at) => match DEFINITIONS.get(usize::from(*at)) {
-            Some(definition) if definition.ty == Type::Object => {
-                let empty = Map::new();
-                let members = match value {
-                    Value::Null => &empty,
-                    value => value.as_object().ok_or_else(|| wrong("object"))?,
-                };
-                writer.message(number, |writer| fields(writer, definition, members))?;
+        Type::Ref(at) => match (DEFINITIONS.get(usize::from(*at)), value) {
+            (Some(definition), _) if definition.ty == Type::Any => {
+                special::any(writer, number, field, node::short_name(definition), value)?;
             }
-            Some(definition) if definition.ty == Type::Any => {
-                special::any(writer, number, field, definition.name, value)?;
+            (Some(definition), _) if definition.ty != Type::Object => {
+                single(writer, number, field, &definition.ty, value)?;
             }
-            Some(definition) => single(writer, number, field, &definition.ty, value)?,
-            None => {}
+            (Some(_), Node::Struct(members)) => {
+                writer.message(number, |writer| fields(writer, members))?;
+            }
+            (Some(definition), Node::Null) => {
+                let none = Members::none(definition);
+                writer.message(number, |writer| fields(writer, &none))?;
+            }
+            _ => return Err(wrong("object")),
         },
         // A list where a field cannot repeat is a message with that list.
         Type::List(of) => writer.message(number, |writer| {
-            for item in value.as_array().into_iter().flatten().rev() {
-                single(writer, 1, field, of, item)?;
+            if let Node::List(items) = value {
+                for item in items.iter().rev() {
+                    single(writer, 1, field, of, item)?;
+                }
             }
             Ok(())
         })?,
@@ -323,9 +357,10 @@ fn single(
 }
 
 /// A string; `null` is the empty one.
-fn text<'a>(field: &'static str, value: &'a Value) -> Result<&'a str, EncodeError> {
+fn text<'a>(field: &'static str, value: &'a Node<'_>) -> Result<&'a str, EncodeError> {
     match value {
-        Value::Null => Ok(""),
-        value => value.as_str().ok_or(EncodeError::Value { field, wanted: "string" }),
+        Node::Null => Ok(""),
+        Node::Text(text) => Ok(text),
+        _ => Err(EncodeError::Value { field, wanted: "string" }),
     }
 }

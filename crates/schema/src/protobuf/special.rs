@@ -1,11 +1,11 @@
 //! Types whose JSON is not the shape of their message.
 
+use super::node::Node;
 use super::writer::Writer;
-use super::{EncodeError, fields, single, text};
+use super::{EncodeError, fields, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
-use setpoint_facts::{DEFINITIONS, Type};
+use setpoint_facts::Type;
 use setpoint_object::time::Timestamp;
 
 /// Bytes, quantities, times and what is an integer or a string.
@@ -14,7 +14,7 @@ pub(super) fn scalar(
     number: u32,
     field: &'static str,
     ty: &Type,
-    value: &Value,
+    value: &Node<'_>,
 ) -> Result<(), EncodeError> {
     match ty {
         Type::Bytes => {
@@ -27,7 +27,7 @@ pub(super) fn scalar(
         Type::Quantity => {
             // The zero quantity is written out, as Go does.
             let quantity = match value {
-                Value::Null => "0",
+                Node::Null => "0",
                 value => text(field, value)?,
             };
             writer.wrapped_bytes(number, quantity.as_bytes());
@@ -35,13 +35,10 @@ pub(super) fn scalar(
         }
         Type::IntOrString => {
             let (is_string, integer, text) = match value {
-                Value::String(text) => (1, 0, text.as_str()),
-                Value::Null => (0, 0, ""),
-                value => {
-                    let wanted = "integer or string";
-                    let integer = value.as_i64().ok_or(EncodeError::Value { field, wanted })?;
-                    (0, integer, "")
-                }
+                Node::Text(text) => (1, 0, text.as_ref()),
+                Node::Null => (0, 0, ""),
+                Node::Int(integer) => (0, *integer, ""),
+                _ => return Err(EncodeError::Value { field, wanted: "integer or string" }),
             };
             writer.message(number, |writer| {
                 writer.bytes(3, text.as_bytes());
@@ -75,47 +72,33 @@ pub(super) fn any(
     writer: &mut Writer,
     number: u32,
     field: &'static str,
-    definition: &str,
-    value: &Value,
+    name: &str,
+    value: &Node<'_>,
 ) -> Result<(), EncodeError> {
     writer.message(number, |writer| {
-        match (definition.rsplit('.').next().unwrap_or_default(), value) {
-            (_, Value::Null) => {}
-            ("JSON" | "FieldsV1" | "RawExtension", value) => {
-                writer.bytes(1, value.to_string().as_bytes());
-            }
-            ("JSONSchemaPropsOrBool", Value::Bool(allows)) => {
-                writer.varint(1, u64::from(*allows));
-            }
-            ("JSONSchemaPropsOrBool", value) => {
-                schema(writer, 2, value)?;
+        match (name, value) {
+            (_, Node::Null) => {}
+            (_, Node::Raw(json)) => writer.bytes(1, json.as_bytes()),
+            ("JSONSchemaPropsOrBool", Node::Bool(allows)) => writer.varint(1, u64::from(*allows)),
+            ("JSONSchemaPropsOrBool", Node::Struct(members)) => {
+                writer.message(2, |writer| fields(writer, members))?;
                 writer.varint(1, 1);
             }
-            ("JSONSchemaPropsOrArray", Value::Array(items)) => {
+            ("JSONSchemaPropsOrArray" | "JSONSchemaPropsOrStringArray", Node::Struct(members)) => {
+                writer.message(1, |writer| fields(writer, members))?;
+            }
+            ("JSONSchemaPropsOrArray" | "JSONSchemaPropsOrStringArray", Node::List(items)) => {
                 for item in items.iter().rev() {
-                    schema(writer, 2, item)?;
+                    match item {
+                        Node::Struct(members) => {
+                            writer.message(2, |writer| fields(writer, members))?;
+                        }
+                        item => writer.bytes(2, text(field, item)?.as_bytes()),
+                    }
                 }
             }
-            ("JSONSchemaPropsOrStringArray", Value::Array(items)) => {
-                for item in items.iter().rev() {
-                    single(writer, 2, field, &Type::Str, item)?;
-                }
-            }
-            ("JSONSchemaPropsOrArray" | "JSONSchemaPropsOrStringArray", value) => {
-                schema(writer, 1, value)?;
-            }
-            _ => {}
+            _ => return Err(EncodeError::Value { field, wanted: "schema" }),
         }
         Ok(())
     })
-}
-
-fn schema(writer: &mut Writer, number: u32, value: &Value) -> Result<(), EncodeError> {
-    const NAME: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
-    let definition =
-        setpoint_facts::definition(NAME).and_then(|at| DEFINITIONS.get(usize::from(at)));
-    let (Some(definition), Value::Object(members)) = (definition, value) else {
-        return Err(EncodeError::Value { field: "", wanted: "schema" });
-    };
-    writer.message(number, |writer| fields(writer, definition, members))
 }

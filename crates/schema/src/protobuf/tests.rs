@@ -3,7 +3,7 @@ use crate::decode::{Format, conform, parse};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// One object of each of many kinds, all members filled at random: as JSON and in protobuf, both written by Go's encoders.
 const REFERENCE: &str = include_str!("../../tests/data/protobuf.jsonl");
@@ -80,6 +80,9 @@ fn kinds_of_every_group_have_their_shape() {
 
 #[test]
 fn everything_served_can_be_written() {
+    for definition in DEFINITIONS {
+        assert!(definition.fields.len() <= node::FIELDS_MAX, "{}", definition.name);
+    }
     for row in setpoint_facts::RESOURCES {
         assert!(has_kind(row.group, row.version, row.kind), "{row:?}");
         assert!(
@@ -94,24 +97,36 @@ fn everything_served_can_be_written() {
 }
 
 #[test]
+fn free_form_json_is_copied_as_it_stands() {
+    let json = br#"{"kind":"ControllerRevision","apiVersion":"apps/v1","data":{"b":1.50,"a":"\u003c"},"revision":1}"#;
+    let bytes = object(json).unwrap();
+    let data = br#"{"b":1.50,"a":"\u003c"}"#;
+    assert!(bytes.windows(data.len()).any(|window| window == data));
+}
+
+#[test]
 fn watch_event_holds_the_object_in_its_envelope() {
     assert_eq!(watch_event("ADDED", b"k8s\0o"), b"\x0a\x05ADDED\x12\x07\x0a\x05k8s\0o");
 }
 
 #[test]
 fn what_has_not_the_shape_of_its_type_is_refused() {
-    let error = |object_: Value| object(object_.to_string().as_bytes()).unwrap_err().to_string();
+    let error = |tree: Value| object(tree.to_string().as_bytes()).unwrap_err();
     assert_eq!(
-        error(json!({"kind": "Foo", "apiVersion": "x.io/v1"})),
+        error(json!({"kind": "Foo", "apiVersion": "x.io/v1"})).to_string(),
         r#"no kind "Foo" is registered for version "x.io/v1""#
     );
     let secret = |data: Value| error(json!({"kind": "Secret", "apiVersion": "v1", "data": data}));
-    assert_eq!(secret(json!({"k": "?"})), r#"the value of a field named "data" is no base64"#);
-    assert_eq!(secret(json!([])), r#"the value of a field named "data" is no map"#);
     assert_eq!(
-        object(b"[]").unwrap_err().to_string(),
-        r#"the value of a field named "" is no object"#
+        secret(json!({"k": "?"})).to_string(),
+        r#"the value of a field named "data" is no base64"#
     );
+    assert_eq!(
+        secret(json!("x")).to_string(),
+        r#"the value of a field named "data" is no list or map"#
+    );
+    assert!(matches!(secret(json!([])), EncodeError::Json(_)));
+    assert!(matches!(error(json!({"kind": 1})), EncodeError::Json(_)));
     assert!(matches!(object(b"{"), Err(EncodeError::Json(_))));
 }
 
