@@ -2,10 +2,14 @@
 
 use crate::wire::{Crash, Faults, Trace, Wire};
 use futures::future::BoxFuture;
+use http::{Method, StatusCode};
+use kube_client::Client;
+use kube_client::client::Body;
 use network::backend::{Allocation, Backend, BackendError, Desired, LocalBackend, Owner};
 use setpoint::ControlPlane;
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::runtime::{ControllerHandle, ControllerState};
+use setpoint::store::fault::{self, FaultStore};
 use setpoint::store::{MemoryStore, RangeRequest, Store};
 use setpoint::story::{self, Events, Journal, Told};
 use std::path::{Path, PathBuf};
@@ -70,16 +74,24 @@ impl Backend for AtOnce {
 /// What is played.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Play {
-    pub seed: u64,
-    pub faults: Faults,
-    pub crash: Option<Crash>,
-    pub events: Events,
+    pub(crate) seed: u64,
+    pub(crate) faults: Faults,
+    pub(crate) crash: Option<Crash>,
+    pub(crate) events: Events,
+    /// What the store does, until the story's end.
+    pub(crate) store: fault::Faults,
 }
 
 impl Play {
     /// Nothing goes wrong.
     pub(crate) fn clean(seed: u64) -> Self {
-        Self { seed, faults: Faults::default(), crash: None, events: Events::Arrive }
+        Self {
+            seed,
+            faults: Faults::default(),
+            crash: None,
+            events: Events::Arrive,
+            store: fault::Faults::default(),
+        }
     }
 }
 
@@ -87,19 +99,19 @@ impl Play {
 #[derive(Debug)]
 pub(crate) struct Played {
     /// The steps.
-    pub told: Vec<Told>,
+    pub(crate) told: Vec<Told>,
     /// Why the story broke off, if it did.
-    pub broke_off: Option<String>,
+    pub(crate) broke_off: Option<String>,
     /// Every request, watch frame and log line.
-    pub trace: String,
+    pub(crate) trace: String,
     /// The networks on disk at the end.
-    pub held: Vec<(String, String)>,
+    pub(crate) held: Vec<(String, String)>,
     /// The keys of all objects at the end, events aside.
-    pub left: Vec<String>,
+    pub(crate) left: Vec<String>,
     /// How many requests the controller made up to the story's end, and how many afterwards.
-    pub n_requests: (usize, usize),
+    pub(crate) n_requests: (usize, usize),
     /// How many of them wrote.
-    pub n_writes: usize,
+    pub(crate) n_writes: usize,
 }
 
 /// Plays it on a runtime of its own.
@@ -118,7 +130,7 @@ pub(crate) fn play(play: Play) -> Played {
 
 async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
     let trace = Trace::new();
-    let store = MemoryStore::default();
+    let store = FaultStore::new(MemoryStore::default(), fault::Faults::default(), play.seed);
     let plane = ControlPlane::builder().seed(play.seed).store(Arc::new(store.clone())).build();
     let person = Wire::clean(plane.client(), "person", trace.clone());
     let wire = Wire::new(plane.client(), "controller", trace.clone(), play.faults, play.crash);
@@ -143,7 +155,8 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
         present.as_ref().is_some_and(|handle| handle.state() == ControllerState::Running)
     };
     let mut told = Vec::new();
-    let client = person.client();
+    let client = patient(person.client());
+    store.set_faults(play.store);
     let broke_off = story::tell(&client, reconciles, &journal, play.events, |step| {
         for line in journal.drain() {
             trace.say(line);
@@ -152,6 +165,7 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
         told.push(step.clone());
     })
     .await;
+    store.set_faults(fault::Faults::default());
     let n_requests = wire.n_requests();
     tokio::time::sleep(AFTERWARDS).await;
     let n_requests = (n_requests, wire.n_requests() - n_requests);
@@ -162,7 +176,7 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
     for line in journal.drain() {
         trace.say(line);
     }
-    let range = store.range(RangeRequest::prefix("")).await.unwrap();
+    let range = store.inner().range(RangeRequest::prefix("")).await.unwrap();
     let mut left: Vec<String> = range
         .value
         .entries
@@ -185,6 +199,35 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
         n_requests,
         n_writes: wire.n_writes(),
     }
+}
+
+/// A client who asks again when the server cannot answer; what is gone by then was deleted.
+fn patient(inner: Client) -> Client {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let inner = inner.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await?;
+            let mut n_tries = 0;
+            loop {
+                let again = http::Request::from_parts(parts.clone(), Body::from(body.clone()));
+                let mut answer = inner.send(again).await?;
+                let status = answer.status();
+                n_tries += 1;
+                if !(status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS) {
+                    if parts.method == Method::DELETE
+                        && status == StatusCode::NOT_FOUND
+                        && n_tries > 1
+                    {
+                        *answer.status_mut() = StatusCode::OK;
+                    }
+                    return Ok::<_, kube_client::Error>(answer);
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    });
+    Client::new(service, "default")
 }
 
 /// An error with its causes.
