@@ -149,10 +149,24 @@ proptest! {
     }
 
     #[test]
-    fn cut_bodies_are_refused_or_read(at in any::<prop::sample::Index>(), cut in 0_usize..1500) {
+    fn cut_and_broken_bodies_are_refused_or_read(
+        at in any::<prop::sample::Index>(),
+        cut in 0_usize..1500,
+        broken in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
         let lines: Vec<&str> = REFERENCE.lines().collect();
         let case: Value = serde_json::from_str(at.get::<&str>(&lines)).unwrap();
-        let bytes = STANDARD.decode(case["protobuf"].as_str().unwrap()).unwrap();
-        let _ = parse(&bytes[..cut.min(bytes.len())], Format::Protobuf);
+        let mut bytes = STANDARD.decode(case["protobuf"].as_str().unwrap()).unwrap();
+        for (at, byte) in broken {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        for bytes in [&bytes[..cut.min(bytes.len())], &bytes] {
+            let Ok(mut decoded) = parse(bytes, Format::Protobuf) else { continue };
+            let kind = case["kind"].as_str().unwrap();
+            let (group, version) = case["apiVersion"].as_str().unwrap().split_once('/').unwrap_or(("", "v1"));
+            let schema = crate::builtin::type_schema(group, version, kind).unwrap();
+            let _ = conform(&schema, kind, &mut decoded.value, &mut decoded.problems);
+        }
     }
 }
