@@ -29,6 +29,8 @@ enum Chore {
     Parts,
     /// Generate the tables of built-in types in crates/facts from the published Kubernetes schemas.
     Facts(facts::Args),
+    /// Check the house rules: layers, names, sizes (also part of `test`).
+    Tidy,
     /// Check licences, versions and sources of dependencies (deny) and unused ones (machete).
     Audit,
     /// Measure, and write the result table.
@@ -40,6 +42,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Test(args) => suite::run(&args),
         Chore::Parts => parts::Parts::install().map(|parts| println!("{parts:#?}")),
         Chore::Facts(args) => facts::run(&args),
+        Chore::Tidy => suite::tidy(),
         Chore::Audit => audit::run(),
         Chore::Bench(args) => bench::run(&args),
     }
