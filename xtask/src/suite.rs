@@ -26,9 +26,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.env("SETPOINT_TEST_KUBECTL_OLD", &parts.kubectl_old);
         cargo.env("SETPOINT_TEST_PYTHON", &parts.python);
     }
-    if cargo.status().context("cannot start cargo")?.success() {
-        Ok(())
-    } else {
-        bail!("tests failed")
-    }
+    pass(cargo)
+}
+
+/// `cargo xtask tidy`: the house rules alone.
+pub(crate) fn tidy() -> Result<()> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--package", "xtask", "tidy"]);
+    pass(cargo)
+}
+
+fn pass(mut cargo: Command) -> Result<()> {
+    let status = cargo.status().context("cannot start cargo")?;
+    if status.success() { Ok(()) } else { bail!("{cargo:?} failed") }
 }

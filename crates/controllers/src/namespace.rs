@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! One informer of namespaces puts the names of those with a deletionTimestamp into a queue; a worker makes one *pass*:
+//! A controller reconciles every namespace that has a deletionTimestamp; one reconcile is one *pass*:
 //!
 //! 1. Discovery: every namespaced resource that can be deleted. Groups that cannot be read block the end, not the pass.
 //! 2. Pods first: `deletecollection`, and while any remain nothing else is deleted.
@@ -23,20 +23,21 @@ use condition::Findings;
 use k8s_openapi::api::core::v1::Namespace;
 use kube_client::Client;
 use serde_json::{Value, json};
-use setpoint_informer::{ClientSource, Event, HandlerOptions, Object, SharedInformer};
+use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Clock;
-use setpoint_workqueue::{Exponential, WorkQueue};
-use std::sync::Arc;
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+};
+use setpoint_workqueue::Exponential;
 use std::time::Duration;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+/// The controller's name: in its user agent, and in logs.
+const NAME: &str = "namespace-controller";
 
 /// How many namespaces are emptied at a time: 10, as the reference.
 const WORKERS: usize = 10;
-
-/// How long after a change of a namespace that is being deleted it is looked at: 5 s, as the reference.
-const CHANGE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The shortest and the longest wait after a pass that failed: 5 ms doubling to a minute, as the reference. A namespace that is being
 /// deleted is in somebody's way.
@@ -56,14 +57,6 @@ enum PassError {
     Content(String),
 }
 
-/// What a pass leaves to be done.
-enum Outcome {
-    /// Nothing: the namespace is gone, or not being deleted.
-    Done,
-    /// Content that goes by itself: look again after this.
-    Wait(Duration),
-}
-
 /// The namespace controller; nothing runs before [`NamespaceController::run`].
 #[must_use]
 pub struct NamespaceController {
@@ -74,88 +67,44 @@ pub struct NamespaceController {
 impl NamespaceController {
     /// A controller that works through `client` and dates its conditions by `clock`.
     pub fn new(client: Client, clock: Clock) -> Self {
-        Self { api: Api::new(client, "namespace-controller"), clock }
+        Self { api: Api::new(client, NAME), clock }
     }
 
-    /// Runs until `stop`; a pass that is under way is dropped. Dropping it stops everything at once.
-    pub async fn run(self, stop: CancellationToken) {
-        let queue = WorkQueue::<Arc<str>>::builder().rate_limiter(limiter()).build();
-        let source = ClientSource::all::<Namespace>(self.api.client().clone());
-        let (informer, worker) = SharedInformer::<Namespace>::builder(source).build();
-        let handler = {
-            let queue = queue.clone();
-            move |event: Event<Namespace>| {
-                let is_deleting =
-                    |object: &Object<Namespace>| !object.skim().deletion_timestamp.is_empty();
-                // What follows from a change after the deletionTimestamp can wait: most are this controller's own conditions, and
-                // a pass for each of those would never wait for the back-off of a pass that failed.
-                match &event {
-                    Event::Updated { old, new } if is_deleting(old) && is_deleting(new) => {
-                        queue.add_after(event.key().name.clone(), CHANGE_PAUSE);
-                    }
-                    Event::Deleted { .. } => {}
-                    _ if event.object().is_some_and(is_deleting) => {
-                        queue.add(event.key().name.clone());
-                    }
-                    _ => {}
-                }
-            }
-        };
-        let mut tasks = JoinSet::new();
-        if let Err(error) = informer.add_handler(handler, HandlerOptions::default()) {
-            tracing::error!(error = &error as &dyn std::error::Error, "watch namespaces");
-            return;
-        }
-        let this = Arc::new(self);
-        tasks.spawn(worker.run(stop.clone()));
-        for _ in 0..WORKERS {
-            tasks.spawn(this.clone().work(queue.clone(), stop.clone()));
-        }
-        stop.cancelled().await;
-        queue.shut_down();
-        while let Some(ended) = tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a part of the namespace controller panicked");
-            }
-        }
-    }
-
-    async fn work(self: Arc<Self>, queue: WorkQueue<Arc<str>>, stop: CancellationToken) {
-        while let Some(item) = queue.get().await {
-            let name = item.key();
-            let outcome = tokio::select! {
-                biased;
-                outcome = self.pass(name) => outcome,
-                () = stop.cancelled() => return,
-            };
-            match outcome {
-                Ok(Outcome::Done) => queue.forget(name),
-                Ok(Outcome::Wait(pause)) => {
-                    queue.forget(name);
-                    queue.add_after(name.clone(), pause);
-                }
-                Err(error) => {
-                    tracing::debug!(
-                        namespace = &**name,
-                        error = &error as &dyn std::error::Error,
-                        "emptying the namespace again later"
-                    );
-                    queue.add_rate_limited(name.clone());
-                }
-            }
-        }
+    /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything at once.
+    ///
+    /// # Errors
+    ///
+    /// When a part of it fails for good.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
+        // The deletionTimestamp asks for a pass. Changes after it are mostly this controller's own conditions, and a pass for each
+        // of those would never wait for the back-off of a pass that failed: each pass says itself when to come back.
+        let is_deleting =
+            |namespace: &Object<Namespace>| !namespace.skim().deletion_timestamp.is_empty();
+        let begins = Predicate::new(move |event| match event {
+            Event::Updated { old, new } => is_deleting(new) && !is_deleting(old),
+            event => event.object().is_some_and(is_deleting),
+        });
+        let mut manager = Manager::builder(self.api.client().clone(), self.clock.clone()).build();
+        let controller = Controller::builder(NAME)
+            .for_(Watch::<Namespace>::new().filter(begins))
+            .concurrency(WORKERS)
+            .rate_limiter(Exponential::new(BACKOFF.0, BACKOFF.1)?)
+            .sync_timeout(None)
+            .build(self)?;
+        manager.add(controller)?;
+        Ok(manager.run(stop).await?)
     }
 
     /// One pass over one namespace.
-    async fn pass(&self, name: &str) -> Result<Outcome, PassError> {
+    async fn pass(&self, name: &str) -> Result<Action, PassError> {
         let path = format!("/api/v1/namespaces/{name}");
         let found = match self.api.get(&path).await {
-            Err(error) if error.is_not_found() => return Ok(Outcome::Done),
+            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
             other => other?,
         };
         let finalizers = finalizers(&found);
         if found.deletion_timestamp().is_empty() || !finalizers.contains(&FINALIZER) {
-            return Ok(Outcome::Done);
+            return Ok(Action::await_change());
         }
         let mut findings = Findings::default();
         let discovered = discover(&self.api).await?;
@@ -166,14 +115,14 @@ impl NamespaceController {
             return Err(PassError::Content(failure));
         }
         if let Some(pause) = findings.estimate() {
-            return Ok(Outcome::Wait(pause));
+            return Ok(Action::requeue_after(pause));
         }
         let mut finalized = namespace;
         finalized["spec"]["finalizers"] =
             finalizers.iter().filter(|finalizer| **finalizer != FINALIZER).copied().collect();
         match self.api.put(&format!("{path}/finalize"), &finalized).await {
             Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(Outcome::Done),
+            _ => Ok(Action::await_change()),
         }
     }
 
@@ -191,9 +140,12 @@ impl NamespaceController {
     }
 }
 
-#[expect(clippy::expect_used, reason = "the figures are constants, and in order")]
-fn limiter() -> Exponential<Arc<str>> {
-    Exponential::new(BACKOFF.0, BACKOFF.1).expect("a base above zero and a maximum above it")
+impl Reconciler for NamespaceController {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+        Ok(self.pass(&request.name).await?)
+    }
 }
 
 /// `spec.finalizers`.

@@ -169,5 +169,8 @@ async fn run_controllers(server: &ApiServer, stop: &CancellationToken) {
     }
     let namespaces = NamespaceController::new(server.client(), server.registry().clock().clone());
     let garbage = GarbageCollector::new(server.client());
-    tokio::join!(namespaces.run(stop.clone()), garbage.run(stop.clone()));
+    let (namespaces, ()) = tokio::join!(namespaces.run(stop.clone()), garbage.run(stop.clone()));
+    if let Err(error) = namespaces {
+        tracing::error!(%error, "the namespace controller has failed");
+    }
 }

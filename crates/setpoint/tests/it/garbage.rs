@@ -363,7 +363,8 @@ async fn namespace_that_fails_in_ever_new_words_is_not_tried_without_end() {
         }
     });
     let client = kube_client::Client::new(service, "default");
-    running.spawn(NamespaceController::new(client, clock).run(CancellationToken::new()));
+    let namespaces = NamespaceController::new(client, clock).run(CancellationToken::new());
+    running.spawn(async { namespaces.await.unwrap() });
     person.namespace("doomed").await;
     person.delete("/api/v1/namespaces/doomed", "Background").await;
     tokio::time::sleep(Duration::from_secs(60)).await;

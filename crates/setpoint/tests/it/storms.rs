@@ -28,7 +28,11 @@ async fn lives(wire: Wire) {
         let never = CancellationToken::new();
         let mut life = JoinSet::new();
         life.spawn(NamespaceController::new(wire.client(), clock.clone()).run(never.clone()));
-        life.spawn(GarbageCollector::new(wire.client()).run(never.clone()));
+        let garbage = GarbageCollector::new(wire.client()).run(never.clone());
+        life.spawn(async move {
+            garbage.await;
+            Ok(())
+        });
         tokio::select! {
             biased;
             () = wire.crashed() => life.shutdown().await,
