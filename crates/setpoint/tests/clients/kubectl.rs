@@ -339,3 +339,20 @@ fn kustomize_and_files_of_many_documents_are_applied() {
     kubectl.ok("delete -k k");
     assert!(kubectl.fails("get secret pre-s").contains("NotFound"));
 }
+
+#[test]
+fn plain_endpoint_serves_kubectl_without_credentials() {
+    let server = Server::start();
+    let kubectl = server.kubectl();
+    let plain = |line: &str| {
+        let mut command = kubectl.command(&format!("-s {} {line}", server.plain));
+        let output = command.env_remove("KUBECONFIG").output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(plain("create configmap cm --from-literal=a=1"), "configmap/cm created\n");
+    assert_eq!(plain("get cm cm -o jsonpath={.data.a}"), "1");
+    // Both ends of it are one server.
+    assert_eq!(kubectl.ok("get cm -o name"), "configmap/cm\n");
+    assert_eq!(plain("delete cm cm"), "configmap \"cm\" deleted from default namespace\n");
+}
