@@ -105,7 +105,7 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
         signal = &mut signals => match signal.context("listen for signals")? {},
         () = stop_controller.cancelled() => bail!("interrupted"),
     }
-    let held = backend.held().await;
+    let held = backend.all().await;
     if !held.is_empty() {
         bail!("the address registry still holds {held:?}");
     }

@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! A back end maps the uid of an object to at most one network. [`Backend::ensure`] makes the network what is desired,
-//! whatever it was before; [`Backend::release`] makes it not exist. Both may be called again at any time with the same
+//! whatever it was before; [`Backend::release`] makes it not exist; [`Backend::held`] looks. All may be called again at any time with the same
 //! arguments, after a crash at any point, and then change nothing more: a reconciler needs nothing else. Two uids never hold
 //! overlapping ranges.
 
@@ -42,6 +42,15 @@ pub struct Allocation {
     pub device: String,
     /// Whether this call changed anything.
     pub changed: bool,
+}
+
+/// What a network is at present.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Its range and gateway.
+    pub desired: Desired,
+    /// What it is called where it is, as in [`Allocation`].
+    pub device: String,
 }
 
 /// Why a back end could not do as asked.
@@ -90,6 +99,9 @@ pub trait Backend: Send + Sync + 'static {
         owner: &'a Owner,
         desired: Desired,
     ) -> BoxFuture<'a, Result<Allocation, BackendError>>;
+
+    /// What the owner's network is, if there is one that is whole.
+    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>>;
 
     /// Frees the owner's network, if there is one. Says whether there was.
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<bool, BackendError>>;

@@ -18,7 +18,7 @@
 //! an unchanged resourceVersion does nothing.
 
 use crate::api::{FINALIZER, Network, NetworkStatus, READY};
-use crate::backend::{Allocation, Backend, BackendError, Desired, Owner};
+use crate::backend::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use crate::subnet::{Subnet, SubnetError};
 use kube_client::api::Patch;
 use kube_core::{Resource, ResourceExt};
@@ -106,7 +106,8 @@ impl<B: Backend> NetworkReconciler<B> {
             Ok(desired) => desired,
             Err(error) => {
                 // Trying again would find the same: the next pass is the next edit's.
-                say.refused("InvalidSpec", &error.to_string()).await?;
+                let held = self.held(request, network).await;
+                say.refused("InvalidSpec", &error.to_string(), held).await?;
                 return Ok(Action::await_change());
             }
         };
@@ -121,10 +122,18 @@ impl<B: Backend> NetworkReconciler<B> {
                 } else {
                     "BackendFailed"
                 };
-                say.refused(reason, &error.to_string()).await?;
+                let held = self.held(request, network).await;
+                say.refused(reason, &error.to_string(), held).await?;
                 Err(error.into())
             }
         }
+    }
+
+    /// What the object has although it cannot have what it asks for: perhaps more than its status knows, for the back end may have
+    /// changed it in a pass that did not come to say so. `None` when the back end cannot tell.
+    async fn held(&self, request: &Request, network: &Network) -> Option<Option<Held>> {
+        let held = self.backend.held(&owner(request, network)).await;
+        held.inspect_err(|error| tracing::debug!(network = %request, %error, "look")).ok()
     }
 
     /// Frees the network of an object that is being deleted.
@@ -148,6 +157,13 @@ fn owner(request: &Request, network: &Network) -> Owner {
     Owner { uid: network.uid().unwrap_or_default(), name: request.to_string() }
 }
 
+/// Writes what a network has into its status.
+fn fill(status: &mut NetworkStatus, held: Option<&Held>) {
+    status.cidr = held.map(|held| held.desired.subnet.to_string());
+    status.gateway = held.map(|held| held.desired.gateway.to_string());
+    status.device = held.map(|held| held.device.clone());
+}
+
 /// Says how a pass went: in the status, by an event, in the log.
 struct Say<'a> {
     request: &'a Request,
@@ -159,20 +175,21 @@ impl Say<'_> {
     async fn synced(&self, desired: Desired, allocation: &Allocation) -> Result<(), BoxError> {
         let message =
             format!("{} with gateway {} is {}", desired.subnet, desired.gateway, allocation.device);
-        let fill = |status: &mut NetworkStatus| {
-            status.cidr = Some(desired.subnet.to_string());
-            status.gateway = Some(desired.gateway.to_string());
-            status.device = Some(allocation.device.clone());
-        };
-        if self.write(fill, true, "Synced", &message).await? {
+        let held = Held { desired, device: allocation.device.clone() };
+        if self.write(Some(Some(held)), true, "Synced", &message).await? {
             tracing::info!(network = %self.request, "synced: {message}");
             self.context.recorder().normal(&ObjectReference::of(self.network), "Synced", message);
         }
         Ok(())
     }
 
-    async fn refused(&self, reason: &str, message: &str) -> Result<(), BoxError> {
-        if self.write(|_| (), false, reason, message).await? {
+    async fn refused(
+        &self,
+        reason: &str,
+        message: &str,
+        held: Option<Option<Held>>,
+    ) -> Result<(), BoxError> {
+        if self.write(held, false, reason, message).await? {
             tracing::warn!(network = %self.request, "{reason}: {message}");
             self.context.recorder().warning(&ObjectReference::of(self.network), reason, message);
         }
@@ -182,7 +199,7 @@ impl Say<'_> {
     /// Writes the status if it says anything new, and says whether it did.
     async fn write(
         &self,
-        fill: impl Fn(&mut NetworkStatus),
+        held: Option<Option<Held>>,
         ready: bool,
         reason: &str,
         message: &str,
@@ -191,7 +208,9 @@ impl Say<'_> {
         let now = self.context.clock().now();
         let news = |network: &Network| {
             let mut status = network.status.clone().unwrap_or_default();
-            fill(&mut status);
+            if let Some(held) = &held {
+                fill(&mut status, held.as_ref());
+            }
             status.observed_generation = generation;
             set_condition(&mut status.conditions, READY, ready, reason, message, generation, now);
             (network.status.as_ref() != Some(&status)).then_some(status)
@@ -204,6 +223,13 @@ impl Say<'_> {
         let live =
             networks.get_live(self.request).await?.filter(|live| live.uid() == self.network.uid());
         let Some(status) = live.as_ref().and_then(news) else { return Ok(false) };
+        // What a status has no more must be named, or the merge keeps it.
+        let mut status = serde_json::to_value(status)?;
+        for member in ["cidr", "gateway", "device"] {
+            if let Some(status) = status.as_object_mut() {
+                status.entry(member).or_insert(serde_json::Value::Null);
+            }
+        }
         let patch = Patch::Merge(serde_json::json!({"status": status}));
         networks.patch_status(self.request, &patch).await?;
         Ok(true)

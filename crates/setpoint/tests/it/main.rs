@@ -5,6 +5,7 @@
 mod bounds;
 mod garbage;
 mod in_process;
+mod model;
 mod networks;
 mod plane;
 mod runtime;

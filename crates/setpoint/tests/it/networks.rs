@@ -4,8 +4,7 @@ use crate::plane::{Person, network, networks, with_person};
 use crate::wire::{Crash, Faults, Trace, Wire};
 use futures::future::{BoxFuture, FutureExt, pending};
 use kube_client::Client;
-use network::backend::{Allocation, Backend, BackendError, Desired, Owner};
-use network::subnet::Subnet;
+use network::backend::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use serde_json::{Value, json};
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::runtime::ControllerHandle;
@@ -22,7 +21,7 @@ struct Scripted(Mutex<Script>);
 
 #[derive(Default)]
 struct Script {
-    held: BTreeMap<String, (String, Subnet)>,
+    held: BTreeMap<String, (String, Desired)>,
     /// When networks were asked for, or freed.
     calls: Vec<Instant>,
     /// Fails so many calls.
@@ -87,18 +86,25 @@ impl Backend for Scripted {
     ) -> BoxFuture<'a, Result<Allocation, BackendError>> {
         self.called(owner, move |script| {
             for (_, (holder, held)) in script.held.iter().filter(|(uid, _)| **uid != owner.uid) {
-                if held.overlaps(&desired.subnet) {
+                if held.subnet.overlaps(&desired.subnet) {
                     return Err(BackendError::Overlap {
                         wanted: desired.subnet,
-                        held: *held,
+                        held: held.subnet,
                         holder: holder.clone(),
                     });
                 }
             }
-            script.held.insert(owner.uid.clone(), (owner.name.clone(), desired.subnet));
+            script.held.insert(owner.uid.clone(), (owner.name.clone(), desired));
             Ok(Allocation { device: "scripted".into(), changed: true })
         })
         .boxed()
+    }
+
+    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>> {
+        let script = self.0.lock().unwrap();
+        let held = script.held.get(&owner.uid);
+        let held = held.map(|(_, desired)| Held { desired: *desired, device: "scripted".into() });
+        async move { Ok(held) }.boxed()
     }
 
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<bool, BackendError>> {

@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use http::{Method, StatusCode};
 use kube_client::Client;
 use kube_client::client::Body;
-use network::backend::{Allocation, Backend, BackendError, Desired, LocalBackend, Owner};
+use network::backend::{Allocation, Backend, BackendError, Desired, Held, LocalBackend, Owner};
 use setpoint::ControlPlane;
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::runtime::{ControllerHandle, ControllerState};
@@ -64,6 +64,10 @@ impl Backend for AtOnce {
         desired: Desired,
     ) -> BoxFuture<'a, Result<Allocation, BackendError>> {
         Box::pin(async move { at_once(self.0.ensure(owner, desired)) })
+    }
+
+    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>> {
+        Box::pin(async move { at_once(self.0.held(owner)) })
     }
 
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<bool, BackendError>> {
@@ -189,7 +193,7 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
     while let Some(ended) = running.join_next().await {
         ended.unwrap().unwrap();
     }
-    let held = at_once(at_once(LocalBackend::open(registry)).unwrap().held());
+    let held = at_once(at_once(LocalBackend::open(registry)).unwrap().all());
     Played {
         told,
         broke_off: broke_off.err().map(|error| chain(&error)),
@@ -242,7 +246,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// The controller, again and again.
-async fn lives(
+pub(crate) async fn lives(
     wire: Wire,
     seed: u64,
     registry: PathBuf,

@@ -6,7 +6,7 @@
 //! the addresses first, refuses a range that another of our bridges holds, then makes the bridge, gives it the gateway's
 //! address, takes other addresses from it and brings it up; each step looks before it acts. It needs `CAP_NET_ADMIN`.
 
-use super::{Allocation, Backend, BackendError, Desired, Owner};
+use super::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use crate::subnet::Subnet;
 use futures::TryStreamExt;
 use futures::future::{BoxFuture, FutureExt};
@@ -189,6 +189,24 @@ impl Backend for LinuxBackend {
                 .await
                 .map_err(|error| refused("bring up", &device, error))?;
             Ok(Allocation { device, changed })
+        }
+        .boxed()
+    }
+
+    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>> {
+        async move {
+            let device = Self::device(owner);
+            let Some(index) = self.index_of(&device).await? else { return Ok(None) };
+            let addresses = self.addresses(&device).await?;
+            // A bridge without an address is one that is not whole yet.
+            let desired = addresses
+                .iter()
+                .filter(|message| message.header.index == index)
+                .find_map(|message| {
+                    let (subnet, gateway) = (subnet_of(message)?, address_of(message)?);
+                    Some(Desired { subnet, gateway })
+                });
+            Ok(desired.map(|desired| Held { desired, device }))
         }
         .boxed()
     }

@@ -6,7 +6,7 @@
 //! every change, to a file beside it that is synced and then renamed over it, so that a crash leaves the old registry or the
 //! new one. An answer is given after the rename: what was acknowledged survives. Memory changes only after the disk has.
 
-use super::{Allocation, Backend, BackendError, Desired, Owner};
+use super::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use crate::subnet::Subnet;
 use futures::future::{BoxFuture, FutureExt};
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ impl LocalBackend {
     }
 
     /// The networks that are held, as `(owner's name, range)`, in the order of their uids.
-    pub async fn held(&self) -> Vec<(String, String)> {
+    pub async fn all(&self) -> Vec<(String, String)> {
         self.entries
             .lock()
             .await
@@ -65,6 +65,10 @@ impl LocalBackend {
 
 fn failed(what: &'static str, path: &Path, source: io::Error) -> BackendError {
     BackendError::Registry { what, path: path.display().to_string(), source }
+}
+
+fn device(owner: &Owner) -> String {
+    format!("registry/{}", owner.uid)
 }
 
 /// Reads a registry; an entry whose range does not parse makes it no registry.
@@ -122,7 +126,20 @@ impl Backend for LocalBackend {
                 self.write(&next).await?;
                 *entries = next;
             }
-            Ok(Allocation { device: format!("registry/{}", owner.uid), changed })
+            Ok(Allocation { device: device(owner), changed })
+        }
+        .boxed()
+    }
+
+    fn held<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Option<Held>, BackendError>> {
+        async move {
+            let entries = self.entries.lock().await;
+            // Every entry's range parses: it was checked when it was read, or made of one.
+            let held = entries.get(&owner.uid).and_then(|entry| {
+                let desired = Desired { subnet: entry.cidr.parse().ok()?, gateway: entry.gateway };
+                Some(Held { desired, device: device(owner) })
+            });
+            Ok(held)
         }
         .boxed()
     }
@@ -182,7 +199,12 @@ mod tests {
         let smaller =
             backend.ensure(&owner("a"), desired("192.168.1.0/24", "192.168.1.1")).await.unwrap();
         assert_eq!((first.changed, again.changed, smaller.changed), (true, false, true));
-        assert_eq!(backend.held().await, [("default/a".to_owned(), "192.168.1.0/24".to_owned())]);
+        assert_eq!(backend.all().await, [("default/a".to_owned(), "192.168.1.0/24".to_owned())]);
+        let held = backend.held(&owner("a")).await.unwrap().unwrap();
+        assert_eq!(
+            (held.desired.subnet.to_string(), held.device),
+            ("192.168.1.0/24".to_owned(), "registry/a".to_owned())
+        );
     }
 
     #[tokio::test]
@@ -195,10 +217,10 @@ mod tests {
         // A half-written file of a crash beside it does not count.
         std::fs::write(path.with_extension("new"), "{").unwrap();
         let backend = LocalBackend::open(&path).await.unwrap();
-        assert_eq!(backend.held().await.len(), 1);
+        assert_eq!(backend.all().await.len(), 1);
         assert!(backend.release(&owner("a")).await.unwrap());
         assert!(!backend.release(&owner("a")).await.unwrap());
-        assert!(LocalBackend::open(&path).await.unwrap().held().await.is_empty());
+        assert!(LocalBackend::open(&path).await.unwrap().all().await.is_empty());
     }
 
     #[tokio::test]
@@ -225,6 +247,6 @@ mod tests {
         // A folder in the way of the temporary file makes every write fail, for root too.
         std::fs::create_dir(path.with_extension("new")).unwrap();
         assert!(backend.release(&owner("a")).await.is_err());
-        assert_eq!(backend.held().await.len(), 1);
+        assert_eq!(backend.all().await.len(), 1);
     }
 }
