@@ -199,6 +199,11 @@ impl Wire {
         self.shared.crashed.notified().await;
     }
 
+    /// From now on everything works.
+    pub(crate) fn heal(&self) {
+        self.shared.state.lock().unwrap().faults_left = 0;
+    }
+
     pub(crate) fn n_requests(&self) -> usize {
         self.shared.state.lock().unwrap().n_requests
     }
