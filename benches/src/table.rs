@@ -54,6 +54,10 @@ fn said(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
 pub(crate) struct Samples(Vec<Duration>);
 
 impl Samples {
+    pub(crate) fn push(&mut self, duration: Duration) {
+        self.0.push(duration);
+    }
+
     pub(crate) fn push_since(&mut self, started: Instant) {
         self.0.push(started.elapsed());
     }
