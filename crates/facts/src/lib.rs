@@ -34,7 +34,7 @@ pub struct Definition {
     pub kinds: &'static [(&'static str, &'static str, &'static str)],
     /// `format` (`date-time` for the times).
     pub format: &'static str,
-    /// Indices of the fields that protobuf holds, sorted by [`Field::protobuf`], so that those within one message stand together.
+    /// Indices of the fields that protobuf holds, sorted by `Field::protobuf`, so that those within one message stand together.
     pub protobuf: &'static [u8],
 }
 impl Definition {
@@ -97,7 +97,7 @@ pub enum Presence {
 pub enum Type {
     /// A string.
     Str,
-    /// An integer; [`Field::format`] says `int32` or `int64`.
+    /// An integer; `Field::format` says `int32` or `int64`.
     Int,
     /// A number.
     Num,

@@ -4,9 +4,11 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube_client::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube_client::{Api, Client};
+use pod_printer::bare::{self, Endpoint};
 use pod_printer::controller;
 use serde_json::json;
 use setpoint::ControlPlane;
+use setpoint::apiserver::listen::Listener;
 use setpoint::prelude::*;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -94,4 +96,38 @@ fn failing_job_is_tried_five_times_then_given_up_until_the_pod_changes() {
         let (ended, ()) = tokio::join!(running, story);
         ended.unwrap();
     });
+}
+
+#[tokio::test]
+async fn bare_http_tells_the_same_story_as_the_controller() {
+    let plane = ControlPlane::builder().seed(1).build();
+    let (server, client) = (plane.server().clone(), plane.client());
+    let stop = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    let listener = Listener::insecure(server, ([127, 0, 0, 1], 0).into()).await.unwrap();
+    let endpoint = Endpoint { url: format!("http://{}", listener.address()), token: None };
+    tasks.spawn(listener.run(stop.clone()));
+    tasks.spawn({
+        let stop = stop.clone();
+        async move { plane.run(stop).await.unwrap() }
+    });
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    pods.create(&PostParams::default(), &pod("first")).await.unwrap();
+    let (sender, mut lines) = mpsc::unbounded_channel();
+    tasks.spawn({
+        let stop = stop.clone();
+        async move { bare::run(&endpoint, |line| sender.send(line).unwrap(), stop).await }
+    });
+    assert_eq!(lines.recv().await.unwrap(), "default/first Pending");
+    let running = json!({"status": {"phase": "Running"}});
+    pods.patch_status("first", &PatchParams::default(), &Patch::Merge(running)).await.unwrap();
+    assert_eq!(lines.recv().await.unwrap(), "default/first Running");
+    pods.delete("first", &DeleteParams::default()).await.unwrap();
+    // Nothing merges what comes close together: the mark is seen, and then the deletion.
+    assert_eq!(lines.recv().await.unwrap(), "default/first Terminating");
+    assert_eq!(lines.recv().await.unwrap(), "default/first is gone");
+    stop.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
 }
