@@ -62,8 +62,9 @@ pub(crate) struct Discovered {
 }
 
 impl Discovered {
-    /// The resource of a kind in any version of its group: an object has one identity over all of them.
-    pub(crate) fn of_kind(&self, group: &str, kind: &str) -> Option<&Resource> {
+    /// The resource of a kind, in any version of the group that `api_version` names: an object has one identity over all of them.
+    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
+        let (group, _) = api_version.rsplit_once('/').unwrap_or_default();
         self.resources.iter().find(|resource| resource.group == group && resource.kind == kind)
     }
 }

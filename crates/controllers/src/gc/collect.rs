@@ -29,13 +29,12 @@ pub(super) enum CollectError {
 pub(super) async fn look_at(shared: &Shared, uid: &Uid) -> Result<(), CollectError> {
     let Some(node) = shared.graph.lock().get(uid).cloned() else { return Ok(()) };
     let discovered = shared.discovered();
-    let (group, _) = node.coordinates.api_version.rsplit_once('/').unwrap_or_default();
-    let resource = discovered.of_kind(group, &node.coordinates.kind).ok_or_else(|| {
-        CollectError::UnknownKind {
+    let resource = discovered
+        .of_kind(&node.coordinates.api_version, &node.coordinates.kind)
+        .ok_or_else(|| CollectError::UnknownKind {
             api_version: node.coordinates.api_version.clone(),
             kind: node.coordinates.kind.clone(),
-        }
-    })?;
+        })?;
     let path = resource.object(&node.coordinates.namespace, &node.coordinates.name);
     let live = match shared.api.get(&path).await {
         Ok(live) if live.uid() == &**uid => live,
@@ -184,8 +183,9 @@ impl Looked<'_> {
 
     async fn take_reference_from(&self, node: &Node, dependent: &Uid) -> Result<(), CollectError> {
         let discovered = self.shared.discovered();
-        let (group, _) = node.coordinates.api_version.rsplit_once('/').unwrap_or_default();
-        let Some(resource) = discovered.of_kind(group, &node.coordinates.kind) else {
+        let Some(resource) =
+            discovered.of_kind(&node.coordinates.api_version, &node.coordinates.kind)
+        else {
             return Ok(());
         };
         let path = resource.object(&node.coordinates.namespace, &node.coordinates.name);

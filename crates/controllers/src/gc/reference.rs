@@ -28,12 +28,10 @@ pub(super) async fn standing(
     dependent: &Value,
     reference: &Value,
 ) -> Result<Standing, CollectError> {
-    let (group, _) = text(reference, "apiVersion").rsplit_once('/').unwrap_or_default();
-    let kind = text(reference, "kind");
+    let (api_version, kind) = (text(reference, "apiVersion"), text(reference, "kind"));
     let discovered = shared.discovered();
-    let resource = discovered.of_kind(group, kind).ok_or_else(|| CollectError::UnknownKind {
-        api_version: text(reference, "apiVersion").to_owned(),
-        kind: kind.to_owned(),
+    let resource = discovered.of_kind(api_version, kind).ok_or_else(|| {
+        CollectError::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() }
     })?;
     if resource.namespaced && dependent.namespace().is_empty() {
         // A cluster-scoped object cannot be owned from inside a namespace: never resolved, never deleted.

@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 use std::io::{Read, Write};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// How much more memory the server may hold in the end, in KiB. The bombs would take gigabytes; the rest is what the allocator
-/// keeps for itself, a body of 3 MiB as a tree in each of its arenas.
-const GROWTH_KIB_MAX: u64 = 512 * 1024;
+/// What one request may make the server hold on to, in KiB: its body a few times over.
+const GROWTH_KIB_MAX: u64 = 128 * 1024;
 
 fn post(server: &Server, path: &str, content_type: &str, body: &str) -> Answer {
     send(server, "POST", path, content_type, body.as_bytes())
