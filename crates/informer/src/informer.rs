@@ -16,6 +16,7 @@
 
 mod board;
 mod builder;
+mod intake;
 mod processor;
 mod worker;
 

@@ -1,4 +1,5 @@
 //! One cached object, whichever way the cache holds it.
+use crate::delta::Keyed;
 use crate::key::Key;
 use crate::policy::CachePolicy;
 use crate::record::Record;
@@ -42,6 +43,16 @@ pub struct DecodeError {
     /// What the decoder says.
     #[source]
     pub source: Arc<serde_json::Error>,
+}
+
+impl<K: Send + Sync + 'static> Keyed for Object<K> {
+    fn key(&self) -> &Key {
+        self.key()
+    }
+
+    fn resource_version(&self) -> &str {
+        self.resource_version()
+    }
 }
 
 impl<K> Object<K> {

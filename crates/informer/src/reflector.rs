@@ -26,11 +26,12 @@ pub use resync::Resync;
 pub use round::{ReflectorState, WATCH_TIMEOUT_MIN};
 
 use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN, Backoff};
-use crate::delta::OrderedFifo;
+use crate::delta::{DeltaQueue, Keyed};
+use crate::intake::Intake;
 use crate::record::RecordError;
 use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, SourceError};
-use crate::transform::{Transform, TransformError};
+use crate::transform::TransformError;
 use rand::rngs::SmallRng;
 use std::fmt;
 use std::sync::Arc;
@@ -174,26 +175,24 @@ impl Default for ReflectorOptions {
 }
 
 /// Keeps a delta queue in step with a server. See the module's theory.
-pub struct Reflector {
+pub struct Reflector<T> {
     // Helpers.
     source: Arc<dyn ListWatch>,
     observer: Arc<dyn ReflectorObserver>,
     resync: Option<Arc<Resync>>,
-    transform: Option<Transform>,
+    intake: Box<dyn Intake<T>>,
     rng: SmallRng,
     // Inputs.
     resource_type: ResourceType,
     options: ReflectorOptions,
     // Outputs.
-    queue: Arc<OrderedFifo>,
+    queue: Arc<dyn DeltaQueue<T>>,
     // State.
     backoff: Backoff,
     state: ReflectorState,
-    /// Of the last object that was taken in.
-    namespace: Arc<str>,
 }
 
-impl fmt::Debug for Reflector {
+impl<T> fmt::Debug for Reflector<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reflector")
             .field("resource", &self.resource_type.to_string())
@@ -203,12 +202,14 @@ impl fmt::Debug for Reflector {
     }
 }
 
-impl Reflector {
-    /// A reflector of `source` into `queue`. It does nothing until it is run. `rng` draws its jitter and watch timeouts.
+impl<T: Keyed> Reflector<T> {
+    /// A reflector of `source` into `queue`, by way of `intake`. It does nothing until it is run. `rng` draws its jitter and watch
+    /// timeouts.
     pub fn new(
         source: Arc<dyn ListWatch>,
         resource_type: ResourceType,
-        queue: Arc<OrderedFifo>,
+        intake: Box<dyn Intake<T>>,
+        queue: Arc<dyn DeltaQueue<T>>,
         observer: Arc<dyn ReflectorObserver>,
         options: ReflectorOptions,
         mut rng: SmallRng,
@@ -220,21 +221,14 @@ impl Reflector {
             source,
             observer,
             resync: None,
-            transform: None,
+            intake,
             rng,
             resource_type,
             options,
             queue,
             backoff,
             state: ReflectorState::default(),
-            namespace: Arc::from(""),
         }
-    }
-
-    /// Transforms every object before it is queued.
-    pub fn transform(mut self, transform: Transform) -> Self {
-        self.transform = Some(transform);
-        self
     }
 
     /// Asks for resyncs.

@@ -7,6 +7,7 @@ mod client;
 mod error;
 mod frame;
 mod list;
+mod part;
 mod query;
 pub mod scripted;
 
@@ -14,7 +15,9 @@ pub use client::ClientSource;
 pub use error::SourceError;
 pub use frame::{FRAME_BYTES_MAX, WatchFrame};
 pub use list::{LIST_BODY_BYTES_MAX, ListPage};
+pub use part::{ListHead, ListItem, ListPart, ListStream};
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use std::time::Duration;
@@ -23,6 +26,22 @@ use std::time::Duration;
 pub trait ListWatch: Send + Sync + 'static {
     /// Asks for one page of a list.
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>>;
+
+    /// Asks for one page of a list, to be had in parts as it arrives: what a reflector calls. A source whose answers come in
+    /// pieces gives each piece's items as soon as they are complete, so that a list of any size passes through without being held
+    /// as a whole; others inherit this, which gives what [`list`](Self::list) gives in one part.
+    fn list_in_parts(
+        &self,
+        request: ListRequest,
+    ) -> BoxFuture<'_, Result<ListStream, SourceError>> {
+        Box::pin(async move {
+            let ListPage { resource_version, continue_token, items } = self.list(request).await?;
+            let items = items.into_iter().map(ListItem::from).collect();
+            let end = ListHead { resource_version, continue_token };
+            let parts = [Ok(ListPart::Items(items)), Ok(ListPart::End(end))];
+            Ok(futures::stream::iter(parts).boxed())
+        })
+    }
 
     /// Opens a watch. The future ends when the server has accepted it; the stream ends when the server closes it, or after
     /// its first error.

@@ -9,7 +9,6 @@ use crate::indexer::{AddIndexError, IndexError, IndexFn, Indexer};
 use crate::key::Key;
 use crate::object::Object;
 use crate::policy::CachePolicy;
-use crate::record::Record;
 use crate::status::Stopped;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -62,30 +61,6 @@ pub(crate) struct Applied {
     pub(crate) rejected: Vec<IndexError>,
     /// The first list is in the cache now, and was not before.
     pub(crate) became_synced: bool,
-}
-
-/// A delta whose object has its cached form: made outside of the lock, for it may decode.
-pub(crate) enum Prepared<K> {
-    Upsert(Object<K>),
-    Delete(Object<K>),
-    ReplaceAll(Vec<Object<K>>, String),
-    SyncAll,
-    Bookmark(String),
-}
-
-impl<K: Cacheable> Prepared<K> {
-    pub(crate) fn new(delta: Delta, policy: CachePolicy) -> Self {
-        let object = |record: Record| Object::new(record, policy);
-        match delta {
-            Delta::Added(record) | Delta::Updated(record) => Self::Upsert(object(record)),
-            Delta::Deleted(record) => Self::Delete(object(record)),
-            Delta::ReplacedAll { records, resource_version } => {
-                Self::ReplaceAll(records.into_iter().map(object).collect(), resource_version)
-            }
-            Delta::SyncAll => Self::SyncAll,
-            Delta::Bookmark { resource_version } => Self::Bookmark(resource_version),
-        }
-    }
 }
 
 impl<K: Cacheable> Processor<K> {
@@ -207,32 +182,34 @@ impl<K: Cacheable> Processor<K> {
     }
 
     /// Takes in deltas, in order: each changes the cache first, and is told of then (EVT-7).
-    pub(super) fn apply(&mut self, deltas: Vec<Prepared<K>>) -> Applied {
+    pub(super) fn apply(&mut self, deltas: Vec<Delta<Object<K>>>) -> Applied {
         self.places.retain(|place| !place.listener.is_removed());
         let mut applied = Applied::default();
         for delta in deltas {
             match delta {
-                Prepared::Upsert(object) => match self.indexer.upsert(object.clone()) {
-                    Ok(old) => self.tell_present(old, object),
-                    Err(error) => applied.rejected.push(error),
-                },
-                Prepared::Delete(object) => {
+                Delta::Added(object) | Delta::Updated(object) => {
+                    match self.indexer.upsert(object.clone()) {
+                        Ok(old) => self.tell_present(old, object),
+                        Err(error) => applied.rejected.push(error),
+                    }
+                }
+                Delta::Deleted(object) => {
                     self.indexer.remove(object.key(), object.resource_version());
                     self.tell(Event::Deleted { tombstone: Tombstone::Final(object) });
                 }
-                Prepared::ReplaceAll(objects, resource_version) => {
-                    applied.rejected.extend(self.replace_all(objects, &resource_version));
+                Delta::ReplacedAll { items, resource_version } => {
+                    applied.rejected.extend(self.replace_all(items, &resource_version));
                     applied.became_synced |= !std::mem::replace(&mut self.has_synced, true);
                     for place in &self.places {
                         place.listener.informer_synced();
                     }
                 }
-                Prepared::SyncAll => {
+                Delta::SyncAll => {
                     for object in self.indexer.snapshot().iter() {
                         self.tell_present(Some(object.clone()), object.clone());
                     }
                 }
-                Prepared::Bookmark(resource_version) => self.indexer.bookmark(&resource_version),
+                Delta::Bookmark { resource_version } => self.indexer.bookmark(&resource_version),
             }
         }
         applied

@@ -1,7 +1,9 @@
 //! What runs an informer.
-use super::processor::Prepared;
+use super::intake::ObjectIntake;
 use super::{Cacheable, Shared};
-use crate::delta::OrderedFifo;
+use crate::delta::{DeltaQueue, OrderedFifo};
+use crate::intake::RecordIntake;
+use crate::object::Object;
 use crate::reflector::{
     ObjectError, Reflector, ReflectorError, ReflectorObserver, ReflectorOptions, Resync,
 };
@@ -61,26 +63,24 @@ impl<K: Cacheable> InformerWorker<K> {
     pub async fn run(self, stop: CancellationToken) {
         let Self { source, options, transform, rng, end } = self;
         let shared = &end.0;
-        let queue = Arc::new(OrderedFifo::new());
-        let (period, handlers_stop) = {
+        let queue: Arc<dyn DeltaQueue<Object<K>>> = Arc::new(OrderedFifo::new());
+        let (period, handlers_stop, policy) = {
             let mut processor = shared.processor.lock();
-            (processor.start(), processor.stop_token())
+            (processor.start(), processor.stop_token(), processor.policy())
         };
+        let records = RecordIntake::new(shared.resource_type.clone()).transform(transform);
         let stop = stop.child_token();
         let due = shared.clone();
-        let mut reflector = Reflector::new(
+        let reflector = Reflector::new(
             source,
             shared.resource_type.clone(),
+            Box::new(ObjectIntake::<K>::new(records, policy)),
             queue.clone(),
             shared.board.clone(),
             options,
             rng,
         )
         .resync(Resync { period, is_due: Box::new(move || due.processor.lock().resync_due()) });
-
-        if let Some(transform) = transform {
-            reflector = reflector.transform(transform);
-        }
 
         let mut stages = JoinSet::new();
         stages.spawn(reflector.run(stop.clone()));
@@ -116,10 +116,9 @@ impl<K: Cacheable> InformerWorker<K> {
 /// Takes deltas out of the queue into the cache.
 async fn consume<K: Cacheable>(
     shared: Arc<Shared<K>>,
-    queue: Arc<OrderedFifo>,
+    queue: Arc<dyn DeltaQueue<Object<K>>>,
     stop: CancellationToken,
 ) {
-    let policy = shared.processor.lock().policy();
     loop {
         let batch = tokio::select! {
             biased;
@@ -127,8 +126,7 @@ async fn consume<K: Cacheable>(
             batch = queue.pop_batch() => batch,
         };
         let Some(batch) = batch else { return };
-        let prepared = batch.into_iter().map(|delta| Prepared::new(delta, policy)).collect();
-        let applied = shared.processor.lock().apply(prepared);
+        let applied = shared.processor.lock().apply(batch);
         for error in applied.rejected {
             shared.board.skipped(Arc::new(ReflectorError::Object {
                 resource: shared.resource_type.to_string(),

@@ -1,12 +1,12 @@
 //! Everything that is there: as a streamed list, or in pages.
 use super::live::OpenWatch;
 use super::round::Ended;
-use super::{PAGE_SIZE, Reflector, ReflectorError};
-use crate::delta::Delta;
+use super::{ObjectError, PAGE_SIZE, Reflector, ReflectorError};
+use crate::delta::{Delta, Keyed};
 use crate::key::Key;
-use crate::record::Record;
-use crate::source::{ListRequest, SourceError, WatchFrame};
+use crate::source::{ListHead, ListPart, ListRequest, SourceError, WatchFrame};
 use crate::transform::TransformError;
+use futures::StreamExt;
 use setpoint_object::Skim;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl From<TransformError> for Unlisted {
     }
 }
 
-impl Reflector {
+impl<T: Keyed> Reflector<T> {
     /// Brings the queue up to date; gives the watch to go on with when there is one already.
     pub(super) async fn initial(&mut self) -> Result<Option<OpenWatch>, Ended> {
         let can_stream = self.options.stream_list && self.source.can_stream_list();
@@ -102,7 +102,7 @@ impl Reflector {
         let source = self.source.clone();
         let mut quiet_since = opened;
         let mut events = 0_u64;
-        let mut records: BTreeMap<Key, Record> = BTreeMap::new();
+        let mut items: BTreeMap<Key, T> = BTreeMap::new();
         let opening = timeout(self.options.initial_events_timeout, source.watch(request)).await;
         let mut frames = match opening {
             Ok(Ok(frames)) => frames,
@@ -111,7 +111,6 @@ impl Reflector {
             Err(_) => return Ok(Err(Retry::InPages(self.initial_events_error()))),
         };
         loop {
-            use futures::StreamExt;
             let next = match timeout(INITIAL_EVENTS_WARNING, frames.next()).await {
                 Ok(next) => next,
                 Err(_) if quiet_since.elapsed() >= self.options.initial_events_timeout => {
@@ -144,31 +143,30 @@ impl Reflector {
             events += 1;
             match frame {
                 WatchFrame::Added(object) | WatchFrame::Modified(object) => {
-                    match Record::from_event(&object, &self.resource_type) {
-                        Ok(record) => {
-                            let record = self.take_in(record);
-                            let record = record.map_err(|error| self.failed_transform(error))?;
-                            records.insert(record.key.clone(), record);
+                    match self.intake.event(&object) {
+                        Ok(item) => {
+                            items.insert(item.key().clone(), item);
+                        }
+                        Err(ObjectError::Transform(error)) => {
+                            return Err(self.failed_transform(error));
                         }
                         Err(error) => self.skip(error),
                     }
-                    if records.len() > LIST_OBJECTS_MAX {
+                    if items.len() > LIST_OBJECTS_MAX {
                         let error = SourceError::protocol(TOO_MANY);
                         return Ok(Err(Retry::InPages(self.watch_error(error))));
                     }
                 }
-                WatchFrame::Deleted(object) => {
-                    match Record::from_event(&object, &self.resource_type) {
-                        Ok(record) => {
-                            records.remove(&record.key);
-                        }
-                        Err(error) => self.skip(error),
+                WatchFrame::Deleted(object) => match self.intake.event(&object) {
+                    Ok(item) => {
+                        items.remove(item.key());
                     }
-                }
+                    Err(error) => self.skip(error),
+                },
                 WatchFrame::Bookmark(object) => {
                     if let Some(resource_version) = end_marker(&object) {
-                        let records = records.into_values().collect();
-                        self.hand_over(records, resource_version).await?;
+                        let items = items.into_values().collect();
+                        self.hand_over(items, resource_version).await?;
                         return Ok(Ok(OpenWatch::after_initial(frames, opened, watch_timeout)));
                     }
                 }
@@ -220,7 +218,7 @@ impl Reflector {
             listed = self.list_once().await;
         }
         match listed {
-            Ok((records, resource_version)) => self.hand_over(records, resource_version).await,
+            Ok((items, resource_version)) => self.hand_over(items, resource_version).await,
             Err(Unlisted::Source(error)) => Err(Ended::Failed(self.list_error(error))),
             Err(Unlisted::Transform(error)) => Err(self.failed_transform(error)),
         }
@@ -243,39 +241,30 @@ impl Reflector {
         ListRequest { resource_version: resource_version.to_owned(), limit, continue_token: None }
     }
 
-    async fn list_once(&mut self) -> Result<(Vec<Record>, String), Unlisted> {
+    async fn list_once(&mut self) -> Result<(Vec<T>, String), Unlisted> {
         let first = self.list_request();
         let any_state = first.resource_version == "0";
         let mut request = first.clone();
-        let mut records = Vec::new();
+        let mut items = Vec::new();
         // REF-3: the version of a list is that of its first page.
         let mut resource_version = None;
         for pages in 1..=LIST_PAGES_MAX {
-            let source = self.source.clone();
-            let page = match source.list(request.clone()).await {
-                Err(error) if pages > 1 && error.is_expired() && first.limit.is_some() => {
+            let head = match self.page(request, &mut items).await {
+                Err(Unlisted::Source(error))
+                    if pages > 1 && error.is_expired() && first.limit.is_some() =>
+                {
                     // REF-4: what is behind the continue token is gone; once more, in one piece.
-                    records = Vec::new();
+                    items = Vec::new();
                     resource_version = None;
                     let whole = ListRequest { limit: None, ..first.clone() };
-                    source.list(whole).await?
+                    self.page(whole, &mut items).await?
                 }
-                page => page?,
+                head => head?,
             };
-            records.reserve(page.items.len());
-            for item in &page.items {
-                match Record::from_item(item, &self.resource_type) {
-                    Ok(record) => records.push(self.take_in(record)?),
-                    Err(error) => self.skip(error),
-                }
-            }
-            if records.len() > LIST_OBJECTS_MAX {
-                break;
-            }
-            let resource_version = resource_version.get_or_insert(page.resource_version).clone();
-            let Some(token) = page.continue_token else {
+            let resource_version = resource_version.get_or_insert(head.resource_version).clone();
+            let Some(token) = head.continue_token else {
                 self.state.is_paged |= any_state && pages > 1;
-                return Ok((records, resource_version));
+                return Ok((items, resource_version));
             };
             // REF-2: the token says it all.
             request = ListRequest {
@@ -287,14 +276,41 @@ impl Reflector {
         Err(SourceError::protocol(TOO_MANY).into())
     }
 
-    /// Queues a whole list as one delta; only then does the version move (REF-9).
-    async fn hand_over(
+    /// One page: takes its items in as they arrive.
+    async fn page(
         &mut self,
-        records: Vec<Record>,
-        resource_version: String,
-    ) -> Result<(), Ended> {
-        let delta = Delta::ReplacedAll { records, resource_version: resource_version.clone() };
-        self.queue.push(delta).await?;
+        request: ListRequest,
+        items: &mut Vec<T>,
+    ) -> Result<ListHead, Unlisted> {
+        let source = self.source.clone();
+        let mut parts = source.list_in_parts(request).await?;
+        let before = items.len();
+        while let Some(part) = parts.next().await {
+            match part? {
+                ListPart::Items(part) => {
+                    for item in &part {
+                        match self.intake.item(item) {
+                            Ok(item) => items.push(item),
+                            Err(ObjectError::Transform(error)) => return Err(error.into()),
+                            Err(error) => self.skip(error),
+                        }
+                    }
+                }
+                ListPart::End(head) => return Ok(head),
+            }
+            if items.len() > LIST_OBJECTS_MAX {
+                return Err(SourceError::protocol(TOO_MANY).into());
+            }
+            self.intake.settle(&mut items[before..]).await;
+            tokio::task::coop::consume_budget().await;
+        }
+        Err(SourceError::protocol("a list that breaks off").into())
+    }
+
+    /// Queues a whole list as one delta; only then does the version move (REF-9).
+    async fn hand_over(&mut self, items: Vec<T>, resource_version: String) -> Result<(), Ended> {
+        let delta = Delta::ReplacedAll { items, resource_version: resource_version.clone() };
+        self.push(delta).await?;
         self.state.is_unavailable = false;
         self.state.resource_version.clear();
         self.reached(&resource_version);

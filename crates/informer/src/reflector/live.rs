@@ -1,8 +1,8 @@
 //! What changes: watches, one after the other.
+use super::Reflector;
 use super::round::Ended;
-use super::{ObjectError, Reflector};
-use crate::delta::Delta;
-use crate::record::{Record, RecordError};
+use crate::delta::{self, Delta, Keyed, QueueClosed};
+use crate::record::RecordError;
 use crate::source::{SourceError, WatchFrame, WatchStream};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -71,7 +71,7 @@ impl InternalErrors {
     }
 }
 
-impl Reflector {
+impl<T: Keyed> Reflector<T> {
     /// Watches from the last version until something goes wrong (REF-20, REF-27).
     pub(super) async fn live(&mut self, mut open: Option<OpenWatch>) -> Ended {
         let mut internal_errors = InternalErrors::default();
@@ -149,12 +149,8 @@ impl Reflector {
     }
 
     /// Queues what one frame says, and only then moves the version (REF-22).
-    async fn take(
-        &mut self,
-        frame: WatchFrame,
-        is_ordered: &mut bool,
-    ) -> Result<(), crate::delta::QueueClosed> {
-        let delta: fn(Record) -> Delta = match frame {
+    async fn take(&mut self, frame: WatchFrame, is_ordered: &mut bool) -> Result<(), QueueClosed> {
+        let delta: fn(T) -> Delta<T> = match frame {
             WatchFrame::Added(_) => Delta::Added,
             WatchFrame::Modified(_) => Delta::Updated,
             WatchFrame::Deleted(_) => Delta::Deleted,
@@ -169,11 +165,10 @@ impl Reflector {
         else {
             return Ok(());
         };
-        let record = Record::from_event(&object, &self.resource_type).map_err(ObjectError::from);
-        match record.and_then(|record| Ok(self.take_in(record)?)) {
-            Ok(record) => {
-                let resource_version = record.resource_version.clone();
-                self.queue.push(delta(record)).await?;
+        match self.intake.event(&object) {
+            Ok(item) => {
+                let resource_version: Box<str> = item.resource_version().into();
+                self.push(delta(item)).await?;
                 if *is_ordered {
                     self.reached(&resource_version);
                 }
@@ -183,12 +178,16 @@ impl Reflector {
         Ok(())
     }
 
+    pub(super) async fn push(&mut self, delta: Delta<T>) -> Result<(), QueueClosed> {
+        delta::push(&*self.queue, delta).await
+    }
+
     /// A frame that moves the version and touches no object.
     async fn take_version(
         &mut self,
         frame: WatchFrame,
         is_ordered: &mut bool,
-    ) -> Result<(), crate::delta::QueueClosed> {
+    ) -> Result<(), QueueClosed> {
         let resource_version = match &frame {
             WatchFrame::Bookmark(object) => version_of(object),
             WatchFrame::Unknown { verb, object } => {
@@ -203,7 +202,7 @@ impl Reflector {
                 if matches!(frame, WatchFrame::Bookmark(_)) {
                     *is_ordered = true;
                     let bookmark = Delta::Bookmark { resource_version: resource_version.clone() };
-                    self.queue.push(bookmark).await?;
+                    self.push(bookmark).await?;
                 }
                 if *is_ordered {
                     self.reached(&resource_version);

@@ -1,5 +1,5 @@
 //! Resyncs: telling again what the cache holds, without asking a server.
-use crate::delta::{Delta, OrderedFifo, QueueClosed};
+use crate::delta::{self, Delta, DeltaQueue, Keyed, QueueClosed};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -13,12 +13,15 @@ pub struct Resync {
 }
 
 /// Asks at each period and queues a resync when somebody wants one. Runs beside a watch phase and ends with it (REF-42).
-pub(super) async fn ticks(resync: Option<Arc<Resync>>, queue: Arc<OrderedFifo>) -> QueueClosed {
+pub(super) async fn ticks<T: Keyed>(
+    resync: Option<Arc<Resync>>,
+    queue: Arc<dyn DeltaQueue<T>>,
+) -> QueueClosed {
     let Some(resync) = resync else { return std::future::pending().await };
     loop {
         sleep(resync.period).await;
         if (resync.is_due)()
-            && let Err(closed) = queue.push(Delta::SyncAll).await
+            && let Err(closed) = delta::push(&*queue, Delta::SyncAll).await
         {
             return closed;
         }

@@ -1,6 +1,6 @@
 //! The outer loop: rounds, and the waits between them.
 use super::{Reflector, ReflectorError};
-use crate::record::Record;
+use crate::delta::Keyed;
 use crate::source::{SourceError, WatchRequest};
 use crate::transform::TransformError;
 use rand::Rng;
@@ -45,7 +45,7 @@ impl From<crate::delta::QueueClosed> for Ended {
     }
 }
 
-impl Reflector {
+impl<T: Keyed> Reflector<T> {
     /// Runs until `stop`, or until the queue is closed. A request or wait that is going on is dropped at once (REF-8).
     pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
@@ -109,20 +109,6 @@ impl Reflector {
 
     pub(super) fn very_short(&self) -> ReflectorError {
         ReflectorError::VeryShortWatch { resource: self.resource_type.to_string() }
-    }
-
-    /// Makes a record what the queue is to hold of it.
-    pub(super) fn take_in(&mut self, mut record: Record) -> Result<Record, TransformError> {
-        // A list is sorted by namespace: its objects come to share the text of theirs.
-        if record.key.namespace == self.namespace {
-            record.key.namespace = self.namespace.clone();
-        } else {
-            self.namespace = record.key.namespace.clone();
-        }
-        if let Some(transform) = &self.transform {
-            record.bytes = transform(record.bytes)?;
-        }
-        Ok(record)
     }
 
     pub(super) fn transform_error(&self, source: TransformError) -> ReflectorError {

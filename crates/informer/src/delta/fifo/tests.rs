@@ -1,14 +1,15 @@
 use super::*;
+use crate::delta;
 use crate::record::Record;
 use crate::testing::record;
 use futures::FutureExt;
 use proptest::prelude::*;
 
-fn updated(name: &str) -> Delta {
+fn updated(name: &str) -> Delta<Record> {
     Delta::Updated(record(name, 1))
 }
 
-fn names(batch: &[Delta]) -> Vec<String> {
+fn names(batch: &[Delta<Record>]) -> Vec<String> {
     batch
         .iter()
         .map(|delta| match delta {
@@ -20,11 +21,11 @@ fn names(batch: &[Delta]) -> Vec<String> {
         .collect()
 }
 
-fn push(queue: &OrderedFifo, delta: Delta) {
-    queue.push(delta).now_or_never().unwrap().unwrap();
+fn push(queue: &OrderedFifo<Record>, delta: Delta<Record>) {
+    delta::push(queue, delta).now_or_never().unwrap().unwrap();
 }
 
-fn pop(queue: &OrderedFifo) -> Vec<String> {
+fn pop(queue: &OrderedFifo<Record>) -> Vec<String> {
     names(&queue.pop_batch().now_or_never().unwrap().unwrap())
 }
 
@@ -42,10 +43,7 @@ fn fifo_15_a_batch_stops_before_a_repeated_key() {
 #[test]
 fn fifo_14_15_whole_cache_deltas_come_alone() {
     let queue = OrderedFifo::new();
-    push(
-        &queue,
-        Delta::ReplacedAll { records: vec![record("a", 1)], resource_version: "1".into() },
-    );
+    push(&queue, Delta::ReplacedAll { items: vec![record("a", 1)], resource_version: "1".into() });
     push(&queue, updated("a"));
     push(&queue, Delta::SyncAll);
     push(&queue, Delta::Bookmark { resource_version: "2".into() });
@@ -60,7 +58,7 @@ fn fifo_16_a_full_queue_holds_up_the_writer_until_a_batch_has_left() {
     for n in 0..DELTAS_MAX {
         push(&queue, updated(&n.to_string()));
     }
-    let mut waiting = Box::pin(queue.push(updated("late")));
+    let mut waiting = Box::pin(delta::push(&queue, updated("late")));
     assert!(waiting.as_mut().now_or_never().is_none());
     assert_eq!(pop(&queue).len(), BATCH_MAX);
     waiting.now_or_never().expect("there is room").unwrap();
@@ -72,24 +70,24 @@ fn fifo_20_a_closed_queue_gives_what_is_left_and_takes_nothing() {
     let queue = OrderedFifo::new();
     push(&queue, updated("a"));
     queue.close();
-    assert_eq!(queue.push(updated("b")).now_or_never().unwrap(), Err(QueueClosed));
+    assert_eq!(delta::push(&queue, updated("b")).now_or_never().unwrap(), Err(QueueClosed));
     assert_eq!(pop(&queue), ["a"]);
     assert_eq!(queue.pop_batch().now_or_never().unwrap(), None);
 }
 
 #[test]
 fn closing_wakes_a_reader_and_a_writer_that_wait() {
-    let queue = OrderedFifo::new();
+    let queue = OrderedFifo::<Record>::new();
     let mut reader = Box::pin(queue.pop_batch());
     assert!(reader.as_mut().now_or_never().is_none());
     queue.close();
     assert_eq!(reader.now_or_never().expect("woken"), None);
 
-    let queue = OrderedFifo::new();
+    let queue = OrderedFifo::<Record>::new();
     for n in 0..DELTAS_MAX {
         push(&queue, updated(&n.to_string()));
     }
-    let mut writer = Box::pin(queue.push(updated("late")));
+    let mut writer = Box::pin(delta::push(&queue, updated("late")));
     assert!(writer.as_mut().now_or_never().is_none());
     queue.close();
     assert_eq!(writer.now_or_never().expect("woken"), Err(QueueClosed));

@@ -1,0 +1,42 @@
+//! One page of a list, in the pieces in which it arrives.
+use super::SourceError;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+/// The parts of one page: items, some at a time and in the server's order, and then one [`ListPart::End`]. A stream that ends
+/// without it, or with an error, was no list, whatever came before.
+pub type ListStream = BoxStream<'static, Result<ListPart, SourceError>>;
+
+/// One part of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ListPart {
+    /// The next items.
+    Items(Vec<ListItem>),
+    /// There are no more items in this page. What the list says of itself may stand behind its items, so it comes last.
+    End(ListHead),
+}
+
+/// One item of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListItem {
+    /// The JSON of one object as the server sent it: a slice of what was read with it. Copy what is kept for long.
+    pub bytes: Bytes,
+}
+
+impl From<Bytes> for ListItem {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes }
+    }
+}
+
+/// What a list says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ListHead {
+    /// `metadata.resourceVersion` of the list.
+    pub resource_version: String,
+    /// `metadata.continue` when there are more pages.
+    pub continue_token: Option<String>,
+}
