@@ -157,9 +157,9 @@ impl<T: Keyed> Reflector<T> {
                         return Ok(Err(Retry::InPages(self.watch_error(error))));
                     }
                 }
-                WatchFrame::Deleted(object) => match self.intake.event(&object) {
-                    Ok(item) => {
-                        items.remove(item.key());
+                WatchFrame::Deleted(object) => match self.intake.key(&object) {
+                    Ok(key) => {
+                        items.remove(&key);
                     }
                     Err(error) => self.skip(error),
                 },
