@@ -1,9 +1,9 @@
 //! The Kubernetes object model on encoded bytes.
 //!
 //! An object at rest and in flight is JSON text. What the control plane asks of most objects most of the time, who they
-//! are and how they are labelled, is read from that text in one pass ([`Skim`], [`skim::scalar`]); the one thing added to
-//! stored objects, their resourceVersion, is spliced into it ([`encode`]). A tree (`serde_json::Value`, [`meta`]) exists
-//! only where an object is changed.
+//! are and how they are labelled, is read from that text in one pass ([`Skim`], [`skim::scalar`]; [`Head`] where only the
+//! identity counts); the one thing added to stored objects, their resourceVersion, is spliced into it ([`encode`]). A tree
+//! (`serde_json::Value`, [`meta`]) exists only where an object is changed.
 //!
 //! # What holds
 //!
@@ -33,11 +33,13 @@ pub mod encode;
 pub mod field;
 pub mod field_selector;
 pub mod gvk;
+pub mod head;
 pub mod jsonpath;
 pub mod label;
 pub mod meta;
 pub mod name;
 pub mod quantity;
+pub mod resource_version;
 pub mod skim;
 pub mod status;
 pub mod time;
@@ -47,5 +49,7 @@ mod json_strategy;
 mod scan;
 
 pub use gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
+pub use head::Head;
+pub use scan::ValueEnd;
 pub use skim::Skim;
 pub use status::{ApiError, Reason, Status};

@@ -3,9 +3,18 @@
 //! It checks the structure of what it reads: members, separators, and in values that it skips, that brackets match and
 //! strings end. It is no validator: the insides of skipped scalars are not looked at, and neither is UTF-8 in skipped
 //! strings. It never panics, never recurses, and takes time linear in the text.
+mod block;
+mod nesting;
+mod value_end;
+
+pub use value_end::ValueEnd;
+
 use crate::skim::SkimError;
+use block::string_stop as string_bytes_before_stop;
+use nesting::Nesting;
 use std::borrow::Cow;
 use std::ops::Range;
+use value_end::is_scalar;
 
 /// How deep brackets may nest in a skipped value: `serde_json`'s limit, so that what one reads the other does too.
 pub(crate) const DEPTH_MAX: u32 = 128;
@@ -15,6 +24,7 @@ pub(crate) const DEPTH_MAX: u32 = 128;
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
+    ran_out: bool,
 }
 
 /// A string as it stands in the text.
@@ -43,6 +53,14 @@ impl<'a> RawStr<'a> {
             .map(Cow::Owned)
             .map_err(|_| SkimError { at: self.at, what: "a string with a bad escape" })
     }
+    /// The string's bytes when they need no decoding.
+    pub(crate) fn plain(&self) -> Option<&'a [u8]> {
+        (!self.escaped).then_some(self.raw)
+    }
+    /// One whose bytes, between the quotes, hold a backslash.
+    pub(crate) fn escaped(raw: &'a [u8]) -> Self {
+        Self { raw, at: 0, escaped: true }
+    }
     /// Whether the string's value is `text`.
     pub(crate) fn is(&self, text: &str) -> bool {
         if !self.escaped {
@@ -55,7 +73,11 @@ impl<'a> RawStr<'a> {
 impl<'a> Cursor<'a> {
     /// At the start of a text.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, ran_out: false }
+    }
+    /// Whether it looked for more than the text has: then a fault may be one of text that is not complete yet.
+    pub(crate) fn ran_out(&self) -> bool {
+        self.ran_out
     }
     /// Where it stands.
     pub(crate) fn position(&self) -> usize {
@@ -73,6 +95,7 @@ impl<'a> Cursor<'a> {
             }
             self.at += 1;
         }
+        self.ran_out = true;
         None
     }
     /// Takes a byte if it is next.
@@ -137,7 +160,8 @@ impl<'a> Cursor<'a> {
         let mut escaped = false;
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();
-            let Some(found) = memchr::memchr2(b'"', b'\\', rest) else {
+            let Some(found) = string_bytes_before_stop(rest) else {
+                self.ran_out = true;
                 return self.fail("a string without an end");
             };
             self.at += found + 1;
@@ -171,42 +195,33 @@ impl<'a> Cursor<'a> {
     /// Skips a number, `true`, `false` or `null`.
     fn skip_scalar(&mut self) -> Result<Range<usize>, SkimError> {
         let start = self.at;
-        while let Some(b'a'..=b'z' | b'0'..=b'9' | b'+' | b'-' | b'.' | b'E') =
-            self.bytes.get(self.at)
-        {
+        while self.bytes.get(self.at).is_some_and(|byte| is_scalar(*byte)) {
             self.at += 1;
         }
         if self.at == start { self.fail("a value was expected") } else { Ok(start..self.at) }
     }
-    /// Skips an object or array. The kinds of open brackets are the bits of a word, so depth costs no memory.
+    /// Skips an object or array.
     fn skip_nested(&mut self) -> Result<Range<usize>, SkimError> {
         let start = self.at;
-        let (mut depth, mut kinds) = (0_u32, 0_u128);
-        loop {
-            let Some(&byte) = self.bytes.get(self.at) else {
-                return self.fail("brackets without an end");
-            };
-            self.at += 1;
-            match byte {
-                b'"' => _ = self.string_tail()?,
-                b'{' | b'[' => {
-                    if depth == DEPTH_MAX {
-                        return self.fail("nested too deep");
-                    }
-                    depth += 1;
-                    kinds = kinds << 1 | u128::from(byte == b'{');
-                }
-                b'}' | b']' => {
-                    if (kinds & 1 == 1) != (byte == b'}') {
-                        return self.fail("brackets that do not match");
-                    }
-                    depth -= 1;
-                    kinds >>= 1;
-                    if depth == 0 {
-                        return Ok(start..self.at);
-                    }
-                }
-                _ => {}
+        let mut nesting = Nesting::default();
+        match nesting.feed(&self.bytes[start..]) {
+            Ok(Some(n_bytes)) => {
+                self.at += n_bytes;
+                Ok(start..self.at)
+            }
+            Ok(None) => {
+                self.at = self.bytes.len();
+                self.ran_out = true;
+                let in_string = nesting.in_string();
+                self.fail(if in_string {
+                    "a string without an end"
+                } else {
+                    "brackets without an end"
+                })
+            }
+            Err(fault) => {
+                self.at += fault.at;
+                self.fail(fault.what)
             }
         }
     }

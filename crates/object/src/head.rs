@@ -1,0 +1,228 @@
+//! Who an encoded object is, as places in its bytes.
+//!
+//! [`Head::scan`] passes over an object once and remembers where its identity stands and where it ends, in one cache line
+//! and without allocating: what a cache that keeps objects as bytes needs of each. [`Skim`](crate::Skim) reads more, and
+//! both agree on what they read.
+use crate::scan::{Cursor, RawStr};
+use crate::skim::SkimError;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Where the identity of an encoded object stands in its bytes, and where the object ends.
+///
+/// The accessors want the bytes that were scanned, or a copy of them; with others they read anything, but never panic.
+/// Absent members, and members of the wrong type, read as empty. The last of repeated members counts.
+///
+/// ```
+/// use setpoint_object::Head;
+///
+/// let text = br#"{"kind":"Pod","metadata":{"name":"a","namespace":"n"}} and what follows"#;
+/// let head = Head::scan(text)?.unwrap();
+/// assert_eq!((&*head.name(text), &*head.namespace(text), head.end()), ("a", "n", 54));
+/// assert_eq!(Head::scan(&text[..50])?, None);
+/// # Ok::<(), setpoint_object::skim::SkimError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Head {
+    api_version: Span,
+    kind: Span,
+    name: Span,
+    namespace: Span,
+    uid: Span,
+    resource_version: Span,
+    managed_fields: Span,
+    end: u32,
+    /// Whether `managedFields` stands more than once in the metadata that counts.
+    is_repeated: bool,
+}
+
+/// A range of bytes; an empty one is of something absent or empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Span {
+    from: u32,
+    to: u32,
+}
+impl Span {
+    /// All positions are in a text that [`Head::scan`] has cut to what 32 bits can say.
+    fn new(range: Range<usize>) -> Self {
+        Self { from: range.start as u32, to: range.end as u32 }
+    }
+    fn range(self) -> Range<usize> {
+        self.from as usize..self.to as usize
+    }
+    /// The value of the string that stands here.
+    fn text(self, bytes: &[u8]) -> Cow<'_, str> {
+        let raw = bytes.get(self.range()).unwrap_or_default();
+        if memchr::memchr(b'\\', raw).is_none() {
+            return Cow::Borrowed(std::str::from_utf8(raw).unwrap_or_default());
+        }
+        Cow::Owned(RawStr::escaped(raw).value().map(Cow::into_owned).unwrap_or_default())
+    }
+    /// Where it stands when the bytes of `cut`, before or behind it, are gone.
+    #[expect(dead_code, reason = "for what prunes objects")]
+    fn without(self, cut: Self) -> Self {
+        let gone = if cut.to <= self.from { cut.to - cut.from } else { 0 };
+        Self { from: self.from - gone, to: self.to - gone }
+    }
+}
+
+impl Head {
+    /// Scans the object at the start of `bytes`, behind white space. `None` when it is not complete in these bytes; what
+    /// follows it is left alone.
+    ///
+    /// # Errors
+    /// The bytes are no JSON object, as far as the scan looks: it follows the structure of everything, but looks into scalars
+    /// only where it reads them. The object's bytes are UTF-8. Brackets nested deeper than 128, and objects of more than 4 GiB,
+    /// are an error.
+    pub fn scan(bytes: &[u8]) -> Result<Option<Self>, SkimError> {
+        const SPAN_MAX: usize = u32::MAX as usize;
+        let mut cursor = Cursor::new(&bytes[..bytes.len().min(SPAN_MAX)]);
+        match Self::read(&mut cursor) {
+            Ok(head) => {
+                check_utf8(&bytes[..head.end()])?;
+                Ok(Some(head))
+            }
+            Err(_) if cursor.ran_out() && bytes.len() <= SPAN_MAX => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+    /// Scans bytes that are one whole object.
+    ///
+    /// # Errors
+    /// As [`Head::scan`]; and when the object is not complete, or anything but white space follows it.
+    pub fn of(bytes: &[u8]) -> Result<Self, SkimError> {
+        let Some(head) = Self::scan(bytes)? else {
+            return Err(SkimError { at: bytes.len(), what: "an object without an end" });
+        };
+        let rest = bytes[head.end()..].trim_ascii_start();
+        if rest.is_empty() {
+            return Ok(head);
+        }
+        Err(SkimError { at: bytes.len() - rest.len(), what: "text after the object" })
+    }
+
+    /// Behind the object's last byte.
+    pub fn end(&self) -> usize {
+        self.end as usize
+    }
+    /// `apiVersion`.
+    pub fn api_version<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
+        self.api_version.text(bytes)
+    }
+    /// `kind`.
+    pub fn kind<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
+        self.kind.text(bytes)
+    }
+    /// `metadata.name`.
+    pub fn name<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
+        self.name.text(bytes)
+    }
+    /// `metadata.namespace`.
+    pub fn namespace<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
+        self.namespace.text(bytes)
+    }
+    /// `metadata.uid`.
+    pub fn uid<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
+        self.uid.text(bytes)
+    }
+    /// `metadata.resourceVersion`.
+    pub fn resource_version<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
+        self.resource_version.text(bytes)
+    }
+    /// The member `metadata.managedFields`, its key, value and one comma: what stands around it is the object without it.
+    /// `None` when there is none. Of several, the last: then those before it come to count when it is cut.
+    pub fn managed_fields(&self) -> Option<Range<usize>> {
+        (self.managed_fields != Span::default()).then(|| self.managed_fields.range())
+    }
+    /// Whether [`Head::managed_fields`] is only one of several members of this name.
+    pub fn has_repeated_managed_fields(&self) -> bool {
+        self.is_repeated
+    }
+
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, SkimError> {
+        let mut head = Self::default();
+        cursor.object()?;
+        let mut first = true;
+        while let Some(key) = cursor.key(&mut first)? {
+            if key.is("metadata") {
+                let (api_version, kind) = (head.api_version, head.kind);
+                head = Self { api_version, kind, ..Self::default() };
+                head.read_metadata(cursor)?;
+            } else if key.is("apiVersion") {
+                head.api_version = string(cursor)?;
+            } else if key.is("kind") {
+                head.kind = string(cursor)?;
+            } else {
+                cursor.skip()?;
+            }
+        }
+        head.end = cursor.position() as u32;
+        Ok(head)
+    }
+    fn read_metadata(&mut self, cursor: &mut Cursor<'_>) -> Result<(), SkimError> {
+        if cursor.peek() != Some(b'{') {
+            return cursor.skip().map(drop);
+        }
+        cursor.object()?;
+        let mut first = true;
+        loop {
+            let is_first = first;
+            if !is_first {
+                cursor.peek();
+            }
+            // Behind the bracket, or at the comma.
+            let from = cursor.position();
+            let Some(key) = cursor.key(&mut first)? else { return Ok(()) };
+            let decoded;
+            let name = match key.plain() {
+                Some(name) => name,
+                None => {
+                    decoded = key.value()?;
+                    decoded.as_bytes()
+                }
+            };
+            match name {
+                b"name" => self.name = string(cursor)?,
+                b"namespace" => self.namespace = string(cursor)?,
+                b"uid" => self.uid = string(cursor)?,
+                b"resourceVersion" => self.resource_version = string(cursor)?,
+                b"managedFields" => {
+                    cursor.skip()?;
+                    // One comma goes with the member: the one before it, or the one behind it when it is the first.
+                    let to = match cursor.peek() {
+                        Some(b',') if is_first => cursor.position() + 1,
+                        _ => cursor.position(),
+                    };
+                    self.is_repeated = self.managed_fields != Span::default();
+                    self.managed_fields = Span::new(from..to);
+                }
+                _ => _ = cursor.skip()?,
+            }
+        }
+    }
+}
+
+/// A string; empty for anything else. One with escapes is decoded, to see whether it can be.
+fn string(cursor: &mut Cursor<'_>) -> Result<Span, SkimError> {
+    if cursor.peek() != Some(b'"') {
+        cursor.skip()?;
+        return Ok(Span::default());
+    }
+    let string = cursor.string()?;
+    if string.plain().is_none() {
+        string.value()?;
+    }
+    Ok(Span::new(string.at..string.at + string.raw.len()))
+}
+fn check_utf8(bytes: &[u8]) -> Result<(), SkimError> {
+    if bytes.is_ascii() {
+        return Ok(());
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(SkimError { at: error.valid_up_to(), what: "text that is not UTF-8" }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

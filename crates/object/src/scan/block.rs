@@ -1,0 +1,157 @@
+//! Sixty-four bytes of JSON text as bit masks: bit `i` says something about byte `i`.
+use wide::u8x16;
+
+/// How many bytes a block has: as many as a word has bits.
+pub(super) const BLOCK_BYTES: usize = 64;
+/// How many bytes are looked at in one step.
+const LANE_BYTES: usize = 16;
+
+/// Where the bytes stand that give JSON its structure, in strings or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) quotes: u64,
+    pub(super) backslashes: u64,
+    /// `{` and `[`.
+    pub(super) opens: u64,
+    /// `}` and `]`.
+    pub(super) closes: u64,
+}
+
+impl Block {
+    #[inline(always)]
+    pub(super) fn of(bytes: &[u8; BLOCK_BYTES]) -> Self {
+        let (lanes, _) = bytes.as_chunks::<LANE_BYTES>();
+        let mut block = Self { quotes: 0, backslashes: 0, opens: 0, closes: 0 };
+        let mut any_backslash = u8x16::ZERO;
+        for (idx, lane) in lanes.iter().enumerate() {
+            let lane = u8x16::new(*lane);
+            // The one bit between the two kinds of brackets set, each side is one letter; no other byte becomes it.
+            let bracket = lane | u8x16::splat(0x20);
+            let shift = idx * LANE_BYTES;
+            block.quotes |= u64::from(lane.simd_eq(u8x16::splat(b'"')).to_bitmask()) << shift;
+            block.opens |= u64::from(bracket.simd_eq(u8x16::splat(b'{')).to_bitmask()) << shift;
+            block.closes |= u64::from(bracket.simd_eq(u8x16::splat(b'}')).to_bitmask()) << shift;
+            any_backslash |= lane.simd_eq(u8x16::splat(b'\\'));
+        }
+        // Most blocks have none, so where they stand is worked out only when there is one.
+        if any_backslash.to_bitmask() != 0 {
+            for (idx, lane) in lanes.iter().enumerate() {
+                let found = u8x16::new(*lane).simd_eq(u8x16::splat(b'\\')).to_bitmask();
+                block.backslashes |= u64::from(found) << (idx * LANE_BYTES);
+            }
+        }
+        block
+    }
+}
+
+/// How many bytes stand before the first quote or backslash in `bytes`; `None` when there is none.
+#[inline(always)]
+pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
+    // Most strings of an object are short: one or two steps find their end. Long ones are worth a search that steps wider.
+    const SHORT_STEPS: usize = 4;
+    let (lanes, _) = bytes.as_chunks::<LANE_BYTES>();
+    let lanes = &lanes[..lanes.len().min(SHORT_STEPS)];
+    for (idx, lane) in lanes.iter().enumerate() {
+        let lane = u8x16::new(*lane);
+        let found = lane.simd_eq(u8x16::splat(b'"')) | lane.simd_eq(u8x16::splat(b'\\'));
+        let found = found.to_bitmask();
+        if found != 0 {
+            return Some(idx * LANE_BYTES + found.trailing_zeros() as usize);
+        }
+    }
+    let seen = lanes.len() * LANE_BYTES;
+    Some(seen + memchr::memchr2(b'"', b'\\', &bytes[seen..])?)
+}
+
+/// Bit `i` of the result: whether an odd number of bits is set in `bits` up to and with bit `i`.
+#[inline(always)]
+pub(super) fn parity(mut bits: u64) -> u64 {
+    bits ^= bits << 1;
+    bits ^= bits << 2;
+    bits ^= bits << 4;
+    bits ^= bits << 8;
+    bits ^= bits << 16;
+    bits ^ bits << 32
+}
+
+/// The bytes that a backslash escapes. `is_escaped` says whether the first byte is, and then whether the byte after the
+/// block is. Assumes that all backslashes stand in strings.
+#[inline(always)]
+pub(super) fn escaped(backslashes: u64, is_escaped: &mut bool) -> u64 {
+    let mut escaped = u64::from(*is_escaped);
+    if backslashes == 0 {
+        *is_escaped = false;
+        return escaped;
+    }
+    let mut rest = backslashes & !escaped;
+    *is_escaped = false;
+    while rest != 0 {
+        let backslash = rest & rest.wrapping_neg();
+        let next = backslash << 1;
+        *is_escaped = next == 0;
+        escaped |= next;
+        rest &= !(backslash | next);
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mask(bytes: &[u8], is: impl Fn(u8) -> bool) -> u64 {
+        bytes.iter().enumerate().map(|(idx, byte)| u64::from(is(*byte)) << idx).sum()
+    }
+
+    proptest! {
+        #[test]
+        fn masks_say_where_each_byte_stands(bytes: [[u8; 32]; 2]) {
+            let bytes: [u8; BLOCK_BYTES] = bytes.concat().try_into().unwrap();
+            prop_assert_eq!(Block::of(&bytes), Block {
+                quotes: mask(&bytes, |byte| byte == b'"'),
+                backslashes: mask(&bytes, |byte| byte == b'\\'),
+                opens: mask(&bytes, |byte| matches!(byte, b'{' | b'[')),
+                closes: mask(&bytes, |byte| matches!(byte, b'}' | b']')),
+            });
+        }
+
+        #[test]
+        fn a_string_stops_at_the_first_quote_or_backslash(
+            bytes in proptest::collection::vec(prop_oneof![40 => Just(b'x'), 1 => Just(b'"'), 1 => Just(b'\\')], 0..200),
+        ) {
+            let stop = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+            prop_assert_eq!(string_stop(&bytes), stop);
+        }
+
+        #[test]
+        fn escapes_are_what_a_walk_finds(
+            words in proptest::collection::vec(prop_oneof![any::<u64>(), Just(u64::MAX), Just(1 << 63)], 1..4),
+        ) {
+            let (mut carried, mut walked) = (false, false);
+            for word in words {
+                let mut expected = 0;
+                for bit in 0..64 {
+                    let is_escaped = std::mem::take(&mut walked);
+                    expected |= u64::from(is_escaped) << bit;
+                    walked = !is_escaped && word >> bit & 1 == 1;
+                }
+                prop_assert_eq!(escaped(word, &mut carried), expected);
+            }
+            prop_assert_eq!(carried, walked);
+        }
+    }
+
+    #[test]
+    fn every_byte_is_told_apart() {
+        for byte in 0..=u8::MAX {
+            let block = Block::of(&[byte; BLOCK_BYTES]);
+            let all = |is: bool| if is { u64::MAX } else { 0 };
+            assert_eq!(block.quotes, all(byte == b'"'), "{byte}");
+            assert_eq!(block.backslashes, all(byte == b'\\'), "{byte}");
+            assert_eq!(block.opens, all(matches!(byte, b'{' | b'[')), "{byte}");
+            assert_eq!(block.closes, all(matches!(byte, b'}' | b']')), "{byte}");
+        }
+        assert_eq!(parity(0b0100_0010), 0b0011_1110);
+    }
+}
