@@ -13,8 +13,8 @@ pub mod scripted;
 
 pub use client::ClientSource;
 pub use error::SourceError;
-pub use frame::{FRAME_BYTES_MAX, WatchFrame};
-pub use list::{LIST_BODY_BYTES_MAX, ListPage};
+pub use frame::{FRAME_BYTES_MAX, WatchFrame, frames};
+pub use list::{ITEM_BYTES_MAX, LIST_BODY_BYTES_MAX, ListEnd, ListPage, ListSplitter};
 pub use part::{ListHead, ListItem, ListPart, ListStream};
 
 use futures::StreamExt;

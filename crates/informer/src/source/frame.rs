@@ -4,16 +4,21 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-use setpoint_object::ApiError;
+use setpoint_object::skim::SkimError;
+use setpoint_object::{ApiError, Head};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// The largest watch frame that is taken in, bytes.
 ///
 /// 16 MiB: an API server takes bodies of up to 3 MiB, and what it sends back can grow by defaults and managed fields.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 
-/// One event of a watch. The objects are JSON, copied out of the stream so that they keep nothing else alive.
+/// One event of a watch.
+///
+/// The objects are JSON, slices of what was read with them: one keeps all of that alive, so copy what is kept for long.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum WatchFrame {
@@ -43,17 +48,72 @@ struct Wire<'a> {
     #[serde(borrow)]
     object: &'a RawValue,
 }
+/// The members that may stand behind the object of a frame: any but these two again.
+#[derive(Deserialize)]
+struct Behind {
+    #[serde(default, rename = "type")]
+    verb: Option<IgnoredAny>,
+    #[expect(dead_code, reason = "a second one is an error, which is what it is here for")]
+    object: IgnoredAny,
+}
 
 impl WatchFrame {
-    /// Reads one frame.
+    /// Reads one frame. Its object is a slice of it, and JSON, as far as a skim looks.
     ///
     /// # Errors
     /// When it is not the JSON of a watch event. A bare `Status`, which some servers send down a broken watch, is its error.
-    pub fn parse(frame: &[u8]) -> Result<Self, SourceError> {
-        let wire: Wire<'_> = match serde_json::from_slice(frame) {
+    pub fn parse(line: &Bytes) -> Result<Self, SourceError> {
+        // As every server writes it. Should the object turn out to be something else, the careful way says what it is.
+        if let Some((verb, object)) = plain(line)
+            && let Ok(Some(head)) = Head::scan(&line[object.clone()])
+            && head.end() == object.len()
+        {
+            return Self::new(verb, line.slice(object));
+        }
+        Self::parse_any(line)
+    }
+
+    /// Reads one frame as [`parse`](Self::parse) does, but leaves its object unchecked where it can, for a reader that scans it
+    /// anyway: nothing is known of an object before [`WatchFrame::checked`] has seen it.
+    ///
+    /// # Errors
+    /// When it is seen that it is not the JSON of a watch event.
+    pub fn parse_unchecked(line: &Bytes) -> Result<Self, SourceError> {
+        match plain(line) {
+            Some((verb, object)) => Self::new(verb, line.slice(object)),
+            None => Self::parse_any(line),
+        }
+    }
+
+    /// Checks an object that came by [`parse_unchecked`](Self::parse_unchecked), and says who it is.
+    ///
+    /// # Errors
+    /// When the frame was not the JSON of a watch event: the watch is broken, and what it said is lost.
+    pub fn checked(mut object: Bytes) -> Result<(Bytes, Head), SourceError> {
+        let malformed =
+            |error: SkimError| SourceError::protocol(format!("not a watch event: {error}"));
+        let Some(head) = Head::scan(&object).map_err(malformed)? else {
+            let at = object.len();
+            return Err(malformed(SkimError { at, what: "an object without an end" }));
+        };
+        let behind = object.split_off(head.end());
+        if !behind.is_empty() {
+            // Members of the frame that stood behind the object.
+            let members = [br#"{"object":0"#, &behind[..], b"}"].concat();
+            let members: Result<Behind, _> = serde_json::from_slice(&members);
+            if members.is_err() || members.is_ok_and(|members| members.verb.is_some()) {
+                let at = head.end();
+                return Err(malformed(SkimError { at, what: "text after the object" }));
+            }
+        }
+        Ok((object, head))
+    }
+
+    fn parse_any(line: &Bytes) -> Result<Self, SourceError> {
+        let wire: Wire<'_> = match serde_json::from_slice(line) {
             Ok(wire) => wire,
             Err(error) => {
-                if let Ok(status) = serde_json::from_slice::<setpoint_object::Status>(frame)
+                if let Ok(status) = serde_json::from_slice::<setpoint_object::Status>(line)
                     && status.status == "Failure"
                 {
                     return Err(SourceError::Api(ApiError(Box::new(status))));
@@ -61,31 +121,53 @@ impl WatchFrame {
                 return Err(SourceError::protocol(format!("not a watch event: {error}")));
             }
         };
-        let object = || Bytes::copy_from_slice(wire.object.get().as_bytes());
-        Ok(match &*wire.verb {
-            "ADDED" => Self::Added(object()),
-            "MODIFIED" => Self::Modified(object()),
-            "DELETED" => Self::Deleted(object()),
-            "BOOKMARK" => Self::Bookmark(object()),
-            "ERROR" => match serde_json::from_str(wire.object.get()) {
+        Self::new(&wire.verb, line.slice_ref(wire.object.get().as_bytes()))
+    }
+
+    fn new(verb: &str, object: Bytes) -> Result<Self, SourceError> {
+        Ok(match verb {
+            "ADDED" => Self::Added(object),
+            "MODIFIED" => Self::Modified(object),
+            "DELETED" => Self::Deleted(object),
+            "BOOKMARK" => Self::Bookmark(object),
+            "ERROR" => match serde_json::from_slice(&object) {
                 Ok(status) => Self::Error(ApiError(Box::new(status))),
                 Err(error) => {
                     return Err(SourceError::protocol(format!("not a Status: {error}")));
                 }
             },
-            verb => Self::Unknown { verb: verb.to_owned(), object: object() },
+            verb => Self::Unknown { verb: verb.to_owned(), object },
         })
     }
 }
 
+/// The verb of a frame of the form `{"type":"VERB","object":{…}}`, and where its object is if it is one.
+fn plain(line: &[u8]) -> Option<(&str, Range<usize>)> {
+    let rest = line.trim_ascii_end();
+    let (verb, rest) = rest.strip_prefix(br#"{"type":""#)?.split_at_checked(
+        // The verbs that are known are shorter.
+        line.get(9..32)?.iter().position(|byte| !byte.is_ascii_uppercase())?,
+    )?;
+    let object = rest.strip_prefix(br#"","object":"#)?.strip_suffix(b"}")?;
+    if object.first() != Some(&b'{') {
+        return None;
+    }
+    let from = r#"{"type":"","object":"#.len() + verb.len();
+    Some((std::str::from_utf8(verb).ok()?, from..from + object.len()))
+}
+
 /// Cuts chunks into the frames between newlines and reads them. Ends after the first error. A last frame without a newline
 /// is read if it is whole, and dropped if the stream was cut in it.
-pub(super) fn frames<S, E>(chunks: S) -> BoxStream<'static, Result<WatchFrame, SourceError>>
+///
+/// A frame that stands in one chunk is a slice of it. No more is held than one chunk and one incomplete frame of at most
+/// [`FRAME_BYTES_MAX`].
+pub fn frames<S, E>(chunks: S) -> BoxStream<'static, Result<WatchFrame, SourceError>>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
-    let cutter = Some(Cutter { chunks: chunks.boxed(), pending: BytesMut::new(), scanned: 0 });
+    let chunk = Bytes::new();
+    let cutter = Some(Cutter { chunks: chunks.boxed(), chunk, pending: BytesMut::new() });
     stream::unfold(cutter, |cutter| async move {
         let mut cutter = cutter?;
         match cutter.frame().await {
@@ -99,9 +181,10 @@ where
 
 struct Cutter<S> {
     chunks: S,
+    /// What of the last chunk is not read yet.
+    chunk: Bytes,
+    /// The start of a frame, from chunks before: it holds no newline.
     pending: BytesMut,
-    /// How much of `pending` is known to hold no newline.
-    scanned: usize,
 }
 
 impl<S, E> Cutter<S>
@@ -111,84 +194,43 @@ where
 {
     async fn frame(&mut self) -> Option<Result<WatchFrame, SourceError>> {
         loop {
-            if let Some(at) = memchr::memchr(b'\n', &self.pending[self.scanned..]) {
-                let line = self.pending.split_to(self.scanned + at);
-                self.pending.advance(1);
-                self.scanned = 0;
+            let newline = memchr::memchr(b'\n', &self.chunk);
+            let part = self.chunk.split_to(newline.unwrap_or(self.chunk.len()));
+            if self.pending.len() + part.len() > FRAME_BYTES_MAX {
+                let what = "watch frame";
+                return Some(Err(SourceError::TooLarge { what, bytes_max: FRAME_BYTES_MAX }));
+            }
+            if newline.is_some() {
+                self.chunk.advance(1);
+                let line = self.line(part);
                 if line.trim_ascii().is_empty() {
+                    // Blank lines have no end either, on a bad day.
+                    tokio::task::coop::consume_budget().await;
                     continue;
                 }
                 return Some(WatchFrame::parse(&line));
             }
-            self.scanned = self.pending.len();
-            if self.scanned > FRAME_BYTES_MAX {
-                let what = "watch frame";
-                return Some(Err(SourceError::TooLarge { what, bytes_max: FRAME_BYTES_MAX }));
-            }
+            self.pending.extend_from_slice(&part);
             match self.chunks.next().await {
-                Some(Ok(chunk)) => self.pending.extend_from_slice(&chunk),
+                Some(Ok(chunk)) => self.chunk = chunk,
                 Some(Err(error)) => return Some(Err(SourceError::transport(error))),
                 None => {
-                    let line = std::mem::take(&mut self.pending);
-                    self.scanned = 0;
+                    let line = self.line(Bytes::new());
                     return WatchFrame::parse(&line).ok().map(Ok);
                 }
             }
         }
     }
+
+    /// The line that ends with `part`.
+    fn line(&mut self, part: Bytes) -> Bytes {
+        if self.pending.is_empty() {
+            return part;
+        }
+        self.pending.extend_from_slice(&part);
+        std::mem::take(&mut self.pending).freeze()
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use futures::FutureExt;
-    use std::convert::Infallible;
-
-    fn cut(chunks: Vec<&'static [u8]>) -> Vec<Result<WatchFrame, SourceError>> {
-        let chunks =
-            stream::iter(chunks.into_iter().map(|c| Ok::<_, Infallible>(Bytes::from_static(c))));
-        frames(chunks).collect().now_or_never().unwrap()
-    }
-
-    #[test]
-    fn frames_are_cut_at_newlines_wherever_the_chunks_end() {
-        let text: &'static [u8] =
-            b"{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n\n{\"type\":\"DELETED\",\"object\":{}}\n";
-        for at in 0..text.len() {
-            let got: Vec<WatchFrame> =
-                cut(vec![&text[..at], &text[at..]]).into_iter().map(Result::unwrap).collect();
-            let want = [
-                WatchFrame::Added(Bytes::from_static(b"{\"a\":1}")),
-                WatchFrame::Deleted(Bytes::from_static(b"{}")),
-            ];
-            assert_eq!(got, want, "cut at {at}");
-        }
-    }
-
-    #[test]
-    fn a_stream_cut_inside_a_frame_ends_without_it() {
-        assert!(cut(vec![b"{\"type\":\"ADD"]).is_empty());
-    }
-
-    #[test]
-    fn a_frame_that_is_not_json_ends_the_stream() {
-        let got = cut(vec![b"nonsense\n{\"type\":\"ADDED\",\"object\":{}}\n"]);
-        assert!(matches!(&got[..], [Err(SourceError::Protocol { .. })]), "{got:?}");
-    }
-
-    #[test]
-    fn a_frame_without_an_end_is_refused_when_it_passes_the_bound() {
-        static CHUNK: [u8; 1 << 20] = [b'x'; 1 << 20];
-        let got = cut(vec![&CHUNK[..]; 18]);
-        assert!(matches!(&got[..], [Err(SourceError::TooLarge { .. })]), "{got:?}");
-    }
-
-    #[test]
-    fn ref_26_an_error_frame_carries_its_status() {
-        let got = cut(vec![
-            b"{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\",\"message\":\"too old\"}}\n",
-        ]);
-        let [Ok(WatchFrame::Error(error))] = &got[..] else { panic!("{got:?}") };
-        assert_eq!((error.code(), error.0.message.as_str()), (410, "too old"));
-    }
-}
+mod tests;

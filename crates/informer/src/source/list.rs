@@ -1,8 +1,10 @@
 //! The answer to a list, cut into its items without building a tree.
+mod split;
+
+pub use split::{ITEM_BYTES_MAX, ListEnd, ListSplitter};
+
 use super::SourceError;
 use bytes::Bytes;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 /// The largest list body that is taken in, bytes.
 ///
@@ -21,16 +23,6 @@ pub struct ListPage {
     pub items: Vec<Bytes>,
 }
 
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    metadata: setpoint_object::status::ListMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
 impl ListPage {
     /// A page out of its parts, for sources that are not HTTP.
     pub fn new(resource_version: impl Into<String>, items: Vec<Bytes>) -> Self {
@@ -46,24 +38,19 @@ impl ListPage {
     /// Cuts the body of a list answer. The items share the body.
     ///
     /// # Errors
-    /// When it is not JSON, or not a list: a `Table` is refused (REF-7), as its rows would pass for no objects at all.
+    /// As [`ListSplitter`]: when it is not JSON, or not a list.
     pub fn parse(body: &Bytes) -> Result<Self, SourceError> {
-        let wire: Wire<'_> = serde_json::from_slice(body)
-            .map_err(|error| SourceError::protocol(format!("not a list: {error}")))?;
-        if wire.kind == "Table" {
-            return Err(SourceError::protocol("a Table where a list was asked for"));
+        let mut splitter = ListSplitter::default();
+        splitter.feed(body.clone());
+        let mut items = Vec::new();
+        while let Some((item, _)) = splitter.next_item()? {
+            items.push(item);
         }
-        if !wire.kind.is_empty() && !wire.kind.ends_with("List") {
-            return Err(SourceError::protocol(format!(
-                "a {} where a list was asked for",
-                wire.kind
-            )));
-        }
-        let items = wire.items.unwrap_or_default();
+        let end = splitter.finish()?;
         Ok(Self {
-            resource_version: wire.metadata.resource_version,
-            continue_token: Some(wire.metadata.continue_token).filter(|token| !token.is_empty()),
-            items: items.iter().map(|item| body.slice_ref(item.get().as_bytes())).collect(),
+            resource_version: end.resource_version,
+            continue_token: end.continue_token,
+            items,
         })
     }
 }
