@@ -112,6 +112,11 @@ impl ApiServer {
         self.inner.drain.cancel();
     }
 
+    /// Ends when the server begins shutdown ([`ApiServer::drain`]): for streams that do not come through [`ApiServer::serve`].
+    pub fn drained(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.inner.drain.clone().cancelled_owned()
+    }
+
     /// Answers one request. Dropping it drops the request's handler; a write it had begun may still have happened.
     pub async fn serve<B>(&self, request: Request<B>) -> Response<Body>
     where

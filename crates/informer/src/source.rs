@@ -63,6 +63,9 @@ pub type WatchStream = BoxStream<'static, Result<WatchFrame, SourceError>>;
 pub struct ListRequest {
     /// `resourceVersion`; empty asks for the most recent state, `"0"` for any.
     pub resource_version: String,
+    /// `resourceVersionMatch=Exact`: the state at that version and no other, which must be a real one (FAC-9). Otherwise nothing is
+    /// said, which means not older than it, and with a limit exactly it.
+    pub exact: bool,
     /// `limit`, objects in a page; `None` asks for everything at once.
     pub limit: Option<u32>,
     /// `continue`: the page after the one that gave this token.

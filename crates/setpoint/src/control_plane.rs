@@ -1,6 +1,7 @@
 //! The assembly that the program, the demo and tests share.
 
-use kube_client::Client;
+use crate::source::InProcessSource;
+use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_controllers::{GarbageCollector, NamespaceController};
 use setpoint_object::ApiError;
@@ -120,6 +121,15 @@ impl ControlPlane {
     /// A client in process, as the server itself. Call it within a tokio runtime.
     pub fn client(&self) -> Client {
         self.server.client()
+    }
+
+    /// The source of an informer over all objects of `K`, in process and without HTTP. Take it, as every handle, before the
+    /// control plane runs; [`InProcessSource`] says how it is narrowed, and makes more of them from [`Self::server`].
+    pub fn source<K: Resource>(&self) -> InProcessSource
+    where
+        K::DynamicType: Default,
+    {
+        InProcessSource::all::<K>(&self.server)
     }
 
     /// Becomes true once it serves.

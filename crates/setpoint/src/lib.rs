@@ -52,9 +52,11 @@
 //! time: its clock starts at a fixed moment unless it is given another, and everything random comes from the seed.
 
 pub mod control_plane;
+pub mod source;
 pub mod story;
 
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
+pub use source::InProcessSource;
 
 pub use setpoint_apiserver as apiserver;
 pub use setpoint_informer as informer;

@@ -238,7 +238,11 @@ impl<T: Keyed> Reflector<T> {
             None if !state.is_paged && !matches!(resource_version, "" | "0") => None,
             None => Some(PAGE_SIZE),
         };
-        ListRequest { resource_version: resource_version.to_owned(), limit, continue_token: None }
+        ListRequest {
+            resource_version: resource_version.to_owned(),
+            limit,
+            ..ListRequest::default()
+        }
     }
 
     async fn list_once(&mut self) -> Result<(Vec<T>, String), Unlisted> {
@@ -268,9 +272,9 @@ impl<T: Keyed> Reflector<T> {
             };
             // REF-2: the token says it all.
             request = ListRequest {
-                resource_version: String::new(),
                 limit: first.limit,
                 continue_token: Some(token),
+                ..ListRequest::default()
             };
         }
         Err(SourceError::protocol(TOO_MANY).into())

@@ -135,7 +135,8 @@ impl ListWatch for ClientSource {
                 .query()
                 .add("limit", &limit)
                 .add("continue", request.continue_token.as_deref().unwrap_or_default())
-                .add("resourceVersion", &request.resource_version);
+                .add("resourceVersion", &request.resource_version)
+                .add("resourceVersionMatch", if request.exact { "Exact" } else { "" });
             let body = self.get(query).await?;
             ListPage::parse(&collect(body, LIST_BODY_BYTES_MAX, "list").await?)
         }

@@ -10,6 +10,7 @@ mod networks;
 mod plane;
 mod runtime;
 mod simulation;
+mod sources;
 mod storms;
 mod up;
 mod wire;
