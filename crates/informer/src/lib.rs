@@ -49,7 +49,7 @@ mod status;
 mod testing;
 pub mod transform;
 
-pub use delta::{Delta, DeltaQueue, Keyed, OrderedFifo};
+pub use delta::{Batch, Delta, DeltaQueue, Keyed, OrderedFifo};
 pub use event::{Event, Tombstone};
 pub use factory::InformerFactory;
 pub use handler::{Handler, HandlerOptions, HandlerRegistration};

@@ -1,124 +1,278 @@
 //! The ordered queue of deltas.
-use super::{Delta, DeltaQueue, Keyed, QueueClosed};
+use super::queue::{BATCH_MAX, DeltaQueue, Ends, Line, Popped, QueueClosed};
+use super::{Batch, Delta, Keyed, KnownObjects, Synced};
 use crate::key::Key;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
-use std::collections::{HashSet, VecDeque};
-use tokio::sync::Notify;
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
+use std::collections::VecDeque;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
 
-/// How many deltas are taken out together at most: 1000, as client-go's `RealFIFO` (FIFO-15).
-pub const BATCH_MAX: usize = 1000;
+/// How many batches' places an empty queue keeps (FIFO-17).
+const KEPT_MAX: usize = 64;
 
-/// How many deltas wait at most. A full queue holds up the writer, and by it the reading of the watch (FIFO-16).
-pub const DELTAS_MAX: usize = 2 * BATCH_MAX;
-
-/// A plain sequence of deltas: one writer, one reader, no merging. client-go's `RealFIFO` in its atomic mode, where a relist is
-/// one delta and the queue knows nothing of the cache.
+/// A plain sequence of deltas (FIFO-10): nothing is grouped by key, merged or left out, and the reader sees every event in the
+/// server's order. client-go's `RealFIFO`.
 ///
 /// # Theory
 ///
-/// A delta leaves before it is processed and is never put back (FIFO-20). The writer waits while [`DELTAS_MAX`] wait; the reader
-/// waits while there is none. Closing wakes both: the writer is refused, and the reader is given what is left, then `None`.
-#[derive(Debug)]
+/// What goes in together into a batch is settled when a delta is put in, not when it is taken out: the queue is a sequence of
+/// batches, of which the last grows until a delta does not fit. A batch is a run of deltas about single objects with distinct keys,
+/// at most [`BATCH_MAX`], so that what it does to a store does not depend on where it is cut; any other delta is a batch of its own,
+/// and the end of the initial list ends one (FIFO-15). Taking one out moves a pointer.
+///
+/// Whether a key is in the last batch already is asked by its hash, which is computed outside the lock. Two keys with one hash make
+/// the batch end early, which no reader can tell from a batch that it was too quick to see grow.
+///
+/// # Modes
+///
+/// [`new`](Self::new) makes an atomic queue: a list, a resync and a bookmark pass as one delta each, and the queue knows nothing of
+/// the store (FIFO-14). [`with_known_objects`](Self::with_known_objects) makes one that takes lists and resyncs apart, for which it
+/// asks the store (FIFO-12, FIFO-13), and that drops bookmarks, which mean nothing when a list does not arrive as one. That these
+/// choices go together, which client-go checks when a queue is made, cannot be said otherwise here. List items leave as `Replaced`;
+/// client-go's older way, as `Sync`, is not offered.
 pub struct OrderedFifo<T> {
-    state: Mutex<State<T>>,
-    filled: Notify,
-    freed: Notify,
+    hasher: DefaultHashBuilder,
+    ends: Ends<Batches<T>>,
 }
 
-#[derive(Debug)]
-struct State<T> {
-    deltas: VecDeque<Delta<T>>,
-    is_closed: bool,
+impl<T> fmt::Debug for OrderedFifo<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OrderedFifo").finish_non_exhaustive()
+    }
 }
 
 impl<T> Default for OrderedFifo<T> {
     fn default() -> Self {
-        Self {
-            state: Mutex::new(State { deltas: VecDeque::new(), is_closed: false }),
-            filled: Notify::new(),
-            freed: Notify::new(),
-        }
+        Self::of(None)
     }
 }
 
-impl<T: Keyed> OrderedFifo<T> {
-    /// An empty queue.
+impl<T> OrderedFifo<T> {
+    /// An empty queue, atomic.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A batch is a run of deltas about single objects with distinct keys, so that what it does to the cache does not depend on
-    /// where it is cut; any other delta comes alone (FIFO-15).
-    async fn next_batch(&self) -> Option<Vec<Delta<T>>> {
-        loop {
-            let filled = self.filled.notified();
-            {
-                let mut state = self.state.lock();
-                if !state.deltas.is_empty() {
-                    let n = batch_len(&state.deltas);
-                    let batch = state.deltas.drain(..n).collect();
-                    if state.deltas.is_empty() && state.deltas.capacity() > BATCH_MAX {
-                        // FIFO-17: a burst leaves no memory behind.
-                        state.deltas = VecDeque::new();
-                    }
-                    drop(state);
-                    self.freed.notify_one();
-                    return Some(batch);
-                }
-                if state.is_closed {
-                    return None;
-                }
-            }
-            filled.await;
-        }
+    /// An empty queue that tells of single objects only.
+    pub fn with_known_objects(known: Arc<dyn KnownObjects<T>>) -> Self {
+        Self::of(Some(known))
+    }
+
+    fn of(known: Option<Arc<dyn KnownObjects<T>>>) -> Self {
+        let hasher = DefaultHashBuilder::default();
+        let asks_store = known.is_some();
+        let line = Batches {
+            hasher: hasher.clone(),
+            known,
+            batches: VecDeque::new(),
+            hashes: HashTable::new(),
+            is_open: false,
+            n_deltas: 0,
+            is_populated: false,
+        };
+        Self { hasher, ends: Ends::new(line, asks_store) }
     }
 }
 
-impl<T: Keyed> DeltaQueue<T> for OrderedFifo<T> {
+impl<T: Keyed + Clone> DeltaQueue<T> for OrderedFifo<T> {
     fn offer(&self, delta: Delta<T>) -> Result<Option<Delta<T>>, QueueClosed> {
-        let mut state = self.state.lock();
-        if state.is_closed {
-            return Err(QueueClosed);
-        }
-        if state.deltas.len() >= DELTAS_MAX {
-            return Ok(Some(delta));
-        }
-        state.deltas.push_back(delta);
-        drop(state);
-        self.filled.notify_one();
-        Ok(None)
+        let hash = delta.key().map(|key| self.hasher.hash_one(key));
+        self.ends.offer(delta, hash)
     }
 
     fn freed(&self) -> BoxFuture<'_, ()> {
-        // One writer: a permit that was left by an earlier batch makes it look again, no more.
-        self.freed.notified().boxed()
+        self.ends.freed().boxed()
     }
 
-    fn pop_batch(&self) -> BoxFuture<'_, Option<Vec<Delta<T>>>> {
-        self.next_batch().boxed()
+    fn pop_batch(&self) -> BoxFuture<'_, Option<Batch<T>>> {
+        self.ends.pop_batch().boxed()
     }
 
     fn close(&self) {
-        self.state.lock().is_closed = true;
-        self.filled.notify_one();
-        self.freed.notify_one();
+        self.ends.close();
     }
 
     fn len(&self) -> usize {
-        self.state.lock().deltas.len()
+        self.ends.len()
+    }
+
+    fn synced(&self) -> Synced {
+        self.ends.synced()
     }
 }
 
-fn batch_len<T: Keyed>(deltas: &VecDeque<Delta<T>>) -> usize {
-    let mut keys: HashSet<&Key> = HashSet::new();
-    let run = deltas
-        .iter()
-        .take(BATCH_MAX)
-        .take_while(|delta| delta.item().is_some_and(|item| keys.insert(item.key())))
-        .count();
-    run.max(1)
+/// What is behind the lock.
+struct Batches<T> {
+    hasher: DefaultHashBuilder,
+    known: Option<Arc<dyn KnownObjects<T>>>,
+    batches: VecDeque<Popped<T>>,
+    /// Of the keys of the last batch.
+    hashes: HashTable<u64>,
+    /// Whether the last batch may grow.
+    is_open: bool,
+    n_deltas: usize,
+    is_populated: bool,
+}
+
+impl<T: Keyed + Clone> Line<T> for Batches<T> {
+    fn needs_store(&self, delta: &Delta<T>) -> bool {
+        self.known.is_some() && matches!(delta, Delta::ReplacedAll { .. } | Delta::SyncAll)
+    }
+
+    fn take(&mut self, delta: Delta<T>, hash: Option<u64>) -> Option<usize> {
+        match (delta, &self.known) {
+            (Delta::ReplacedAll { items, .. }, Some(known)) => {
+                let known = known.clone();
+                self.replace(items, &*known)
+            }
+            (Delta::SyncAll, Some(known)) => {
+                let known = known.clone();
+                self.resync(&*known);
+                None
+            }
+            (Delta::Bookmark { .. }, Some(_)) => None,
+            (delta @ Delta::ReplacedAll { .. }, None) => {
+                let is_first = !std::mem::replace(&mut self.is_populated, true);
+                self.push(delta, None, is_first, usize::from(is_first));
+                is_first.then_some(1)
+            }
+            (delta @ (Delta::SyncAll | Delta::Bookmark { .. } | Delta::Sync(_)), _) => {
+                self.push(delta, hash, !self.is_populated, 0);
+                None
+            }
+            (delta, _) => {
+                let is_first = !std::mem::replace(&mut self.is_populated, true);
+                self.push(delta, hash, false, 0);
+                is_first.then_some(0)
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<Popped<T>> {
+        let popped = self.batches.pop_front()?;
+        self.n_deltas -= popped.deltas.len();
+        if self.batches.is_empty() {
+            self.is_open = false;
+            self.hashes.clear();
+            // FIFO-17: a burst leaves no memory behind.
+            if self.batches.capacity() > KEPT_MAX {
+                self.batches = VecDeque::new();
+            }
+        }
+        Some(popped)
+    }
+
+    fn len(&self) -> usize {
+        self.n_deltas
+    }
+}
+
+impl<T: Keyed + Clone> Batches<T> {
+    /// Adds one delta at the end: to the last batch if it fits, or else to a new one.
+    fn push(
+        &mut self,
+        delta: Delta<T>,
+        hash: Option<u64>,
+        in_initial_list: bool,
+        n_initial: usize,
+    ) {
+        self.n_deltas += 1;
+        if self.is_open
+            && let Some(hash) = hash
+            && let Some(last) = self.batches.back_mut()
+            && last.deltas.len() < BATCH_MAX
+            && last.in_initial_list == in_initial_list
+            && is_new(&mut self.hashes, hash)
+        {
+            last.deltas.push(delta);
+            last.n_initial += n_initial;
+            return;
+        }
+        self.hashes.clear();
+        self.is_open = hash.is_some_and(|hash| is_new(&mut self.hashes, hash));
+        self.batches.push_back(Popped { deltas: vec![delta], in_initial_list, n_initial });
+    }
+
+    /// FIFO-12: what is gone first, by the queue's knowledge before the store's, and then what is there.
+    fn replace(&mut self, items: Vec<T>, known: &dyn KnownObjects<T>) -> Option<usize> {
+        let is_first = !std::mem::replace(&mut self.is_populated, true);
+        let gone = self.gone(&items, known);
+        let n_deltas = gone.len() + items.len();
+        // The initial list begins and ends with a batch (FIFO-15).
+        self.is_open &= !is_first;
+        for delta in gone.into_iter().chain(items.into_iter().map(Delta::Replaced)) {
+            let hash = delta.key().map(|key| self.hasher.hash_one(key));
+            self.push(delta, hash, is_first, usize::from(is_first));
+        }
+        self.is_open &= !is_first;
+        is_first.then_some(n_deltas)
+    }
+
+    /// The tombstones of what a list lacks.
+    fn gone(&self, items: &[T], known: &dyn KnownObjects<T>) -> Vec<Delta<T>> {
+        let listed: HashSet<&Key> = items.iter().map(Keyed::key).collect();
+        let mut gone = Vec::new();
+        let (keys, last) = self.queued();
+        for key in &keys {
+            if let Some(delta) = last.get(key)
+                && !delta.is_deletion()
+                && !listed.contains(key)
+            {
+                let (key, last_known) = ((*key).clone(), delta.item().cloned());
+                gone.push(Delta::DeletedFinalStateUnknown { key, last_known });
+            }
+        }
+        for key in known.keys() {
+            if !listed.contains(&key) && !last.contains_key(&key) {
+                let last_known = known.get(&key);
+                gone.push(Delta::DeletedFinalStateUnknown { key, last_known });
+            }
+        }
+        gone
+    }
+
+    /// FIFO-13: a stored object about which something waits is not told of, lest it overtake what is newer.
+    fn resync(&mut self, known: &dyn KnownObjects<T>) {
+        let mut keys = known.keys();
+        {
+            let (_, queued) = self.queued();
+            keys.retain(|key| !queued.contains_key(key));
+        }
+        let objects: Vec<T> = keys.iter().filter_map(|key| known.get(key)).collect();
+        for object in objects {
+            let hash = self.hasher.hash_one(object.key());
+            self.push(Delta::Sync(object), Some(hash), !self.is_populated, 0);
+        }
+    }
+
+    /// The keys about which something waits, in the order of their first delta, and the last delta of each.
+    fn queued(&self) -> (Vec<&Key>, HashMap<&Key, &Delta<T>>) {
+        let mut keys = Vec::new();
+        let mut last = HashMap::new();
+        for delta in self.batches.iter().flat_map(|batch| &batch.deltas) {
+            if let Some(key) = delta.key()
+                && last.insert(key, delta).is_none()
+            {
+                keys.push(key);
+            }
+        }
+        (keys, last)
+    }
+}
+
+/// Notes a hash, and says whether it was not there.
+fn is_new(hashes: &mut HashTable<u64>, hash: u64) -> bool {
+    use hashbrown::hash_table::Entry;
+    match hashes.entry(hash, |held| *held == hash, |held| *held) {
+        Entry::Occupied(_) => false,
+        Entry::Vacant(place) => {
+            place.insert(hash);
+            true
+        }
+    }
 }
 
 #[cfg(test)]

@@ -187,15 +187,21 @@ impl<K: Cacheable> Processor<K> {
         let mut applied = Applied::default();
         for delta in deltas {
             match delta {
-                Delta::Added(object) | Delta::Updated(object) => {
-                    match self.indexer.upsert(object.clone()) {
-                        Ok(old) => self.tell_present(old, object),
-                        Err(error) => applied.rejected.push(error),
-                    }
-                }
+                Delta::Added(object)
+                | Delta::Updated(object)
+                | Delta::Replaced(object)
+                | Delta::Sync(object) => match self.indexer.upsert(object.clone()) {
+                    Ok(old) => self.tell_present(old, object),
+                    Err(error) => applied.rejected.push(error),
+                },
                 Delta::Deleted(object) => {
                     self.indexer.remove(object.key(), object.resource_version());
                     self.tell(Event::Deleted { tombstone: Tombstone::Final(object) });
+                }
+                Delta::DeletedFinalStateUnknown { key, last_known } => {
+                    self.indexer.remove(&key, "");
+                    let tombstone = Tombstone::Missed { key, last_known };
+                    self.tell(Event::Deleted { tombstone });
                 }
                 Delta::ReplacedAll { items, resource_version } => {
                     applied.rejected.extend(self.replace_all(items, &resource_version));

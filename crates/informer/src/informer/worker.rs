@@ -125,8 +125,8 @@ async fn consume<K: Cacheable>(
             () = stop.cancelled() => return,
             batch = queue.pop_batch() => batch,
         };
-        let Some(batch) = batch else { return };
-        let applied = shared.processor.lock().apply(batch);
+        let Some(mut batch) = batch else { return };
+        let applied = shared.processor.lock().apply(std::mem::take(&mut batch.deltas));
         for error in applied.rejected {
             shared.board.skipped(Arc::new(ReflectorError::Object {
                 resource: shared.resource_type.to_string(),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::delta;
+use crate::delta::{self, DELTAS_MAX};
 use crate::record::Record;
 use crate::testing::record;
 use futures::FutureExt;
@@ -26,7 +26,7 @@ fn push(queue: &OrderedFifo<Record>, delta: Delta<Record>) {
 }
 
 fn pop(queue: &OrderedFifo<Record>) -> Vec<String> {
-    names(&queue.pop_batch().now_or_never().unwrap().unwrap())
+    names(&queue.pop_batch().now_or_never().unwrap().unwrap().deltas)
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn fifo_20_a_closed_queue_gives_what_is_left_and_takes_nothing() {
     queue.close();
     assert_eq!(delta::push(&queue, updated("b")).now_or_never().unwrap(), Err(QueueClosed));
     assert_eq!(pop(&queue), ["a"]);
-    assert_eq!(queue.pop_batch().now_or_never().unwrap(), None);
+    assert!(queue.pop_batch().now_or_never().unwrap().is_none());
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn closing_wakes_a_reader_and_a_writer_that_wait() {
     let mut reader = Box::pin(queue.pop_batch());
     assert!(reader.as_mut().now_or_never().is_none());
     queue.close();
-    assert_eq!(reader.now_or_never().expect("woken"), None);
+    assert!(reader.now_or_never().expect("woken").is_none());
 
     let queue = OrderedFifo::<Record>::new();
     for n in 0..DELTAS_MAX {
@@ -107,8 +107,8 @@ proptest! {
         let mut joined = Vec::new();
         while !queue.is_empty() {
             let batch = pop(&queue);
-            let distinct: HashSet<&String> = batch.iter().collect();
-            prop_assert_eq!(distinct.len(), batch.len());
+            let distinct = batch.iter().collect::<HashSet<&String>>().len();
+            prop_assert_eq!(distinct, batch.len());
             joined.extend(batch);
         }
         prop_assert_eq!(joined, pushed);
