@@ -1,6 +1,7 @@
 //! Changing objects on their way into the cache, most often to hold less of them.
-use bytes::{BufMut, Bytes, BytesMut};
-use setpoint_object::Skim;
+use bytes::Bytes;
+use setpoint_object::skim::SkimError;
+use setpoint_object::{Head, Prune};
 use std::sync::Arc;
 
 /// Changes an object's JSON before it is queued; seen once by every object that enters, never by what a resync tells again
@@ -20,23 +21,19 @@ pub struct TransformError(pub String);
 /// # Errors
 /// When the bytes are not a JSON object.
 pub fn without_managed_fields(object: Bytes) -> Result<Bytes, TransformError> {
-    let skim = Skim::of(&object).map_err(|error| TransformError(error.to_string()))?;
-    let Some(value) = skim.managed_fields else { return Ok(object) };
-    let Some(key) = memchr::memmem::rfind(&object[..value.start], b"\"managedFields\"") else {
-        return Ok(object);
-    };
-    // One comma goes with the member: the one before it, or the one after it when it is the first.
-    let before = object[..key].trim_ascii_end();
-    let after = object[value.end..].trim_ascii_start();
-    let (before, after) = match (before.strip_suffix(b","), after.strip_prefix(b",")) {
-        (Some(before), _) => (before, after),
-        (None, Some(after)) => (before, after),
-        (None, None) => (before, after),
-    };
-    let mut bytes = BytesMut::with_capacity(before.len() + after.len());
-    bytes.put_slice(before);
-    bytes.put_slice(after);
-    Ok(bytes.freeze())
+    pruned(object, &Prune::managed_fields())
+}
+
+/// Takes fields out.
+///
+/// # Errors
+/// When the bytes are not a JSON object.
+pub fn pruned(object: Bytes, prune: &Prune) -> Result<Bytes, TransformError> {
+    let failed = |error: SkimError| TransformError(error.to_string());
+    let head = Head::of(&object).map_err(failed)?;
+    let mut left = Vec::new();
+    prune.cut(&object, &head, &mut left).map_err(failed)?;
+    Ok(left.into())
 }
 
 #[cfg(test)]

@@ -30,17 +30,17 @@ pub struct Head {
     namespace: Span,
     uid: Span,
     resource_version: Span,
-    managed_fields: Span,
-    end: u32,
+    pub(crate) managed_fields: Span,
+    pub(crate) end: u32,
     /// Whether `managedFields` stands more than once in the metadata that counts.
-    is_repeated: bool,
+    pub(crate) is_repeated: bool,
 }
 
 /// A range of bytes; an empty one is of something absent or empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Span {
-    from: u32,
-    to: u32,
+pub(crate) struct Span {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
 }
 impl Span {
     /// All positions are in a text that [`Head::scan`] has cut to what 32 bits can say.
@@ -57,12 +57,6 @@ impl Span {
             return Cow::Borrowed(std::str::from_utf8(raw).unwrap_or_default());
         }
         Cow::Owned(RawStr::escaped(raw).value().map(Cow::into_owned).unwrap_or_default())
-    }
-    /// Where it stands when the bytes of `cut`, before or behind it, are gone.
-    #[expect(dead_code, reason = "for what prunes objects")]
-    fn without(self, cut: Self) -> Self {
-        let gone = if cut.to <= self.from { cut.to - cut.from } else { 0 };
-        Self { from: self.from - gone, to: self.to - gone }
     }
 }
 
@@ -137,6 +131,13 @@ impl Head {
     /// Whether [`Head::managed_fields`] is only one of several members of this name.
     pub fn has_repeated_managed_fields(&self) -> bool {
         self.is_repeated
+    }
+
+    /// Every range in it.
+    pub(crate) fn spans(&mut self) -> [&mut Span; 7] {
+        let Self { api_version, kind, name, namespace, uid, resource_version, .. } = self;
+        let managed_fields = &mut self.managed_fields;
+        [api_version, kind, name, namespace, uid, resource_version, managed_fields]
     }
 
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, SkimError> {

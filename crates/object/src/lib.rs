@@ -38,6 +38,7 @@ pub mod jsonpath;
 pub mod label;
 pub mod meta;
 pub mod name;
+pub mod prune;
 pub mod quantity;
 pub mod resource_version;
 pub mod skim;
@@ -50,6 +51,7 @@ mod scan;
 
 pub use gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use head::Head;
+pub use prune::Prune;
 pub use scan::ValueEnd;
 pub use skim::Skim;
 pub use status::{ApiError, Reason, Status};

@@ -1,0 +1,226 @@
+//! Cutting fields out of encoded objects.
+//!
+//! Much of an object is of no use to most who cache it: `metadata.managedFields` is often a third, an annotation of
+//! `kubectl apply` may hold the object once more. A [`Prune`] is a set of paths, compiled once, that takes such fields out
+//! by copying what stands around them: no tree is built.
+mod path;
+
+pub use path::PruneError;
+
+use crate::head::{Head, Span};
+use crate::scan::{Cursor, RawStr};
+use crate::skim::SkimError;
+use path::Step;
+use std::ops::Range;
+
+/// Fields to cut out of encoded objects.
+///
+/// A path is the names of members with dots between: `spec.template.spec`. A name that is more than letters, digits, `_`,
+/// `-` and `/` stands in brackets and quotes, written as in JSON: `metadata.annotations["example.com/x"]`. `[*]` goes
+/// through all elements of an array: `spec.containers[*].env`. A path that an object does not have cuts nothing.
+///
+/// # What holds
+///
+/// - The text that is left is what encodes the tree without these members; where a member is repeated, all are cut.
+/// - Cutting again cuts nothing.
+/// - What an object is known by stays: paths to it are refused.
+///
+/// ```
+/// use setpoint_object::{Head, Prune};
+///
+/// let prune = Prune::parse(["metadata.managedFields", "status", "spec.containers[*].env"])?;
+/// let text = br#"{"metadata":{"name":"a","managedFields":[]},"spec":{"containers":[{"env":[],"name":"c"}]},"status":{}}"#;
+/// let mut out = Vec::new();
+/// let head = prune.cut(text, &Head::of(text)?, &mut out)?;
+/// assert_eq!(out, br#"{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c"}]}}"#);
+/// assert_eq!(head, Head::of(&out)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prune(Fields);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fields {
+    /// Only `metadata.managedFields`, whose place a head knows.
+    Managed,
+    Any(Node),
+}
+
+/// What happens to a value.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Node {
+    is_cut: bool,
+    /// To its members, when it is an object.
+    members: Vec<(String, Node)>,
+    /// To its elements, when it is an array.
+    each: Option<Box<Node>>,
+}
+
+impl Prune {
+    /// Only `metadata.managedFields`. Two copies are all that it costs.
+    pub fn managed_fields() -> Self {
+        Self(Fields::Managed)
+    }
+
+    /// Compiles paths.
+    ///
+    /// # Errors
+    /// When one is malformed, or is of something that an object is known by: `apiVersion`, `kind`, `metadata`, and in it `name`,
+    /// `namespace`, `uid` and `resourceVersion`.
+    pub fn parse<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<Self, PruneError> {
+        let mut root = Node::default();
+        for text in paths {
+            root.add(&path::parse(text)?);
+        }
+        if root == Node::managed_fields() {
+            return Ok(Self::managed_fields());
+        }
+        Ok(Self(Fields::Any(root)))
+    }
+
+    /// Writes what is left of an object into `out`, in place of what it holds, with no more capacity than that takes if it had
+    /// none. `head` must be the object's; what follows the object is not copied. The head of what is left.
+    ///
+    /// # Errors
+    /// When the text is malformed at a place that the head did not look at. `out` is then to be thrown away.
+    pub fn cut(&self, object: &[u8], head: &Head, out: &mut Vec<u8>) -> Result<Head, SkimError> {
+        let Some(object) = object.get(..head.end()) else {
+            return Err(SkimError { at: object.len(), what: "an object without an end" });
+        };
+        match &self.0 {
+            Fields::Managed if !head.has_repeated_managed_fields() => {
+                let cuts = head.managed_fields();
+                let cuts = cuts.as_slice();
+                copy(object, cuts, out);
+                Ok(head.without(cuts))
+            }
+            Fields::Managed => Node::managed_fields().cut(object, head, out),
+            Fields::Any(root) => root.cut(object, head, out),
+        }
+    }
+}
+
+impl Node {
+    fn managed_fields() -> Self {
+        let mut root = Self::default();
+        root.add(&["metadata", "managedFields"].map(|name| Step::Member(name.to_owned())));
+        root
+    }
+    fn add(&mut self, path: &[Step]) {
+        let mut node = self;
+        for step in path {
+            node = match step {
+                Step::Each => node.each.get_or_insert_default(),
+                Step::Member(name) => {
+                    let found = node.members.iter().position(|(member, _)| member == name);
+                    let idx = found.unwrap_or_else(|| {
+                        node.members.push((name.clone(), Self::default()));
+                        node.members.len() - 1
+                    });
+                    &mut node.members[idx].1
+                }
+            };
+        }
+        node.is_cut = true;
+    }
+    fn member(&self, key: &RawStr<'_>) -> Option<&Self> {
+        self.members.iter().find(|(name, _)| key.is(name)).map(|(_, node)| node)
+    }
+
+    fn cut(&self, object: &[u8], head: &Head, out: &mut Vec<u8>) -> Result<Head, SkimError> {
+        let mut cuts = Vec::new();
+        self.find(&mut Cursor::new(object), &mut cuts)?;
+        copy(object, &cuts, out);
+        let left = head.without(&cuts);
+        if left.managed_fields().is_none() {
+            return Ok(left);
+        }
+        // Which comma goes with it may have changed.
+        Head::of(out)
+    }
+    /// Finds the ranges to cut, in order, and goes behind the value.
+    fn find(&self, cursor: &mut Cursor<'_>, cuts: &mut Vec<Range<usize>>) -> Result<(), SkimError> {
+        match (cursor.peek(), &self.each) {
+            (Some(b'{'), _) if !self.members.is_empty() => self.find_in_object(cursor, cuts),
+            (Some(b'['), Some(each)) => {
+                cursor.array()?;
+                let mut first = true;
+                while cursor.element(&mut first)? {
+                    each.find(cursor, cuts)?;
+                }
+                Ok(())
+            }
+            _ => cursor.skip().map(drop),
+        }
+    }
+    fn find_in_object(
+        &self,
+        cursor: &mut Cursor<'_>,
+        cuts: &mut Vec<Range<usize>>,
+    ) -> Result<(), SkimError> {
+        cursor.object()?;
+        let (mut first, mut is_any_kept) = (true, false);
+        // Behind the bracket, and then behind what was cut there.
+        let mut front = cursor.position();
+        loop {
+            cursor.peek();
+            let comma = cursor.position();
+            let Some(key) = cursor.key(&mut first)? else { return Ok(()) };
+            match self.member(&key) {
+                Some(member) if member.is_cut => {
+                    cursor.skip()?;
+                    // One comma goes with a member: the one before it, or the one behind it when nothing stands before.
+                    let is_followed = cursor.peek() == Some(b',');
+                    let at = cursor.position();
+                    if is_any_kept {
+                        cuts.push(comma..at);
+                    } else {
+                        let to = at + usize::from(is_followed);
+                        cuts.push(front..to);
+                        front = to;
+                    }
+                    continue;
+                }
+                Some(member) => member.find(cursor, cuts)?,
+                None => _ = cursor.skip()?,
+            }
+            is_any_kept = true;
+        }
+    }
+}
+
+/// Writes a text without some ranges of it.
+fn copy(text: &[u8], cuts: &[Range<usize>], out: &mut Vec<u8>) {
+    out.clear();
+    out.reserve_exact(text.len() - cuts.iter().map(Range::len).sum::<usize>());
+    let mut from = 0;
+    for cut in cuts {
+        out.extend_from_slice(&text[from..cut.start]);
+        from = cut.end;
+    }
+    out.extend_from_slice(&text[from..]);
+}
+
+impl Head {
+    /// The head of the text without these ranges, which hold all managed fields or none.
+    fn without(&self, cuts: &[Range<usize>]) -> Self {
+        let mut head = *self;
+        let managed_fields = self.managed_fields().unwrap_or_default();
+        if cuts.iter().any(|cut| cut.contains(&managed_fields.end.saturating_sub(1))) {
+            head.managed_fields = Span::default();
+            head.is_repeated = false;
+        }
+        let moved = |at: u32| {
+            let before = cuts.iter().take_while(|cut| cut.end <= at as usize);
+            at - before.map(|cut| cut.len() as u32).sum::<u32>()
+        };
+        for span in head.spans() {
+            *span = Span { from: moved(span.from), to: moved(span.to) };
+        }
+        head.end = moved(head.end);
+        head
+    }
+}
+
+#[cfg(test)]
+mod tests;
