@@ -1,0 +1,168 @@
+//! One client of the source, in a process of its own: it syncs, reads, takes the events in, and prints one line of JSON.
+//!
+//! CPU is the process's own, user and system, as the kernel counts it. Memory is the resident set, and in the program that counts
+//! its allocations the bytes that are asked for and not given back.
+
+mod floor;
+mod informer;
+mod reflector;
+mod usage;
+
+pub(crate) use usage::Heap;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Pod;
+use kube_client::core::PartialObjectMeta;
+use kube_client::{Client, Config};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+use usage::Usage;
+
+/// Which client, and how.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// Where the source is.
+    #[arg(long)]
+    server: String,
+    /// What to run.
+    #[arg(long, value_enum)]
+    kind: Kind,
+    /// Of `setpoint`: what the cache keeps.
+    #[arg(long, default_value = "compact")]
+    policy: String,
+    /// Leave `metadata.managedFields` out of the cache.
+    #[arg(long)]
+    prune: bool,
+    /// Ask for the list as a stream.
+    #[arg(long)]
+    stream: bool,
+    /// End after the sync.
+    #[arg(long)]
+    sync_only: bool,
+    /// Measure reads between the sync and the events.
+    #[arg(long)]
+    reads: bool,
+}
+
+/// The clients that are Rust.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// This project's informer.
+    Setpoint,
+    /// kube-runtime's watcher and reflector store.
+    KubeRuntime,
+    /// The same over `PartialObjectMetadata`.
+    KubeRuntimeMetadata,
+    /// Reads the bytes and finds where objects end.
+    Floor,
+}
+
+/// What a client found; times in seconds, memory in bytes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Findings {
+    pub(crate) n_objects: u64,
+    pub(crate) sync_wall: f64,
+    pub(crate) sync_cpu: f64,
+    /// Live after the sync, beyond what was live before it; 0 where nobody counts.
+    pub(crate) heap: u64,
+    /// Resident at the start, after the sync, the highest until then, and after the events.
+    pub(crate) rss_start: u64,
+    pub(crate) rss_synced: u64,
+    pub(crate) rss_peak: u64,
+    pub(crate) rss_end: u64,
+    pub(crate) n_events: u64,
+    /// How often the handler was called for them: fewer when a queue merged some.
+    pub(crate) n_calls: u64,
+    pub(crate) events_wall: f64,
+    pub(crate) events_cpu: f64,
+    /// Nanoseconds of one read: median and 99th percentile.
+    pub(crate) reads_of_few: Option<[u64; 2]>,
+    pub(crate) reads_of_all: Option<[u64; 2]>,
+}
+
+/// What the source says of itself.
+#[derive(Debug, Deserialize)]
+struct Facts {
+    n_objects: u64,
+    n_events: u64,
+    last_version: u64,
+}
+
+/// What is measured as a client goes through its phases.
+struct Run {
+    client: Client,
+    args: Args,
+    facts: Facts,
+    heap: Heap,
+    findings: Findings,
+    heap_before: u64,
+    phase: (Instant, Duration),
+}
+
+impl Run {
+    fn sync_begins(&mut self) -> anyhow::Result<()> {
+        self.findings.rss_start = usage::resident()?.now;
+        self.heap_before = (self.heap)();
+        self.phase = (Instant::now(), Usage::cpu()?);
+        Ok(())
+    }
+
+    fn sync_ends(&mut self, n_objects: u64) -> anyhow::Result<()> {
+        let (cpu, wall) = (Usage::cpu()?, self.phase.0.elapsed());
+        self.findings.sync_cpu = (cpu - self.phase.1).as_secs_f64();
+        self.findings.sync_wall = wall.as_secs_f64();
+        self.findings.n_objects = n_objects;
+        anyhow::ensure!(n_objects == self.facts.n_objects, "{n_objects} objects are cached");
+        self.findings.heap = (self.heap)().saturating_sub(self.heap_before);
+        let resident = usage::resident()?;
+        (self.findings.rss_synced, self.findings.rss_peak) = (resident.now, resident.peak);
+        Ok(())
+    }
+
+    async fn events_begin(&mut self) -> anyhow::Result<()> {
+        // The watch has been asked for by then, and what follows the sync is done.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        self.phase = (Instant::now(), Usage::cpu()?);
+        ask(&self.client, "/bench/events").await?;
+        Ok(())
+    }
+
+    fn events_end(&mut self, n_calls: u64) -> anyhow::Result<()> {
+        self.findings.events_cpu = (Usage::cpu()? - self.phase.1).as_secs_f64();
+        self.findings.events_wall = self.phase.0.elapsed().as_secs_f64();
+        self.findings.n_events = self.facts.n_events;
+        self.findings.n_calls = n_calls;
+        self.findings.rss_end = usage::resident()?.now;
+        Ok(())
+    }
+
+    fn wants_events(&self) -> bool {
+        !self.args.sync_only && self.facts.n_events > 0
+    }
+}
+
+async fn ask(client: &Client, path: &str) -> anyhow::Result<String> {
+    Ok(client.request_text(http::Request::get(path).body(Vec::new())?).await?)
+}
+
+/// Runs one client and prints what it found.
+pub(crate) fn run(args: &Args, heap: Heap) -> anyhow::Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let findings = runtime.block_on(async {
+        let client = Client::try_from(Config::new(args.server.parse().context("--server")?))?;
+        let facts = serde_json::from_str(&ask(&client, "/bench/start").await?)?;
+        let phase = (Instant::now(), Duration::ZERO);
+        let findings = Findings::default();
+        let run = Run { client, args: args.clone(), facts, heap, findings, heap_before: 0, phase };
+        match args.kind {
+            Kind::Setpoint => informer::run(run).await,
+            Kind::KubeRuntime => reflector::run::<Pod>(run).await,
+            Kind::KubeRuntimeMetadata => reflector::run::<PartialObjectMeta<Pod>>(run).await,
+            Kind::Floor => floor::run(run).await,
+        }
+    })?;
+    println!("{}", serde_json::to_string(&findings)?);
+    Ok(())
+}

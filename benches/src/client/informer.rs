@@ -1,0 +1,111 @@
+//! This project's informer.
+use super::{Findings, Run};
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::Pod;
+use setpoint::informer::reflector::ReflectorOptions;
+use setpoint::informer::transform::without_managed_fields;
+use setpoint::informer::{
+    CachePolicy, ClientSource, Event, HandlerOptions, HandlerRegistration, Key, Lister,
+    SharedInformer,
+};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// How many reads are timed.
+const READS: u64 = 20_000;
+
+/// How many objects are "few": a working set that a cache of decoded objects is made for.
+const FEW: u64 = 64;
+
+fn policy(name: &str) -> anyhow::Result<CachePolicy> {
+    Ok(match name {
+        "compact" => CachePolicy::Compact,
+        "decoded" => CachePolicy::Decoded,
+        other => bail!("no policy {other}"),
+    })
+}
+
+pub(super) async fn run(mut run: Run) -> anyhow::Result<Findings> {
+    let source = ClientSource::all::<Pod>(run.client.clone());
+    let mut options = ReflectorOptions::default();
+    options.stream_list = run.args.stream;
+    let mut builder =
+        SharedInformer::<Pod>::builder(source).policy(policy(&run.args.policy)?).reflector(options);
+    if run.args.prune {
+        builder = builder.transform(without_managed_fields);
+    }
+    run.sync_begins()?;
+    let (informer, worker) = builder.build();
+    let counts = Arc::new(Counts::default());
+    let counted = counts.clone();
+    let last_version = run.facts.last_version.to_string();
+    let registration = informer.add_handler(
+        move |event: Event<Pod>| {
+            counted.calls.fetch_add(1, Relaxed);
+            if event.object().is_some_and(|object| object.resource_version() == last_version) {
+                counted.last_seen.store(1, Relaxed);
+            }
+        },
+        HandlerOptions::default(),
+    )?;
+    let stop = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(worker.run(stop.clone()));
+    informer.synced().await?;
+    registration.synced().await?;
+    run.sync_ends(informer.lister().len() as u64)?;
+
+    if run.args.reads {
+        let lister = informer.lister();
+        let keys: Vec<Key> = lister.snapshot().iter().map(|object| object.key().clone()).collect();
+        run.findings.reads_of_few = Some(reads(&lister, &keys, FEW)?);
+        run.findings.reads_of_all = Some(reads(&lister, &keys, keys.len() as u64)?);
+    }
+    if run.wants_events() {
+        let before = counts.calls.load(Relaxed);
+        run.events_begin().await?;
+        counts.done(&registration).await;
+        run.events_end(counts.calls.load(Relaxed) - before)?;
+    }
+    stop.cancel();
+    while tasks.join_next().await.is_some() {}
+    Ok(run.findings)
+}
+
+#[derive(Default)]
+struct Counts {
+    calls: AtomicU64,
+    last_seen: AtomicU64,
+}
+
+impl Counts {
+    /// Waits until the last event has been handled, and whatever was merged with others after it.
+    async fn done(&self, registration: &HandlerRegistration) {
+        while self.last_seen.load(Relaxed) == 0 || registration.pending() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// Median and 99th percentile of typed reads, over so many of the keys; each was read before unless they are too many.
+fn reads(lister: &Lister<Pod>, keys: &[Key], n_keys: u64) -> anyhow::Result<[u64; 2]> {
+    let key = |n: u64| &keys[(n.wrapping_mul(15_485_863) % n_keys.min(keys.len() as u64)) as usize];
+    if n_keys <= FEW {
+        for n in 0..n_keys {
+            black_box(lister.get_key(key(n))?);
+        }
+    }
+    let mut nanos = Vec::with_capacity(READS as usize);
+    for n in 0..READS {
+        let key = key(n);
+        let started = Instant::now();
+        let object = lister.get_key(key)?;
+        nanos.push(started.elapsed().as_nanos() as u64);
+        black_box(object.context("a key without an object")?);
+    }
+    nanos.sort_unstable();
+    Ok([nanos[nanos.len() / 2], nanos[nanos.len() * 99 / 100]])
+}
