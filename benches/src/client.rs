@@ -64,6 +64,8 @@ pub(crate) struct Findings {
     pub(crate) n_objects: u64,
     pub(crate) sync_wall: f64,
     pub(crate) sync_cpu: f64,
+    /// The JSON that the cache holds, where it holds JSON.
+    pub(crate) json_bytes: u64,
     /// Live after the sync, beyond what was live before it; 0 where nobody counts.
     pub(crate) heap: u64,
     /// Resident at the start, after the sync, the highest until then, and after the events.

