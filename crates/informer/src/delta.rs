@@ -11,7 +11,7 @@
 //! |----------------------------------------|----------------------|---------------------------------------|--------------------|-----------------|
 //! | [`OrderedFifo::new`], *atomic*         | the server's         | one `ReplacedAll`                     | one `SyncAll`      | no              |
 //! | [`OrderedFifo::with_known_objects`]    | the server's         | tombstones, then a `Replaced` an item | a `Sync` an object | yes             |
-//! | `DeltaFifo`                            | of each key's first  | a `Replaced` an item, then tombstones | a `Sync` an object | yes             |
+//! | [`DeltaFifo`]                          | of each key's first  | a `Replaced` an item, then tombstones | a `Sync` an object | yes             |
 //!
 //! Informers run on the first. The others are for hand-wired controllers that want to be told of single objects only.
 //!
@@ -29,12 +29,14 @@
 
 mod batch;
 mod fifo;
+mod keyed;
 mod known;
 mod queue;
 mod synced;
 
-pub use batch::Batch;
+pub use batch::{Batch, IntoIter};
 pub use fifo::OrderedFifo;
+pub use keyed::DeltaFifo;
 pub use known::KnownObjects;
 pub use queue::{BATCH_MAX, DELTAS_MAX, DeltaQueue, QueueClosed, push};
 pub use synced::Synced;
@@ -116,3 +118,6 @@ impl<T: Keyed> Delta<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod suite;

@@ -30,6 +30,7 @@
 //! This crate does not know who serves, and it knows nothing of work queues and reconcilers.
 
 pub mod backoff;
+pub mod controller;
 pub mod delta;
 pub mod event;
 pub mod factory;
@@ -49,7 +50,8 @@ mod status;
 mod testing;
 pub mod transform;
 
-pub use delta::{Batch, Delta, DeltaQueue, Keyed, OrderedFifo};
+pub use controller::Controller;
+pub use delta::{Batch, Delta, DeltaFifo, DeltaQueue, Keyed, OrderedFifo};
 pub use event::{Event, Tombstone};
 pub use factory::InformerFactory;
 pub use handler::{Handler, HandlerOptions, HandlerRegistration};

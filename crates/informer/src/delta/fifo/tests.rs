@@ -1,116 +1,136 @@
 use super::*;
-use crate::delta::{self, DELTAS_MAX};
+use crate::delta::DELTAS_MAX;
+use crate::delta::suite::{Kind, Line as Bench, added, deleted, list, show, updated};
 use crate::record::Record;
 use crate::testing::record;
 use futures::FutureExt;
-use proptest::prelude::*;
-
-fn updated(name: &str) -> Delta<Record> {
-    Delta::Updated(record(name, 1))
-}
-
-fn names(batch: &[Delta<Record>]) -> Vec<String> {
-    batch
-        .iter()
-        .map(|delta| match delta {
-            Delta::Added(Record { key, .. })
-            | Delta::Updated(Record { key, .. })
-            | Delta::Deleted(Record { key, .. }) => key.name.to_string(),
-            other => format!("{other:?}").split([' ', '{']).next().unwrap_or_default().to_owned(),
-        })
-        .collect()
-}
-
-fn push(queue: &OrderedFifo<Record>, delta: Delta<Record>) {
-    delta::push(queue, delta).now_or_never().unwrap().unwrap();
-}
 
 fn pop(queue: &OrderedFifo<Record>) -> Vec<String> {
-    names(&queue.pop_batch().now_or_never().unwrap().unwrap().deltas)
+    show(&queue.pop_batch().now_or_never().unwrap().unwrap().deltas)
+}
+
+fn put(queue: &OrderedFifo<Record>, deltas: impl IntoIterator<Item = Delta<Record>>) {
+    for delta in deltas {
+        assert_eq!(queue.offer(delta), Ok(None));
+    }
 }
 
 #[test]
 fn fifo_15_a_batch_stops_before_a_repeated_key() {
     let queue = OrderedFifo::new();
-    for name in ["a", "b", "a", "c"] {
-        push(&queue, updated(name));
-    }
-    assert_eq!(pop(&queue), ["a", "b"]);
-    assert_eq!(pop(&queue), ["a", "c"]);
+    put(&queue, ["a", "b", "a", "c"].map(|name| updated(name, 1)));
+    assert_eq!(pop(&queue), ["~a@1", "~b@1"]);
+    assert_eq!(pop(&queue), ["~a@1", "~c@1"]);
     assert!(queue.pop_batch().now_or_never().is_none(), "an empty queue makes the reader wait");
+    // What was taken out is not in the next batch.
+    put(&queue, [updated("c", 2), updated("a", 2)]);
+    assert_eq!(pop(&queue), ["~c@2", "~a@2"]);
 }
 
 #[test]
-fn fifo_14_15_whole_cache_deltas_come_alone() {
+fn fifo_15_a_batch_has_at_most_a_thousand() {
     let queue = OrderedFifo::new();
-    push(&queue, Delta::ReplacedAll { items: vec![record("a", 1)], resource_version: "1".into() });
-    push(&queue, updated("a"));
-    push(&queue, Delta::SyncAll);
-    push(&queue, Delta::Bookmark { resource_version: "2".into() });
-    push(&queue, updated("b"));
+    put(&queue, (0..DELTAS_MAX).map(|n| updated(&n.to_string(), 1)));
+    assert_eq!((pop(&queue).len(), pop(&queue).len()), (BATCH_MAX, BATCH_MAX));
+}
+
+#[test]
+fn fifo_14_fifo_15_whole_cache_deltas_come_as_they_are_and_alone() {
+    let queue = OrderedFifo::new();
+    let bookmark = Delta::Bookmark { resource_version: "2".into() };
+    put(&queue, [list(&[("a", 1)]), updated("a", 2), Delta::SyncAll, bookmark, updated("b", 3)]);
     let batches: Vec<_> = (0..5).map(|_| pop(&queue)).collect();
-    assert_eq!(batches, [["ReplacedAll"], ["a"], ["SyncAll"], ["Bookmark"], ["b"]]);
+    assert_eq!(batches, [["[a@1]"], ["~a@2"], ["**"], ["#2"], ["~b@3"]]);
 }
 
 #[test]
-fn fifo_16_a_full_queue_holds_up_the_writer_until_a_batch_has_left() {
-    let queue = OrderedFifo::new();
-    for n in 0..DELTAS_MAX {
-        push(&queue, updated(&n.to_string()));
-    }
-    let mut waiting = Box::pin(delta::push(&queue, updated("late")));
-    assert!(waiting.as_mut().now_or_never().is_none());
-    assert_eq!(pop(&queue).len(), BATCH_MAX);
-    waiting.now_or_never().expect("there is room").unwrap();
-    assert_eq!(queue.len(), DELTAS_MAX - BATCH_MAX + 1);
-}
-
-#[test]
-fn fifo_20_a_closed_queue_gives_what_is_left_and_takes_nothing() {
-    let queue = OrderedFifo::new();
-    push(&queue, updated("a"));
-    queue.close();
-    assert_eq!(delta::push(&queue, updated("b")).now_or_never().unwrap(), Err(QueueClosed));
-    assert_eq!(pop(&queue), ["a"]);
-    assert!(queue.pop_batch().now_or_never().unwrap().is_none());
-}
-
-#[test]
-fn closing_wakes_a_reader_and_a_writer_that_wait() {
-    let queue = OrderedFifo::<Record>::new();
-    let mut reader = Box::pin(queue.pop_batch());
-    assert!(reader.as_mut().now_or_never().is_none());
-    queue.close();
-    assert!(reader.now_or_never().expect("woken").is_none());
-
-    let queue = OrderedFifo::<Record>::new();
-    for n in 0..DELTAS_MAX {
-        push(&queue, updated(&n.to_string()));
-    }
-    let mut writer = Box::pin(delta::push(&queue, updated("late")));
-    assert!(writer.as_mut().now_or_never().is_none());
-    queue.close();
-    assert_eq!(writer.now_or_never().expect("woken"), Err(QueueClosed));
-}
-
-proptest! {
-    /// Invariant 15: batches have distinct keys and joined together are what was pushed.
-    #[test]
-    fn invariant_15_batches_are_the_sequence_cut_into_distinct_keys(
-        keys in prop::collection::vec(0_u8..6, 0..60),
-    ) {
-        let queue = OrderedFifo::new();
-        let pushed: Vec<String> = keys.iter().map(u8::to_string).collect();
-        for name in &pushed {
-            push(&queue, updated(name));
+fn fifo_10_fifo_11_every_event_is_seen_also_the_deletion_of_an_unknown_object() {
+    for kind in [Kind::Atomic, Kind::Ordered] {
+        let bench = Bench::new(kind);
+        for delta in [deleted("x", 1), deleted("x", 2), updated("a", 3), updated("a", 3)] {
+            assert!(bench.offer(delta));
         }
-        let mut joined = Vec::new();
-        while !queue.is_empty() {
-            let batch = pop(&queue);
-            let distinct = batch.iter().collect::<HashSet<&String>>().len();
-            prop_assert_eq!(distinct, batch.len());
-            joined.extend(batch);
-        }
-        prop_assert_eq!(joined, pushed);
+        let all: Vec<String> =
+            std::iter::from_fn(|| bench.pop()).flat_map(|batch| show(&batch.deltas)).collect();
+        assert_eq!(all, ["-x@1", "-x@2", "~a@3", "~a@3"]);
     }
+}
+
+#[test]
+fn fifo_12_what_is_gone_comes_first_by_the_queue_s_knowledge_before_the_store_s() {
+    let bench = Bench::new(Kind::Ordered);
+    for name in ["old", "both", "kept"] {
+        assert!(bench.offer(added(name, 1)));
+    }
+    bench.process();
+    for delta in [updated("both", 2), added("queue", 2), added("dead", 2), deleted("dead", 3)] {
+        assert!(bench.offer(delta));
+    }
+    assert!(bench.offer(list(&[("kept", 1), ("new", 4)])));
+    let all: Vec<String> =
+        std::iter::from_fn(|| bench.pop()).flat_map(|batch| show(&batch.deltas)).collect();
+    let waited = ["~both@2", "+queue@2", "+dead@2", "-dead@3"];
+    let gone = ["-both@2?", "-queue@2?", "-old@1?"];
+    assert_eq!(all, [&waited[..], &gone, &["=kept@1", "=new@4"]].concat());
+}
+
+#[test]
+fn fifo_13_a_resync_leaves_out_about_which_something_waits() {
+    let bench = Bench::new(Kind::Ordered);
+    for name in ["a", "b"] {
+        assert!(bench.offer(added(name, 1)));
+    }
+    bench.process();
+    assert!(bench.offer(updated("a", 2)) && bench.offer(Delta::SyncAll));
+    assert_eq!(show(&bench.pop().unwrap().deltas), ["~a@2", "*b@1"]);
+}
+
+#[test]
+fn fifo_14_bookmarks_mean_nothing_where_a_list_is_taken_apart() {
+    let bench = Bench::new(Kind::Ordered);
+    assert!(bench.offer(Delta::Bookmark { resource_version: "1".into() }));
+    assert!(bench.pop().is_none());
+}
+
+#[test]
+fn fifo_17_a_burst_leaves_no_memory_behind() {
+    let mut line = Batches {
+        hasher: DefaultHashBuilder::default(),
+        known: None,
+        batches: VecDeque::new(),
+        hashes: HashTable::new(),
+        is_open: false,
+        n_deltas: 0,
+        is_populated: false,
+    };
+    for _ in 0..DELTAS_MAX {
+        line.take(Delta::<Record>::SyncAll, None);
+    }
+    for n in 0..BATCH_MAX {
+        line.take(Delta::Updated(record(&n.to_string(), 1)), Some(n as u64));
+    }
+    while line.pop().is_some() {}
+    assert!(line.batches.capacity() <= KEPT_MAX, "{}", line.batches.capacity());
+    assert!(line.hashes.is_empty() && line.hashes.capacity() <= 4 * BATCH_MAX);
+    assert_eq!(line.len(), 0);
+}
+
+/// Two keys with one hash: the batch ends, and nothing is lost.
+#[test]
+fn fifo_15_a_collision_of_hashes_only_ends_a_batch_early() {
+    let mut line = Batches {
+        hasher: DefaultHashBuilder::default(),
+        known: None,
+        batches: VecDeque::new(),
+        hashes: HashTable::new(),
+        is_open: false,
+        n_deltas: 0,
+        is_populated: false,
+    };
+    for name in ["a", "b"] {
+        line.take(updated(name, 1), Some(7));
+    }
+    let batches: Vec<_> =
+        std::iter::from_fn(|| line.pop()).map(|popped| show(&popped.deltas)).collect();
+    assert_eq!(batches, [["~a@1"], ["~b@1"]]);
 }

@@ -1,0 +1,151 @@
+//! From deltas to a store, and to what has changed in it.
+use crate::delta::{Batch, Delta, Keyed};
+use crate::key::Key;
+use std::collections::{BTreeMap, HashSet};
+
+/// What a hand-wired controller keeps its objects in. A `BTreeMap` by key is one.
+pub trait DeltaStore<T> {
+    /// Puts one object in, and gives what it replaces.
+    fn put(&mut self, object: T) -> Option<T>;
+    /// Takes one object out.
+    fn remove(&mut self, key: &Key) -> Option<T>;
+    /// Makes the store hold exactly these objects, which have distinct keys, and gives what it held.
+    fn replace(&mut self, objects: Vec<T>, resource_version: &str) -> Vec<T>;
+    /// Everything that is held.
+    fn objects(&self) -> Vec<T>;
+    /// Notes that the store is complete up to a resourceVersion.
+    fn bookmark(&mut self, resource_version: &str) {
+        let _ = resource_version;
+    }
+}
+
+impl<T: Keyed + Clone> DeltaStore<T> for BTreeMap<Key, T> {
+    fn put(&mut self, object: T) -> Option<T> {
+        self.insert(object.key().clone(), object)
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<T> {
+        BTreeMap::remove(self, key)
+    }
+
+    fn replace(&mut self, objects: Vec<T>, _resource_version: &str) -> Vec<T> {
+        let new = objects.into_iter().map(|object| (object.key().clone(), object)).collect();
+        std::mem::replace(self, new).into_values().collect()
+    }
+
+    fn objects(&self) -> Vec<T> {
+        self.values().cloned().collect()
+    }
+}
+
+/// One change of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change<T> {
+    /// The object was not in the store.
+    Added {
+        /// The object.
+        object: T,
+        /// Whether it belongs to the first list (FIFO-23).
+        in_initial_list: bool,
+    },
+    /// The object was in the store; a relist or a resync may tell of it unchanged.
+    Updated {
+        /// What the store held.
+        old: T,
+        /// What it holds now.
+        new: T,
+    },
+    /// The object is gone; as it was when it went.
+    Deleted(T),
+    /// The object is gone, and that was missed; as it was last seen, which may be stale.
+    DeletedFinalStateUnknown {
+        /// Its key.
+        key: Key,
+        /// As it was last seen, when it was.
+        last_known: Option<T>,
+    },
+}
+
+impl<T: Keyed> Change<T> {
+    /// Which object it is about, deleted or not: what goes into a work queue (HWC-2).
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Added { object, .. } | Self::Deleted(object) => object.key(),
+            Self::Updated { new, .. } => new.key(),
+            Self::DeletedFinalStateUnknown { key, .. } => key,
+        }
+    }
+}
+
+/// Brings a store up to date with a batch, from whichever queue, and tells of each change after it was made (EVT-1 to EVT-7).
+///
+/// Whether a change is an addition depends on the store, not on the verb. The batch has been processed when this returns.
+pub fn apply<T: Keyed + Clone>(
+    batch: Batch<T>,
+    store: &mut (impl DeltaStore<T> + ?Sized),
+    mut tell: impl FnMut(Change<T>),
+) {
+    let in_initial_list = batch.in_initial_list;
+    for delta in batch {
+        match delta {
+            Delta::Added(object)
+            | Delta::Updated(object)
+            | Delta::Replaced(object)
+            | Delta::Sync(object) => {
+                let old = store.put(object.clone());
+                tell(present(old, object, in_initial_list));
+            }
+            Delta::Deleted(object) => {
+                store.remove(object.key());
+                tell(Change::Deleted(object));
+            }
+            Delta::DeletedFinalStateUnknown { key, last_known } => {
+                let stored = store.remove(&key);
+                tell(Change::DeletedFinalStateUnknown { key, last_known: last_known.or(stored) });
+            }
+            Delta::ReplacedAll { items, resource_version } => {
+                replace_all(items, &resource_version, store, in_initial_list, &mut tell);
+            }
+            Delta::SyncAll => {
+                for object in store.objects() {
+                    tell(Change::Updated { old: object.clone(), new: object });
+                }
+            }
+            Delta::Bookmark { resource_version } => store.bookmark(&resource_version),
+        }
+    }
+}
+
+/// EVT-4: the store changes at once; then come the deletions, and then what the list holds, in its order. Of two objects with one
+/// key the later counts.
+fn replace_all<T: Keyed + Clone>(
+    mut items: Vec<T>,
+    resource_version: &str,
+    store: &mut (impl DeltaStore<T> + ?Sized),
+    in_initial_list: bool,
+    tell: &mut impl FnMut(Change<T>),
+) {
+    let mut listed = HashSet::new();
+    items.reverse();
+    items.retain(|item| listed.insert(item.key().clone()));
+    items.reverse();
+    let old = store.replace(items.clone(), resource_version);
+    let mut old: BTreeMap<Key, T> =
+        old.into_iter().map(|object| (object.key().clone(), object)).collect();
+    let gone = old.extract_if(.., |key, _| !listed.contains(key)).collect::<Vec<_>>();
+    for (key, object) in gone {
+        tell(Change::DeletedFinalStateUnknown { key, last_known: Some(object) });
+    }
+    for object in items {
+        let old = old.remove(object.key());
+        tell(present(old, object, in_initial_list));
+    }
+}
+
+fn present<T>(old: Option<T>, object: T, in_initial_list: bool) -> Change<T> {
+    match old {
+        None => Change::Added { object, in_initial_list },
+        Some(old) => Change::Updated { old, new: object },
+    }
+}
