@@ -66,14 +66,15 @@ impl Nesting {
 
     /// Goes on block by block from `at`. What stops it leaves the state at that block's first byte.
     fn run(&mut self, bytes: &[u8], mut at: usize) -> Stop {
-        if self.depth > WORD_DEPTH_MAX && at < bytes.len() {
-            return Stop::Block(at);
+        if self.depth > WORD_DEPTH_MAX {
+            return if at < bytes.len() { Stop::Block(at) } else { Stop::Bytes };
         }
         let mut stack = 1 << self.depth | self.kinds as u64;
         let mut in_string = if self.in_string { u64::MAX } else { 0 };
         let mut is_escaped = self.is_escaped;
+        // For the last block, which has fewer bytes.
+        let mut padded = [b' '; BLOCK_BYTES];
         let stop = loop {
-            let mut padded = [b' '; BLOCK_BYTES];
             let rest = &bytes[at..];
             let (block_bytes, len) = match rest.first_chunk::<BLOCK_BYTES>() {
                 Some(block_bytes) => (block_bytes, BLOCK_BYTES),
@@ -238,6 +239,10 @@ mod tests {
                 let got = Nesting::default().feed(text.as_bytes());
                 if depth <= DEPTH_MAX as usize {
                     assert_eq!(got, Ok(Some(text.len())), "{depth}");
+                    for at in 0..text.len() {
+                        let pieces = in_pieces(text.as_bytes(), vec![at]);
+                        assert_eq!(pieces, Ok(Some(text.len())), "{depth}, cut at {at}");
+                    }
                 } else {
                     assert_eq!(got.unwrap_err().what, "nested too deep", "{depth}");
                 }
