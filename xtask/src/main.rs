@@ -5,6 +5,7 @@
 mod audit;
 mod bench;
 mod facts;
+mod fuzz;
 mod parts;
 mod suite;
 #[cfg(test)]
@@ -35,6 +36,8 @@ enum Chore {
     Audit,
     /// Measure, and write the result table.
     Bench(bench::Args),
+    /// Look for bytes for which something that must hold does not.
+    Fuzz(fuzz::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -45,5 +48,6 @@ fn main() -> anyhow::Result<()> {
         Chore::Tidy => suite::tidy(),
         Chore::Audit => audit::run(),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Fuzz(args) => fuzz::run(&args),
     }
 }

@@ -21,6 +21,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint", 5),
     ("pod-printer", 6),
     ("setpoint-benches", 6),
+    ("setpoint-fuzz", 6),
     ("xtask", 6),
 ];
 
