@@ -158,7 +158,8 @@ impl<T: Keyed> Reflector<T> {
                 return self.take_version(frame, is_ordered).await;
             }
         };
-        *is_ordered |= !matches!(frame, WatchFrame::Added(_));
+        // REF-21: what is skipped says nothing about the order of what follows.
+        let orders = !matches!(frame, WatchFrame::Added(_));
         let (WatchFrame::Added(object)
         | WatchFrame::Modified(object)
         | WatchFrame::Deleted(object)) = frame
@@ -169,6 +170,7 @@ impl<T: Keyed> Reflector<T> {
             Ok(item) => {
                 let resource_version: Box<str> = item.resource_version().into();
                 self.push(delta(item)).await?;
+                *is_ordered |= orders;
                 if *is_ordered {
                     self.reached(&resource_version);
                 }

@@ -6,11 +6,9 @@
 mod client;
 mod factory;
 mod handlers;
-mod model;
 mod reflector;
 mod reflector_stream;
 mod resync;
 mod shared;
-mod simulation;
 mod support;
 mod threads;
