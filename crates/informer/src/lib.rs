@@ -14,6 +14,10 @@
 //! | [`SharedInformer`] | [`informer`]  | deltas                     | the cache's changes to every [`Handler`]               |
 //! | [`InformerFactory`]| [`factory`]   | requests for informers     | one informer per type                                  |
 //!
+//! Those who wire a controller by hand join the stages with a [`Controller`], into a store of their own: over either mode of the
+//! ordered queue or over [`DeltaFifo`]. Two more stores are for what an informer's cache is not: [`ExpiringStore`] forgets, and
+//! [`MutationCache`] reads back what was just written.
+//!
 //! What it guarantees:
 //!
 //! - Cache states of one key are a subsequence of the server's, and never go backwards.
@@ -33,12 +37,14 @@ pub mod backoff;
 pub mod controller;
 pub mod delta;
 pub mod event;
+pub mod expiring;
 pub mod factory;
 pub mod handler;
 pub mod indexer;
 pub mod informer;
 mod intake;
 mod key;
+pub mod mutation;
 mod object;
 mod policy;
 mod record;
@@ -53,12 +59,14 @@ pub mod transform;
 pub use controller::Controller;
 pub use delta::{Batch, Delta, DeltaFifo, DeltaQueue, Keyed, OrderedFifo};
 pub use event::{Event, Tombstone};
+pub use expiring::ExpiringStore;
 pub use factory::InformerFactory;
 pub use handler::{Handler, HandlerOptions, HandlerRegistration};
 pub use indexer::{Indexer, Lister, NamespaceLister, ReadError, Snapshot};
 pub use informer::{Cacheable, InformerWorker, SharedInformer, SharedInformerBuilder};
 pub use intake::{Intake, RecordIntake};
 pub use key::{Key, KeyError};
+pub use mutation::MutationCache;
 pub use object::{DecodeError, Object};
 pub use policy::CachePolicy;
 pub use record::{Record, RecordError};

@@ -99,4 +99,13 @@ impl<K> Snapshot<K> {
         }
         self.0.indices.get(index).into_iter().flat_map(|index| index.distinct().cloned()).collect()
     }
+
+    /// Whether an index would file an object under a value; `None` when there is no such index, or its function fails.
+    pub(crate) fn is_filed(&self, index: &str, value: &str, object: &Object<K>) -> Option<bool> {
+        if index == NAMESPACE_INDEX {
+            return Some(object.namespace() == value);
+        }
+        let values = self.0.indices.get(index)?.values(object).ok()?;
+        Some(values.iter().any(|held| **held == *value))
+    }
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
 
 mod client;
+mod controller;
 mod factory;
 mod handlers;
 mod reflector;

@@ -1,0 +1,259 @@
+//! Reading one's own writes: what this process has just written, over what its informer has seen.
+//!
+//! # Theory
+//!
+//! A write is in the cache only when the watch brings it. A controller that must not act twice in between tells a
+//! [`MutationCache`] of each answer to its writes ([`written`](MutationCache::written)), and reads through it. For each key a read
+//! gives the newer, by resourceVersion, of what is stored and what was written; versions that have no order never win over what is
+//! stored. The field calls it a mutation cache or an assume cache.
+//!
+//! It only ever bridges a gap. A written object is forgotten when the store has caught up, when it was not used for longest of
+//! [`WRITTEN_MAX`], and after [`WRITTEN_TTL`].
+//!
+//! | the store has | was written       | a read gives                                                       |
+//! |---------------|-------------------|--------------------------------------------------------------------|
+//! | an object     | a newer version   | what was written                                                   |
+//! | an object     | anything else     | what is stored, and what was written is forgotten                  |
+//! | nothing       | an object         | nothing; what was written, with [`show_unstored`](MutationCache::show_unstored) |
+//!
+//! The last row is why it must be a [`Handler`] of the informer too: an object that is not stored was made a moment ago, or was
+//! deleted. A deletion that the informer has seen leaves a tombstone, by which a late "I just wrote it" is known to be about the
+//! same incarnation, or about an older version, and is ignored.
+
+mod recent;
+
+use crate::event::{Event, Tombstone};
+use crate::handler::Handler;
+use crate::indexer::{Lister, Snapshot, UnknownIndex};
+use crate::key::Key;
+use crate::object::{DecodeError, Object};
+use parking_lot::Mutex;
+use recent::Recent;
+use serde::de::DeserializeOwned;
+use setpoint_object::resource_version::compare;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many written objects, and how many tombstones, are remembered: 100, as client-go's `MutationCache`.
+pub const WRITTEN_MAX: usize = 100;
+
+/// How long a written object, or a tombstone, is remembered: 5 min, as the users of client-go's `MutationCache` ask for.
+pub const WRITTEN_TTL: Duration = Duration::from_secs(300);
+
+/// What was written, over what is stored. Cheap to clone: clones share what they remember. See the [module's theory](self).
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use setpoint_informer::{HandlerOptions, MutationCache, Object, SharedInformer, Stopped};
+/// # fn example(informer: &SharedInformer<ConfigMap>, answer: Object<ConfigMap>) -> Result<(), Stopped> {
+/// let cache = MutationCache::new(informer.lister()).show_unstored();
+/// informer.add_handler(cache.clone(), HandlerOptions::default())?;
+/// // The server has answered a create with `answer`:
+/// cache.written(answer.clone());
+/// assert!(cache.object(answer.key()).is_some());
+/// # Ok(())
+/// # }
+/// ```
+pub struct MutationCache<K> {
+    lister: Lister<K>,
+    shows_unstored: bool,
+    state: Arc<Mutex<State<K>>>,
+}
+
+struct State<K> {
+    written: Recent<Object<K>>,
+    deleted: Recent<Incarnation>,
+}
+
+/// Which life of a name was seen to end.
+struct Incarnation {
+    uid: Box<str>,
+    resource_version: Box<str>,
+}
+
+impl<K> Clone for MutationCache<K> {
+    fn clone(&self) -> Self {
+        let Self { lister, shows_unstored, state } = self;
+        Self { lister: lister.clone(), shows_unstored: *shows_unstored, state: state.clone() }
+    }
+}
+
+impl<K> fmt::Debug for MutationCache<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MutationCache")
+            .field("shows_unstored", &self.shows_unstored)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K> MutationCache<K> {
+    /// Over the store of an informer, with nothing written.
+    pub fn new(lister: Lister<K>) -> Self {
+        let written = Recent::new(WRITTEN_MAX, WRITTEN_TTL);
+        let deleted = Recent::new(WRITTEN_MAX, WRITTEN_TTL);
+        Self {
+            lister,
+            shows_unstored: false,
+            state: Arc::new(Mutex::new(State { written, deleted })),
+        }
+    }
+
+    /// Reads also give written objects that the store does not have. Needs the informer's events ([`observe`](Self::observe)), or an
+    /// object that was deleted comes back for a while.
+    pub fn show_unstored(mut self) -> Self {
+        self.shows_unstored = true;
+        self
+    }
+
+    /// Remembers a version that the server has answered a write with.
+    pub fn written(&self, object: Object<K>) {
+        let mut state = self.state.lock();
+        let key = object.key().clone();
+        if state.deleted.get(&key).is_some_and(|gone| gone.covers(&object)) {
+            return;
+        }
+        // The answers to two writes may come in either order.
+        if state.written.get(&key).is_some_and(|held| !is_newer(&object, held)) {
+            return;
+        }
+        state.written.insert(key, object);
+    }
+
+    /// Takes note of what the informer has seen: deletions leave a tombstone, and written objects that it has caught up with go.
+    pub fn observe(&self, event: &Event<K>) {
+        let mut state = self.state.lock();
+        match event {
+            Event::Added { object, .. } | Event::Updated { new: object, .. } => {
+                if state.written.get(object.key()).is_some_and(|held| !is_newer(held, object)) {
+                    state.written.remove(object.key());
+                }
+            }
+            Event::Deleted { tombstone } => state.delete(tombstone),
+        }
+    }
+
+    /// The newer of what is stored under a key and what was written, not decoded.
+    pub fn object(&self, key: &Key) -> Option<Object<K>> {
+        let mut state = self.state.lock();
+        // Under the lock: a deletion is in the store before it is observed.
+        let stored = self.lister.object(key);
+        state.newest(key, stored, self.shows_unstored)
+    }
+
+    /// The objects that an index files under a value, by key, not decoded. A written version is filed as the index function has it,
+    /// wherever the stored one is.
+    ///
+    /// # Errors
+    /// When there is no such index.
+    pub fn objects_by_index(
+        &self,
+        index: &str,
+        value: &str,
+    ) -> Result<Vec<Object<K>>, UnknownIndex> {
+        let (snapshot, written) = {
+            let mut state = self.state.lock();
+            let snapshot = self.lister.snapshot();
+            let written = state.all_written(&snapshot, self.shows_unstored);
+            (snapshot, written)
+        };
+        let stored = snapshot.by_index(index, value)?;
+        let mut objects: BTreeMap<Key, Object<K>> =
+            stored.into_iter().map(|object| (object.key().clone(), object)).collect();
+        for object in written {
+            // A version that the index function fails for is not read: what is stored stands.
+            match snapshot.is_filed(index, value, &object) {
+                Some(true) => _ = objects.insert(object.key().clone(), object),
+                Some(false) => _ = objects.remove(object.key()),
+                None => {}
+            }
+        }
+        Ok(objects.into_values().collect())
+    }
+}
+
+impl<K: DeserializeOwned> MutationCache<K> {
+    /// The newer of what is stored and what was written; the namespace of a cluster-scoped object is empty.
+    ///
+    /// # Errors
+    /// When the object does not fit `K`.
+    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
+        self.object(&Key::new(namespace, name)).map(|object| object.get()).transpose()
+    }
+}
+
+impl<K: Send + Sync + 'static> Handler<K> for MutationCache<K> {
+    fn handle(&mut self, event: Event<K>) -> impl Future<Output = ()> + Send {
+        self.observe(&event);
+        std::future::ready(())
+    }
+}
+
+impl<K> State<K> {
+    fn newest(
+        &mut self,
+        key: &Key,
+        stored: Option<Object<K>>,
+        shows_unstored: bool,
+    ) -> Option<Object<K>> {
+        let Some(written) = self.written.get(key) else { return stored };
+        match stored {
+            None => shows_unstored.then(|| written.clone()),
+            Some(stored) if is_newer(written, &stored) => Some(written.clone()),
+            Some(stored) => {
+                self.written.remove(key);
+                Some(stored)
+            }
+        }
+    }
+
+    /// Every written object that is read in place of what is stored.
+    fn all_written(&mut self, snapshot: &Snapshot<K>, shows_unstored: bool) -> Vec<Object<K>> {
+        let mut written = Vec::new();
+        for key in self.written.keys() {
+            let stored = snapshot.get(&key);
+            if let Some(newest) = self.newest(&key, stored.cloned(), shows_unstored)
+                && !stored.is_some_and(|stored| stored.same(&newest))
+            {
+                written.push(newest);
+            }
+        }
+        written
+    }
+
+    fn delete(&mut self, tombstone: &Tombstone<K>) {
+        let key = tombstone.key();
+        let Some(object) = tombstone.object() else {
+            // Nothing says which incarnation went.
+            self.written.remove(key);
+            return;
+        };
+        let gone = Incarnation {
+            uid: object.uid().into(),
+            resource_version: object.resource_version().into(),
+        };
+        if self.written.get(key).is_some_and(|written| gone.covers(written)) {
+            self.written.remove(key);
+        }
+        self.deleted.insert(key.clone(), gone);
+    }
+}
+
+impl Incarnation {
+    /// Whether a version is of this life, or of an earlier one. One whose version has no order is taken for that.
+    fn covers<K>(&self, object: &Object<K>) -> bool {
+        let is_later =
+            compare(object.resource_version(), &self.resource_version) == Some(Ordering::Greater);
+        !is_later || (!self.uid.is_empty() && *self.uid == *object.uid())
+    }
+}
+
+/// Whether a version is known to be newer than another.
+fn is_newer<K>(object: &Object<K>, than: &Object<K>) -> bool {
+    compare(object.resource_version(), than.resource_version()) == Some(Ordering::Greater)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+//! Controllers that are wired by hand, over every kind of queue.
+use crate::support::{added, bookmark, deleted, page, settle, wait};
+use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use setpoint_informer::controller::{Change, LogObserver, ProcessError, RESTART_AFTER, apply};
+use setpoint_informer::delta::{Batch, KnownObjects, QueueClosed, Synced};
+use setpoint_informer::reflector::Resync;
+use setpoint_informer::source::scripted::{Answer, Script, Step};
+use setpoint_informer::{
+    Controller, DeltaFifo, DeltaQueue, Key, OrderedFifo, Record, RecordIntake, Reflector,
+    ResourceType,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Default)]
+struct Store(Mutex<BTreeMap<Key, Record>>);
+
+impl KnownObjects<Record> for Store {
+    fn keys(&self) -> Vec<Key> {
+        self.0.lock().keys().cloned().collect()
+    }
+
+    fn get(&self, key: &Key) -> Option<Record> {
+        self.0.lock().get(key).cloned()
+    }
+}
+
+fn queues(store: &Arc<Store>) -> [Arc<dyn DeltaQueue<Record>>; 3] {
+    [
+        Arc::new(OrderedFifo::new()),
+        Arc::new(OrderedFifo::with_known_objects(store.clone())),
+        Arc::new(DeltaFifo::new(store.clone())),
+    ]
+}
+
+fn reflector(script: &Script, queue: &Arc<dyn DeltaQueue<Record>>) -> Reflector<Record> {
+    let resource_type = ResourceType::of::<ConfigMap>(&());
+    Reflector::new(
+        Arc::new(script.clone()),
+        resource_type.clone(),
+        Box::new(RecordIntake::new(resource_type.clone())),
+        queue.clone(),
+        Arc::new(LogObserver::new(&resource_type)),
+        Default::default(),
+        SmallRng::seed_from_u64(1),
+    )
+}
+
+/// A controller that runs.
+struct Running {
+    synced: Synced,
+    stop: CancellationToken,
+    tasks: JoinSet<Result<(), QueueClosed>>,
+}
+
+impl Running {
+    fn start(
+        reflector: Reflector<Record>,
+        queue: &Arc<dyn DeltaQueue<Record>>,
+        process: impl FnMut(Batch<Record>) -> Result<(), ProcessError> + Send + 'static,
+    ) -> Self {
+        let controller = Controller::new(reflector, queue.clone(), process);
+        let (synced, stop) = (controller.synced(), CancellationToken::new());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(controller.run(stop.clone()));
+        Self { synced, stop, tasks }
+    }
+
+    async fn ended(&mut self) -> Result<(), QueueClosed> {
+        self.tasks.join_next().await.unwrap().unwrap()
+    }
+}
+
+fn names(store: &Store) -> Vec<String> {
+    store.0.lock().keys().map(|key| key.name.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn ctl_1_it_keeps_a_store_of_one_s_own_and_on_stop_closes_the_queue_and_ends() {
+    let store = Arc::new(Store::default());
+    for queue in queues(&store) {
+        store.0.lock().clear();
+        let watch = vec![added("c", 3), deleted("a", 4), bookmark(5), Step::Hang];
+        let script = Script::new([page("2", &[("a", 1), ("b", 2)]), Answer::Watch(watch)]);
+        let held = store.clone();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = told.clone();
+        let mut running = Running::start(reflector(&script, &queue), &queue, move |batch| {
+            apply(batch, &mut *held.0.lock(), |change| telling.lock().push(change));
+            Ok(())
+        });
+        running.synced.wait().await.unwrap();
+        assert!(names(&store).iter().any(|name| name == "b"), "the first list is readable");
+        settle().await;
+        assert_eq!(names(&store), ["b", "c"]);
+        let initial =
+            |change: &Change<Record>| matches!(change, Change::Added { in_initial_list: true, .. });
+        assert_eq!(told.lock().iter().filter(|change| initial(change)).count(), 2, "FIFO-23");
+        running.stop.cancel();
+        assert_eq!(running.ended().await, Ok(()));
+        assert!(queue.offer(setpoint_informer::Delta::SyncAll).is_err(), "the queue is closed");
+    }
+}
+
+/// A controller whose first process call takes a second of work in another task.
+struct Slow(Arc<Mutex<Vec<usize>>>);
+
+impl setpoint_informer::controller::Process<Record> for Slow {
+    async fn process(&mut self, batch: Batch<Record>) -> Result<(), ProcessError> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.0.lock().push(batch.deltas.len());
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ctl_2_what_waits_at_the_stop_is_dropped_and_the_running_call_ends() {
+    let queue: Arc<dyn DeltaQueue<Record>> = Arc::new(OrderedFifo::new());
+    let watch = vec![added("b", 2), added("c", 3), Step::Hang];
+    let script = Script::new([page("1", &[("a", 1)]), Answer::Watch(watch)]);
+    let processed = Arc::new(Mutex::new(Vec::new()));
+    let controller =
+        Controller::new(reflector(&script, &queue), queue.clone(), Slow(processed.clone()));
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(controller.run(stop.clone()));
+    settle().await;
+    stop.cancel();
+    assert_eq!(tasks.join_next().await.unwrap().unwrap(), Ok(()));
+    assert_eq!(*processed.lock(), [1], "the list; what was watched is not looked at");
+    assert_eq!(queue.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ctl_4_fifo_20_a_panic_or_failure_loses_its_batch_and_nothing_else() {
+    let queue: Arc<dyn DeltaQueue<Record>> = Arc::new(OrderedFifo::new());
+    let steps = ["panic", "error", "fine"].map(|name| [added(name, 2), wait(0), bookmark(3)]);
+    let watch = steps.into_iter().flatten().chain([Step::Hang]).collect();
+    let script = Script::new([page("1", &[]), Answer::Watch(watch)]);
+    let log: Arc<Mutex<Vec<(String, Duration)>>> = Arc::default();
+    let (writing, start) = (log.clone(), Instant::now());
+    let mut running = Running::start(reflector(&script, &queue), &queue, move |batch| {
+        for delta in batch {
+            let Some(key) = delta.key() else { continue };
+            writing.lock().push((key.name.to_string(), start.elapsed()));
+            match &*key.name {
+                "panic" => panic!("a process function that panics"),
+                "error" => return Err("no".into()),
+                _ => {}
+            }
+        }
+        Ok(())
+    });
+    running.synced.wait().await.unwrap();
+    tokio::time::sleep(2 * RESTART_AFTER).await;
+    let log: Vec<(String, Duration)> = log.lock().clone();
+    let (names, times): (Vec<_>, Vec<_>) = log.into_iter().unzip();
+    assert_eq!(names, ["panic", "error", "fine"], "each once");
+    assert!(times[1] - times[0] >= RESTART_AFTER && times[2] - times[1] < RESTART_AFTER);
+    running.stop.cancel();
+    assert_eq!(running.ended().await, Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_somebody_else_closes_ends_it() {
+    let queue: Arc<dyn DeltaQueue<Record>> = Arc::new(OrderedFifo::new());
+    let script = Script::new([page("1", &[("a", 1)]), Answer::Watch(vec![Step::Hang])]);
+    let mut running = Running::start(reflector(&script, &queue), &queue, |_| Ok(()));
+    running.synced.wait().await.unwrap();
+    queue.close();
+    assert_eq!(running.ended().await, Err(QueueClosed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_is_dropped_leaves_nothing_running_and_a_closed_queue() {
+    let queue: Arc<dyn DeltaQueue<Record>> = Arc::new(OrderedFifo::new());
+    let script = Script::new([page("1", &[("a", 1)]), Answer::Watch(vec![Step::Hang])]);
+    let mut running = Running::start(reflector(&script, &queue), &queue, |_| Ok(()));
+    running.synced.wait().await.unwrap();
+    running.tasks.shutdown().await;
+    settle().await;
+    assert!(queue.offer(setpoint_informer::Delta::SyncAll).is_err());
+    assert_eq!(Arc::strong_count(&queue), 1, "no task holds it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn evt_5_fifo_5_fifo_13_a_resync_tells_again_of_every_object_over_every_queue() {
+    let store = Arc::new(Store::default());
+    for queue in queues(&store) {
+        store.0.lock().clear();
+        let script =
+            Script::new([page("2", &[("a", 1), ("b", 2)]), Answer::Watch(vec![Step::Hang])]);
+        let resync = Resync { period: Duration::from_secs(60), is_due: Box::new(|| true) };
+        let held = store.clone();
+        let updated = Arc::new(Mutex::new(0));
+        let counted = updated.clone();
+        let reflector = reflector(&script, &queue).resync(resync);
+        let mut running = Running::start(reflector, &queue, move |batch| {
+            apply(batch, &mut *held.0.lock(), |change| {
+                *counted.lock() += usize::from(matches!(change, Change::Updated { .. }));
+            });
+            Ok(())
+        });
+        running.synced.wait().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(121)).await;
+        assert_eq!(*updated.lock(), 4);
+        running.stop.cancel();
+        assert_eq!(running.ended().await, Ok(()));
+    }
+}
