@@ -35,6 +35,7 @@
 
 pub mod backoff;
 pub mod controller;
+mod decode;
 pub mod delta;
 pub mod event;
 pub mod expiring;

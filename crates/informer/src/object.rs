@@ -103,7 +103,7 @@ impl<K: DeserializeOwned> Object<K> {
     pub fn get(&self) -> Result<Arc<K>, DecodeError> {
         match &self.0.body {
             Body::Decoded(object) => Ok(object.clone()),
-            Body::Encoded(bytes) => match serde_json::from_slice(bytes) {
+            Body::Encoded(bytes) => match crate::decode::from_slice(bytes) {
                 Ok(object) => Ok(Arc::new(object)),
                 Err(source) => Err(DecodeError {
                     key: self.0.key.clone(),
@@ -120,7 +120,7 @@ impl<K: DeserializeOwned> Object<K> {
         let Record { key, uid, resource_version, bytes } = record;
         let body = match policy {
             CachePolicy::Compact => Body::Encoded(bytes),
-            CachePolicy::Decoded => match serde_json::from_slice(&bytes) {
+            CachePolicy::Decoded => match crate::decode::from_slice(&bytes) {
                 Ok(object) => Body::Decoded(Arc::new(object)),
                 Err(_) => Body::Encoded(bytes),
             },

@@ -52,6 +52,6 @@ mod scan;
 pub use gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use head::Head;
 pub use prune::Prune;
-pub use scan::ValueEnd;
+pub use scan::{ValueEnd, array_lengths};
 pub use skim::Skim;
 pub use status::{ApiError, Reason, Status};

@@ -4,9 +4,11 @@
 //! strings end. It is no validator: the insides of skipped scalars are not looked at, and neither is UTF-8 in skipped
 //! strings. It never panics, never recurses, and takes time linear in the text.
 mod block;
+mod lengths;
 mod nesting;
 mod value_end;
 
+pub use lengths::array_lengths;
 pub use value_end::ValueEnd;
 
 use crate::skim::SkimError;

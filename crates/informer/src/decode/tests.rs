@@ -1,0 +1,134 @@
+use super::*;
+use k8s_openapi::api::core::v1::Pod;
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        r#"[ -~é"\\\[\]]{0,20}"#.prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 48, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::hash_map("[a-d]{0,3}", inner, 0..4)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// Every shape that serde knows, lists on either side of each.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Shapes {
+    #[serde(default)]
+    list: Vec<Vec<u8>>,
+    tuple: (i32, Vec<String>, char),
+    some: Option<Vec<Variant>>,
+    unit: (),
+    newtype: Wrapped,
+    raw: Box<Raw>,
+    last: Vec<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Wrapped(Vec<i8>);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+enum Variant {
+    Unit,
+    Newtype(Vec<u8>),
+    Tuple(u8, Vec<u8>),
+    Struct { of: Vec<u8> },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Raw {
+    inner: Value,
+}
+
+proptest! {
+    #[test]
+    fn trees_decode_as_serde_json_decodes_them(value in json_value()) {
+        let text = serde_json::to_vec(&value).unwrap();
+        prop_assert_eq!(
+            from_slice::<Value>(&text).unwrap(),
+            serde_json::from_slice::<Value>(&text).unwrap()
+        );
+    }
+
+    #[test]
+    fn what_serde_json_refuses_is_refused_with_its_words(bytes in prop::collection::vec(
+        prop_oneof![4 => prop::sample::select(&br#"[]{}:,"\ 1tn"#[..]), 1 => any::<u8>()],
+        0..40,
+    )) {
+        let ours = from_slice::<Value>(&bytes).map_err(|error| error.to_string());
+        let theirs = serde_json::from_slice::<Value>(&bytes).map_err(|error| error.to_string());
+        prop_assert_eq!(ours, theirs);
+    }
+}
+
+#[test]
+fn every_shape_of_serde_passes_and_every_list_has_its_length() {
+    let shapes = Shapes {
+        list: vec![vec![1], vec![], vec![1, 2, 3]],
+        tuple: (-1, vec!["a".into()], 'x'),
+        some: Some(vec![
+            Variant::Unit,
+            Variant::Newtype(vec![1]),
+            Variant::Tuple(1, vec![1, 2]),
+            Variant::Struct { of: vec![1, 2, 3] },
+        ]),
+        unit: (),
+        newtype: Wrapped(vec![1]),
+        raw: Box::new(Raw { inner: json!([[1], {"a": [2, 3]}]) }),
+        last: vec![7],
+    };
+    let mut tree = serde_json::to_value(&shapes).unwrap();
+    // What is ignored has lists too, which must not be taken for those that follow.
+    tree["ignored"] = json!([[1, 2, 3], [], {"a": [1]}]);
+    let decoded: Shapes = from_slice(&serde_json::to_vec(&tree).unwrap()).unwrap();
+    assert_eq!(decoded, shapes);
+    assert_eq!(decoded.last.capacity(), 1);
+    assert_eq!(decoded.newtype.0.capacity(), 1);
+    assert_eq!(decoded.list.capacity(), 3);
+    assert_eq!(decoded.list[0].capacity(), 1);
+    let some = decoded.some.unwrap();
+    assert_eq!(some.capacity(), 4);
+    let Variant::Struct { of } = &some[3] else { panic!("{some:?}") };
+    assert_eq!(of.capacity(), 3);
+}
+
+#[test]
+fn a_pod_with_one_container_has_room_for_one() {
+    let pod = json!({
+        "metadata": {"name": "p", "managedFields": [{"fieldsV1": {"f:spec": {"a": [1, 2]}}}]},
+        "spec": {
+            "unknown": [[], [1]],
+            "containers": [{"name": "c", "ports": [{"containerPort": 80}], "args": ["a", "b"]}],
+        },
+    });
+    let pod: Pod = from_slice(pod.to_string().as_bytes()).unwrap();
+    let containers = pod.spec.unwrap().containers;
+    assert_eq!(containers.capacity(), 1);
+    assert_eq!(containers[0].ports.as_ref().unwrap().capacity(), 1);
+    assert_eq!(containers[0].args.as_ref().unwrap().capacity(), 2);
+    assert_eq!(pod.metadata.managed_fields.unwrap().capacity(), 1);
+}
+
+#[test]
+fn raw_values_are_taken_as_they_are() {
+    let text = br#"{"a":[1,2],"b":[3]}"#;
+    #[derive(Deserialize)]
+    struct Parts {
+        a: Box<serde_json::value::RawValue>,
+        b: Vec<u8>,
+    }
+    let parts: Parts = from_slice(text).unwrap();
+    assert_eq!(parts.a.get(), "[1,2]");
+    assert_eq!(parts.b, [3]);
+}
