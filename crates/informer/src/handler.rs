@@ -3,6 +3,7 @@
 mod listener;
 mod queue;
 
+pub use listener::TAKEN_MAX;
 pub(crate) use listener::{Listener, Registered};
 
 use crate::event::Event;

@@ -15,6 +15,7 @@
 //! A list reaches the queue as one delta and only when it is whole: no reader ever sees half of one. The version moves after the
 //! queue has taken the delta, so that a crash between the two repeats work and loses none.
 
+mod arriving;
 mod initial;
 mod live;
 mod resync;
@@ -40,10 +41,33 @@ use std::time::Duration;
 /// How many objects a page has: 500, as client-go's pager (REF-1).
 pub const PAGE_SIZE: u32 = 500;
 
-/// How long a streamed list may go without ending before the reflector falls back to pages (REF-13).
+/// How long a streamed list may bring no further object before the reflector falls back to pages (REF-13).
 ///
-/// 2 min: a server that ignores `sendInitialEvents` would otherwise keep the cache empty until the watch times out.
+/// 2 min: a server that ignores `sendInitialEvents` would otherwise keep the cache empty until the watch times out. Only initial
+/// objects count: bookmarks and changes say nothing of an end.
 pub const INITIAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a streamed list may take in all before the reflector falls back to pages (REF-13).
+///
+/// 10 min, the longest watch that is asked for by default: a server that keeps to what it was asked has closed the stream by
+/// then. At a slow 2 MiB/s it is time for a gigabyte of objects.
+pub const INITIAL_EVENTS_TOTAL: Duration = Duration::from_secs(600);
+
+/// How long a request for a page of a list may go without anything arriving.
+///
+/// 2 min, twice the time in which kube-apiserver answers any list (`--request-timeout`, 60 s).
+pub const LIST_QUIET_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a request for a page of a list may take in all: 10 min, as a streamed list. client-go has no limit here, and waits
+/// for ever on a connection that died in silence.
+pub const LIST_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The longest wait that a server may ask for by `Retry-After`: 5 min. A longer one counts as that.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
+/// How many events of a watch, or initial events, are taken in by one poll; then others have their turn, however many more are
+/// at hand.
+pub const EVENTS_PER_POLL_MAX: usize = 64;
 
 /// Why a round ended, or a request had to be repeated.
 #[derive(Debug, thiserror::Error)]
@@ -74,8 +98,16 @@ pub enum ReflectorError {
         resource: String,
     },
     /// A streamed list did not end (REF-13).
-    #[error("the initial events of {resource} did not end within {timeout:?}")]
+    #[error("the initial events of {resource} did not end: {timeout:?} went by")]
     InitialEvents {
+        /// The resource.
+        resource: String,
+        /// How long was waited, for another object or in all.
+        timeout: Duration,
+    },
+    /// A page of a list did not arrive in time ([`LIST_QUIET_TIMEOUT`], [`LIST_TIMEOUT`]).
+    #[error("no list of {resource} within {timeout:?}")]
+    ListTimeout {
         /// The resource.
         resource: String,
         /// How long was waited.
@@ -138,6 +170,14 @@ pub trait ReflectorObserver: Send + Sync + 'static {
     fn watching(&self);
     /// A list or an event at this resourceVersion was handed on.
     fn reached(&self, resource_version: &str);
+    /// A list, in pages or streamed, was handed on as a whole.
+    fn listed(&self, took: Duration, n_items: usize) {
+        let _ = (took, n_items);
+    }
+    /// A watch was closed or broke, after so many events; a short one within a second without any (2.1).
+    fn watched(&self, took: Duration, n_events: u64, is_short: bool) {
+        let _ = (took, n_events, is_short);
+    }
 }
 
 /// How a reflector behaves. The defaults are client-go's.
@@ -154,8 +194,14 @@ pub struct ReflectorOptions {
     pub stream_list: bool,
     /// The shortest watch asked for; longer than [`WATCH_TIMEOUT_MIN`], or it is ignored.
     pub watch_timeout_min: Duration,
-    /// How long the initial events may take before pages are tried.
+    /// How long the initial events may bring no object before pages are tried.
     pub initial_events_timeout: Duration,
+    /// How long the initial events may take in all before pages are tried.
+    pub initial_events_total: Duration,
+    /// How long a request for a page may go without anything arriving.
+    pub list_quiet_timeout: Duration,
+    /// How long a request for a page may take in all.
+    pub list_timeout: Duration,
     /// How long internal errors (500) during a watch are answered by watching again at once; zero is never (REF-30 f).
     pub internal_error_budget: Duration,
 }
@@ -169,6 +215,9 @@ impl Default for ReflectorOptions {
             stream_list: true,
             watch_timeout_min: WATCH_TIMEOUT_MIN,
             initial_events_timeout: INITIAL_EVENTS_TIMEOUT,
+            initial_events_total: INITIAL_EVENTS_TOTAL,
+            list_quiet_timeout: LIST_QUIET_TIMEOUT,
+            list_timeout: LIST_TIMEOUT,
             internal_error_budget: Duration::ZERO,
         }
     }
@@ -190,6 +239,8 @@ pub struct Reflector<T> {
     // State.
     backoff: Backoff,
     state: ReflectorState,
+    /// The version of what is being queued: a place to keep it that is not made anew for each event.
+    next_version: String,
 }
 
 impl<T> fmt::Debug for Reflector<T> {
@@ -228,6 +279,7 @@ impl<T: Keyed> Reflector<T> {
             queue,
             backoff,
             state: ReflectorState::default(),
+            next_version: String::new(),
         }
     }
 

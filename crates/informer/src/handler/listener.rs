@@ -2,12 +2,15 @@
 use super::queue::Queue;
 use super::{HANDLER_PANIC_PAUSE, Handler, HandlerOptions};
 use crate::event::Event;
+use crate::key::Key;
+use crate::object::Object;
 use futures::FutureExt;
 use parking_lot::Mutex;
+use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
@@ -24,22 +27,31 @@ pub(crate) trait Registered: Send + Sync {
 /// The states of a listener that others may await.
 pub(crate) struct State {
     pub(crate) synced: watch::Sender<bool>,
-    /// No further call is made.
+    /// No further call is made: `removed` says so to those who wait, `is_removed` to those who look often.
     pub(crate) removed: CancellationToken,
+    is_removed: AtomicBool,
     /// No call is running, and none will be made.
     pub(crate) ended: CancellationToken,
     pub(crate) panics: AtomicU64,
 }
 
+/// How many notifications a handler's task takes out of its queue at once; they are not merged any more.
+///
+/// 32: enough that the queue's lock costs nothing, and few beside the smallest queue that is of use.
+pub const TAKEN_MAX: usize = 32;
+
 /// One handler's queue. Pushing never waits and never fails.
 ///
 /// # Theory
 ///
-/// The worker pushes under its distribution lock; one task pops and calls the handler. The handler is synced once the
-/// informer is and no initial addition is waiting or being handled; both facts change under the queue's lock.
+/// The worker pushes under its distribution lock, and wakes when it has pushed all it has; one task takes a few notifications
+/// at a time and calls the handler with one after the other. The handler is synced once the informer is and no initial addition
+/// is waiting, taken or being handled; these facts change under the queue's lock.
 pub(crate) struct Listener<K> {
     inner: Mutex<Inner<K>>,
     arrived: Notify,
+    /// How many were taken out of the queue, and no call with them has begun.
+    taken: AtomicUsize,
     state: State,
     resync: Mutex<Option<Duration>>,
 }
@@ -47,7 +59,9 @@ pub(crate) struct Listener<K> {
 struct Inner<K> {
     queue: Queue<K>,
     informer_synced: bool,
-    handling_initial: bool,
+    /// How many initial additions were taken, and no call with them has ended.
+    taken_initial: usize,
+    is_synced: bool,
 }
 
 impl<K: Send + Sync + 'static> Listener<K> {
@@ -56,12 +70,15 @@ impl<K: Send + Sync + 'static> Listener<K> {
             inner: Mutex::new(Inner {
                 queue: Queue::new(options.queue_max),
                 informer_synced: false,
-                handling_initial: false,
+                taken_initial: 0,
+                is_synced: false,
             }),
             arrived: Notify::new(),
+            taken: AtomicUsize::new(0),
             state: State {
                 synced: watch::Sender::new(false),
                 removed: CancellationToken::new(),
+                is_removed: AtomicBool::new(false),
                 ended: CancellationToken::new(),
                 panics: AtomicU64::new(0),
             },
@@ -69,14 +86,15 @@ impl<K: Send + Sync + 'static> Listener<K> {
         })
     }
 
+    /// Queues an event; [`wake`](Self::wake) is to follow.
     pub(crate) fn push(&self, event: Event<K>) {
-        if self.state.removed.is_cancelled() {
-            return;
+        if !self.is_removed() {
+            self.inner.lock().queue.push(event);
         }
-        let mut inner = self.inner.lock();
-        inner.queue.push(event);
-        self.settle(&inner);
-        drop(inner);
+    }
+
+    /// Has the handler called with what was pushed.
+    pub(crate) fn wake(&self) {
         self.arrived.notify_one();
     }
 
@@ -84,7 +102,7 @@ impl<K: Send + Sync + 'static> Listener<K> {
     pub(crate) fn informer_synced(&self) {
         let mut inner = self.inner.lock();
         inner.informer_synced = true;
-        self.settle(&inner);
+        self.settle(&mut inner);
     }
 
     pub(crate) fn set_resync_period(&self, period: Option<Duration>) {
@@ -92,33 +110,41 @@ impl<K: Send + Sync + 'static> Listener<K> {
     }
 
     pub(crate) fn is_removed(&self) -> bool {
-        self.state.removed.is_cancelled()
+        self.state.is_removed.load(Ordering::Acquire)
     }
 
-    fn settle(&self, inner: &Inner<K>) {
-        let done = !inner.handling_initial && inner.queue.initial() == 0;
-        if inner.informer_synced && done && !self.is_removed() {
-            self.state.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
+    fn settle(&self, inner: &mut Inner<K>) {
+        let done = inner.taken_initial == 0 && inner.queue.initial() == 0;
+        if !inner.is_synced && inner.informer_synced && done && !self.is_removed() {
+            inner.is_synced = true;
+            self.state.synced.send_replace(true);
         }
     }
 
-    fn pop(&self) -> Option<Event<K>> {
+    /// Takes the next events out of the queue, in order.
+    fn take(&self, taken: &mut Vec<Event<K>>) {
         let mut inner = self.inner.lock();
-        let event = inner.queue.pop()?;
-        inner.handling_initial = event.in_initial_list();
-        Some(event)
+        let initial = inner.queue.initial();
+        inner.queue.take(TAKEN_MAX, taken);
+        inner.taken_initial += initial - inner.queue.initial();
+        // A merge may have left nothing initial to be taken.
+        self.settle(&mut inner);
+        self.taken.store(taken.len(), Ordering::Relaxed);
     }
 
-    fn handled(&self) {
+    /// A call with an initial addition has ended.
+    fn handled_initial(&self) {
         let mut inner = self.inner.lock();
-        inner.handling_initial = false;
-        self.settle(&inner);
+        inner.taken_initial = inner.taken_initial.saturating_sub(1);
+        self.settle(&mut inner);
     }
 
-    async fn next(&self) -> Event<K> {
+    /// Waits until there are events. Cancel safe: what was taken is in `taken`.
+    async fn next(&self, taken: &mut Vec<Event<K>>) {
         loop {
-            if let Some(event) = self.pop() {
-                return event;
+            self.take(taken);
+            if !taken.is_empty() {
+                return;
             }
             self.arrived.notified().await;
         }
@@ -139,35 +165,68 @@ impl<K: Send + Sync + 'static> Listener<K> {
     }
 
     async fn calls<H: Handler<K>>(&self, mut handler: H, stop: CancellationToken) {
+        let mut taken = Vec::new();
         loop {
-            let event = tokio::select! {
+            tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 () = self.state.removed.cancelled() => break,
-                event = self.next() => event,
-            };
-            let key = event.key().clone();
-            let call = async { handler.handle(event).await };
-            let outcome = AssertUnwindSafe(call).catch_unwind().await;
-            // A call that panicked counts as made, or the handler would never be synced (SHI-8).
-            self.handled();
-            if let Err(panic) = outcome {
-                self.state.panics.fetch_add(1, Ordering::Relaxed);
-                let said = panic
-                    .downcast_ref::<String>()
-                    .map(String::as_str)
-                    .or_else(|| panic.downcast_ref::<&str>().copied())
-                    .unwrap_or_default();
-                tracing::error!(%key, "an event handler panicked, and its event is skipped: {said}");
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => break,
-                    () = self.state.removed.cancelled() => break,
-                    () = sleep(HANDLER_PANIC_PAUSE) => {}
-                }
+                () = self.next(&mut taken) => {}
             }
-            tokio::task::coop::consume_budget().await;
+            for event in taken.drain(..) {
+                if self.is_removed() || stop.is_cancelled() {
+                    return;
+                }
+                self.taken.fetch_sub(1, Ordering::Relaxed);
+                let is_initial = event.in_initial_list();
+                let subject = Subject::of(&event);
+                let call = async { handler.handle(event).await };
+                let outcome = AssertUnwindSafe(call).catch_unwind().await;
+                if is_initial {
+                    // A call that panicked counts as made, or the handler would never be synced (SHI-8).
+                    self.handled_initial();
+                }
+                if let Err(panic) = outcome {
+                    self.state.panics.fetch_add(1, Ordering::Relaxed);
+                    subject.panicked(&*panic);
+                    tokio::select! {
+                        biased;
+                        () = stop.cancelled() => return,
+                        () = self.state.removed.cancelled() => return,
+                        () = sleep(HANDLER_PANIC_PAUSE) => {}
+                    }
+                }
+                tokio::task::coop::consume_budget().await;
+            }
         }
+    }
+}
+
+/// What a call is about, to be said if it panics: one reference counted, no text copied.
+enum Subject<K> {
+    Object(Object<K>),
+    Key(Key),
+}
+
+impl<K> Subject<K> {
+    fn of(event: &Event<K>) -> Self {
+        match event.object() {
+            Some(object) => Self::Object(object.clone()),
+            None => Self::Key(event.key().clone()),
+        }
+    }
+
+    fn panicked(&self, panic: &(dyn Any + Send)) {
+        let key = match self {
+            Self::Object(object) => object.key(),
+            Self::Key(key) => key,
+        };
+        let said = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or_default();
+        tracing::error!(%key, "an event handler panicked, and its event is skipped: {said}");
     }
 }
 
@@ -177,12 +236,16 @@ impl<K: Send + Sync + 'static> Registered for Listener<K> {
     }
 
     fn remove(&self) {
+        self.state.is_removed.store(true, Ordering::Release);
         self.state.removed.cancel();
         self.inner.lock().queue.clear();
     }
 
     fn pending(&self) -> usize {
-        self.inner.lock().queue.len()
+        if self.is_removed() {
+            return 0;
+        }
+        self.inner.lock().queue.len() + self.taken.load(Ordering::Relaxed)
     }
 
     fn resync_period(&self) -> Option<Duration> {

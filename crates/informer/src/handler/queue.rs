@@ -1,8 +1,7 @@
 //! The notifications that wait for one handler.
 use crate::event::{Event, Tombstone};
-use crate::handler::HANDLER_QUEUE_MAX;
 use crate::key::Key;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 
 /// A queue in order of arrival that merges by key when it is full.
 ///
@@ -17,24 +16,45 @@ use std::collections::{BTreeMap, HashMap};
 ///
 /// What a handler folds out of the merged notifications is what it would have folded out of all of them. Once the queue is
 /// full, at most two notifications of a key are added to it.
+///
+/// # Theory
+///
+/// A handler that keeps up pays for a ring buffer and nothing else. An addition is never merged into what waits, so it is only
+/// appended. The places of keys are written down when something else arrives at a full queue, each once, and thrown away when
+/// the queue has drained to half of its limit, so that a pass is paid for by as many notifications as it looks at. A
+/// notification that was merged away leaves a hole in the ring; the ring is packed when it has more holes than notifications, or
+/// a handler that is stuck while objects come and go would hold ever more of nothing.
 pub(super) struct Queue<K> {
     // Inputs.
     queue_max: usize,
-    // State: `last` is the place of the newest waiting event of a key.
-    events: BTreeMap<u64, Event<K>>,
-    last: HashMap<Key, u64>,
-    next: u64,
+    // State.
+    ring: VecDeque<Option<Event<K>>>,
+    /// The sequence number of the ring's front; those behind it follow.
+    front: u64,
+    /// How many places of the ring are not holes.
+    len: usize,
     initial: usize,
+    /// The place of the newest event of each key, of those events that wait before `indexed`.
+    last: HashMap<Key, u64>,
+    indexed: u64,
 }
 
 impl<K> Queue<K> {
     pub(super) fn new(queue_max: usize) -> Self {
-        Self { queue_max, events: BTreeMap::new(), last: HashMap::new(), next: 0, initial: 0 }
+        Self {
+            queue_max,
+            ring: VecDeque::new(),
+            front: 0,
+            len: 0,
+            initial: 0,
+            last: HashMap::new(),
+            indexed: 0,
+        }
     }
 
     /// How many events wait.
     pub(super) fn len(&self) -> usize {
-        self.events.len()
+        self.len
     }
 
     /// How many of them are additions out of the initial list.
@@ -43,62 +63,122 @@ impl<K> Queue<K> {
     }
 
     pub(super) fn push(&mut self, event: Event<K>) {
-        if self.events.len() >= self.queue_max
-            && let Some(place) = self.last.get(event.key()).copied()
-            && let Some(waiting) = self.events.remove(&place)
-        {
-            self.initial -= usize::from(waiting.in_initial_list());
-            let key = event.key().clone();
-            match merge(waiting, event) {
-                Merged::One(event) => self.insert(place, event),
-                Merged::Nothing => {
-                    self.last.remove(&key);
-                }
-                Merged::Both(waiting, event) => {
-                    self.insert(place, waiting);
-                    self.append(event);
-                }
-            }
-        } else {
+        if self.len < self.queue_max || matches!(event, Event::Added { .. }) {
             self.append(event);
+            return;
+        }
+        self.index();
+        let place = self.last.get(event.key()).copied();
+        let Some((place, waiting)) =
+            place.and_then(|place| Some((place, self.slot(place)?.take()?)))
+        else {
+            self.append(event);
+            return;
+        };
+        self.uncount(&waiting);
+        match merge(waiting, event) {
+            Merged::One(event) => self.put(place, event),
+            Merged::Nothing(key) => {
+                self.last.remove(&key);
+                self.pack();
+            }
+            Merged::Both(waiting, event) => {
+                self.put(place, waiting);
+                self.append(event);
+            }
         }
     }
 
-    fn append(&mut self, event: Event<K>) {
-        let place = self.next;
-        self.next += 1;
-        self.insert(place, event);
-    }
-
-    fn insert(&mut self, place: u64, event: Event<K>) {
-        self.initial += usize::from(event.in_initial_list());
-        self.last.insert(event.key().clone(), place);
-        self.events.insert(place, event);
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Event<K>> {
-        let (place, event) = self.events.pop_first()?;
-        self.initial -= usize::from(event.in_initial_list());
-        if self.last.get(event.key()) == Some(&place) {
-            self.last.remove(event.key());
+    /// Moves up to `n_max` events, the oldest first, to the end of `taken`.
+    pub(super) fn take(&mut self, n_max: usize, taken: &mut Vec<Event<K>>) {
+        let mut left = n_max.min(self.len);
+        while left > 0
+            && let Some(slot) = self.ring.pop_front()
+        {
+            let place = self.front;
+            self.front += 1;
+            let Some(event) = slot else { continue };
+            left -= 1;
+            self.uncount(&event);
+            if place < self.indexed && self.last.get(event.key()) == Some(&place) {
+                self.last.remove(event.key());
+            }
+            taken.push(event);
         }
-        if self.last.is_empty() && self.last.capacity() > 2 * HANDLER_QUEUE_MAX {
-            // A burst, the initial list for one, leaves no memory behind.
-            self.last = HashMap::new();
+        if self.len <= self.queue_max / 2 {
+            self.forget_index();
         }
-        Some(event)
+        if self.len == 0 {
+            // Only holes are left, if anything. A burst, the initial list for one, leaves no memory behind.
+            self.ring.clear();
+            self.ring.shrink_to(RING_KEPT_MAX);
+        }
     }
 
     /// Drops everything.
     pub(super) fn clear(&mut self) {
-        self.events = BTreeMap::new();
+        *self = Self::new(self.queue_max);
+    }
+
+    fn slot(&mut self, place: u64) -> Option<&mut Option<Event<K>>> {
+        let at = usize::try_from(place.checked_sub(self.front)?).ok()?;
+        self.ring.get_mut(at)
+    }
+
+    fn append(&mut self, event: Event<K>) {
+        self.count(&event);
+        self.ring.push_back(Some(event));
+    }
+
+    /// Fills a hole.
+    fn put(&mut self, place: u64, event: Event<K>) {
+        self.count(&event);
+        if let Some(slot) = self.slot(place) {
+            *slot = Some(event);
+        }
+    }
+
+    fn count(&mut self, event: &Event<K>) {
+        self.len += 1;
+        self.initial += usize::from(event.in_initial_list());
+    }
+
+    fn uncount(&mut self, event: &Event<K>) {
+        self.len -= 1;
+        self.initial -= usize::from(event.in_initial_list());
+    }
+
+    /// Writes down where each key's newest event waits, as far as it is not known yet.
+    fn index(&mut self) {
+        let known = self.indexed.saturating_sub(self.front);
+        let places = (self.front..).zip(&self.ring).skip(known as usize);
+        for (place, slot) in places {
+            if let Some(event) = slot {
+                self.last.insert(event.key().clone(), place);
+            }
+        }
+        self.indexed = self.front + self.ring.len() as u64;
+    }
+
+    fn forget_index(&mut self) {
         self.last = HashMap::new();
-        self.initial = 0;
+        self.indexed = self.front;
+    }
+
+    /// Closes the holes when they are more than the events.
+    fn pack(&mut self) {
+        if self.ring.len() > 2 * self.len + RING_KEPT_MAX {
+            self.ring.retain(Option::is_some);
+            self.forget_index();
+        }
     }
 }
 
+/// How much room an empty ring keeps, events; and how many holes are not worth packing.
+const RING_KEPT_MAX: usize = 64;
+
 enum Merged<K> {
-    Nothing,
+    Nothing(Key),
     One(Event<K>),
     Both(Event<K>, Event<K>),
 }
@@ -109,7 +189,9 @@ fn merge<K>(waiting: Event<K>, arriving: Event<K>) -> Merged<K> {
         (Event::Added { in_initial_list, .. }, Event::Updated { new, .. }) => {
             Event::Added { object: new, in_initial_list }
         }
-        (Event::Added { .. }, Event::Deleted { .. }) => return Merged::Nothing,
+        (Event::Added { object, .. }, Event::Deleted { .. }) => {
+            return Merged::Nothing(object.key().clone());
+        }
         (Event::Updated { old, .. }, Event::Updated { new, .. }) => Event::Updated { old, new },
         (Event::Updated { .. }, arriving @ Event::Deleted { .. }) => arriving,
         (waiting @ Event::Deleted { tombstone: Tombstone::Final(_) }, Event::Deleted { .. }) => {

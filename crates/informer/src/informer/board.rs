@@ -13,7 +13,7 @@ pub(crate) struct Board {
     pub(super) status: watch::Sender<InformerStatus>,
     resource: String,
     on_error: Option<ErrorHandler>,
-    resource_version: Mutex<Arc<str>>,
+    resource_version: Mutex<String>,
 }
 
 impl Board {
@@ -22,12 +22,12 @@ impl Board {
             status: watch::Sender::default(),
             resource,
             on_error,
-            resource_version: Mutex::new(Arc::from("")),
+            resource_version: Mutex::default(),
         }
     }
 
     pub(super) fn last_resource_version(&self) -> Arc<str> {
-        self.resource_version.lock().clone()
+        Arc::from(self.resource_version.lock().as_str())
     }
 
     pub(super) fn synced(&self) {
@@ -83,6 +83,6 @@ impl ReflectorObserver for Board {
     }
 
     fn reached(&self, resource_version: &str) {
-        *self.resource_version.lock() = Arc::from(resource_version);
+        resource_version.clone_into(&mut self.resource_version.lock());
     }
 }

@@ -52,6 +52,8 @@ struct Place<K> {
     next: Option<Instant>,
     /// Whether sync updates go to it until the next tick (SHI-21).
     is_due: bool,
+    /// Something was pushed to it, and it was not woken.
+    has_news: bool,
 }
 
 /// What became of some deltas.
@@ -92,8 +94,14 @@ impl<K: Cacheable> Processor<K> {
         }
         let asked = self.resync_period(options.resync.unwrap_or(self.resync));
         let listener = Listener::new(&options);
-        let mut place =
-            Place { listener: listener.clone(), asked, period: None, next: None, is_due: true };
+        let mut place = Place {
+            listener: listener.clone(),
+            asked,
+            period: None,
+            next: None,
+            is_due: true,
+            has_news: false,
+        };
         place.settle(self.check_period);
         self.places.push(place);
         for object in self.indexer.snapshot().iter() {
@@ -102,6 +110,7 @@ impl<K: Cacheable> Processor<K> {
         if self.has_synced {
             listener.informer_synced();
         }
+        listener.wake();
         self.starting.push(listener.clone().run(handler, self.stop.clone()).boxed());
         Ok(HandlerRegistration(listener))
     }
@@ -218,6 +227,11 @@ impl<K: Cacheable> Processor<K> {
                 Delta::Bookmark { resource_version } => self.indexer.bookmark(&resource_version),
             }
         }
+        // One wake for all there is: what a handler's task does not find now it need not be woken for.
+        for place in self.places.iter_mut().filter(|place| place.has_news) {
+            place.has_news = false;
+            place.listener.wake();
+        }
         applied
     }
 
@@ -247,7 +261,7 @@ impl<K: Cacheable> Processor<K> {
     }
 
     /// EVT-1 and EVT-2: whether it is an addition depends on the cache, not on the verb.
-    fn tell_present(&self, old: Option<Object<K>>, object: Object<K>) {
+    fn tell_present(&mut self, old: Option<Object<K>>, object: Object<K>) {
         self.tell(match old {
             None => Event::Added { object, in_initial_list: !self.has_synced },
             Some(old) => Event::Updated { old, new: object },
@@ -255,15 +269,24 @@ impl<K: Cacheable> Processor<K> {
     }
 
     /// SHI-22: an update without news goes only to handlers that are due.
-    fn tell(&self, event: Event<K>) {
+    fn tell(&mut self, event: Event<K>) {
         let only_due = event.is_sync();
-        for place in self.places.iter().filter(|place| place.is_due || !only_due) {
-            place.listener.push(event.clone());
+        let mut places = self.places.iter_mut().filter(|place| place.is_due || !only_due);
+        let Some(mut place) = places.next() else { return };
+        for next in places {
+            place.tell(event.clone());
+            place = next;
         }
+        place.tell(event);
     }
 }
 
 impl<K: Cacheable> Place<K> {
+    fn tell(&mut self, event: Event<K>) {
+        self.has_news = true;
+        self.listener.push(event);
+    }
+
     /// SHI-20: a period shorter than the check period is raised to it; without a check period there is none.
     fn settle(&mut self, check_period: Duration) {
         let never = self.asked.is_zero() || check_period.is_zero();

@@ -82,9 +82,21 @@ impl<K: Cacheable> InformerWorker<K> {
         )
         .resync(Resync { period, is_due: Box::new(move || due.processor.lock().resync_due()) });
 
+        // One task for both ends of the queue: what the reflector has queued is in the cache by the end of the same poll, and
+        // nobody is woken for it.
         let mut stages = JoinSet::new();
-        stages.spawn(reflector.run(stop.clone()));
-        stages.spawn(consume(shared.clone(), queue.clone(), stop.clone()));
+        let consumer = consume(shared.clone(), queue.clone(), stop.clone());
+        let reflector = reflector.run(stop.clone());
+        stages.spawn(async move {
+            tokio::select! {
+                biased;
+                // Cancel safe: where one of them ends, both do.
+                () = reflector => {}
+                // It does no more in one poll than the queue can hold; and tokio's budget, which the reflector may have used
+                // up, must not keep the queue from it.
+                () = tokio::task::unconstrained(consumer) => {}
+            }
+        });
         let mut handlers = JoinSet::new();
         loop {
             for handler in shared.processor.lock().starting() {

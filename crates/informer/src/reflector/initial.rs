@@ -1,16 +1,15 @@
 //! Everything that is there: as a streamed list, or in pages.
+use super::arriving::{Arriving, Collected};
 use super::live::OpenWatch;
 use super::round::Ended;
-use super::{ObjectError, PAGE_SIZE, Reflector, ReflectorError};
+use super::{EVENTS_PER_POLL_MAX, ObjectError, PAGE_SIZE, Reflector, ReflectorError};
 use crate::delta::{Delta, Keyed};
-use crate::key::Key;
 use crate::source::{ListHead, ListPart, ListRequest, SourceError, WatchFrame};
 use crate::transform::TransformError;
 use futures::StreamExt;
 use setpoint_object::Skim;
-use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The annotation of the bookmark that ends the initial events of a streamed list (KEP-3157).
 pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -25,6 +24,12 @@ const TOO_MANY: &str = "a list that does not end";
 
 /// How often to warn of initial events that do not come: 10 s, as client-go.
 const INITIAL_EVENTS_WARNING: Duration = Duration::from_secs(10);
+
+/// A list that takes longer is said in the log: 10 s, as client-go.
+const SLOW_LIST: Duration = Duration::from_secs(10);
+
+/// How often the intake has time for longer work during a streamed list, objects.
+const SETTLE_OBJECTS: usize = 1024;
 
 /// What to do after a stream that did not reach its end marker.
 enum Retry {
@@ -42,6 +47,7 @@ enum Retry {
 enum Unlisted {
     Source(SourceError),
     Transform(TransformError),
+    Timeout(Duration),
 }
 
 impl From<SourceError> for Unlisted {
@@ -100,26 +106,26 @@ impl<T: Keyed> Reflector<T> {
         let opened = Instant::now();
         let watch_timeout = request.timeout;
         let source = self.source.clone();
-        let mut quiet_since = opened;
-        let mut events = 0_u64;
-        let mut items: BTreeMap<Key, T> = BTreeMap::new();
-        let opening = timeout(self.options.initial_events_timeout, source.watch(request)).await;
+        let mut arriving = Arriving::new(opened, &self.options);
+        let mut events = 0_usize;
+        let mut items = Collected::default();
+        let opening = timeout_at(arriving.limit(), source.watch(request)).await;
         let mut frames = match opening {
             Ok(Ok(frames)) => frames,
             Ok(Err(error)) => return Ok(Err(self.stream_failed(error))),
             // A server that does not answer at all says nothing about what it can.
-            Err(_) => return Ok(Err(Retry::InPages(self.initial_events_error()))),
+            Err(_) => return Ok(Err(Retry::InPages(self.initial_events_error(opened.elapsed())))),
         };
         loop {
             let next = match timeout(INITIAL_EVENTS_WARNING, frames.next()).await {
                 Ok(next) => next,
-                Err(_) if quiet_since.elapsed() >= self.options.initial_events_timeout => {
-                    return Ok(Err(self.stream_stalled()));
+                Err(_) if arriving.is_over(Instant::now()) => {
+                    return Ok(Err(self.stream_stalled(opened.elapsed())));
                 }
                 Err(_) => {
                     tracing::warn!(
                         resource = %self.resource_type,
-                        quiet = ?quiet_since.elapsed(),
+                        quiet = ?arriving.quiet_since.elapsed(),
                         "still waiting for the end of the initial events"
                     );
                     continue;
@@ -139,34 +145,34 @@ impl<T: Keyed> Reflector<T> {
                 }
                 _ => return Ok(Err(Retry::Now)),
             };
-            quiet_since = Instant::now();
+            let now = Instant::now();
             events += 1;
             match frame {
-                WatchFrame::Added(object) | WatchFrame::Modified(object) => {
+                WatchFrame::Added(object) => {
+                    arriving.quiet_since = now;
                     match self.intake.event(&object) {
-                        Ok(item) => {
-                            items.insert(item.key().clone(), item);
-                        }
+                        Ok(item) => items.add(item),
                         Err(ObjectError::Transform(error)) => {
                             return Err(self.failed_transform(error));
                         }
                         Err(error) => self.skip(error),
                     }
-                    if items.len() > LIST_OBJECTS_MAX {
-                        let error = SourceError::protocol(TOO_MANY);
-                        return Ok(Err(Retry::InPages(self.watch_error(error))));
-                    }
                 }
-                WatchFrame::Deleted(object) => match self.intake.key(&object) {
-                    Ok(key) => {
-                        items.remove(&key);
+                WatchFrame::Modified(object) => match self.intake.event(&object) {
+                    Ok(item) => items.change(item),
+                    Err(ObjectError::Transform(error)) => {
+                        return Err(self.failed_transform(error));
                     }
+                    Err(error) => self.skip(error),
+                },
+                WatchFrame::Deleted(object) => match self.intake.key(&object) {
+                    Ok(key) => items.remove(&key),
                     Err(error) => self.skip(error),
                 },
                 WatchFrame::Bookmark(object) => {
                     if let Some(resource_version) = end_marker(&object) {
-                        let items = items.into_values().collect();
-                        self.hand_over(items, resource_version).await?;
+                        let items = items.finish();
+                        self.hand_over(items, resource_version, opened).await?;
                         return Ok(Ok(OpenWatch::after_initial(frames, opened, watch_timeout)));
                     }
                 }
@@ -174,6 +180,19 @@ impl<T: Keyed> Reflector<T> {
                     tracing::warn!(resource = %self.resource_type, verb, "unknown watch event");
                 }
                 WatchFrame::Error(_) => {}
+            }
+            if arriving.is_over(now) {
+                return Ok(Err(self.stream_stalled(opened.elapsed())));
+            }
+            if items.objects().len() > LIST_OBJECTS_MAX {
+                let error = SourceError::protocol(TOO_MANY);
+                return Ok(Err(Retry::InPages(self.watch_error(error))));
+            }
+            if events.is_multiple_of(SETTLE_OBJECTS) {
+                self.intake.settle(items.objects()).await;
+            }
+            if events.is_multiple_of(EVENTS_PER_POLL_MAX) {
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -190,18 +209,15 @@ impl<T: Keyed> Reflector<T> {
         Retry::InPages(self.watch_error(error))
     }
 
-    fn stream_stalled(&mut self) -> Retry {
+    fn stream_stalled(&mut self, waited: Duration) -> Retry {
         self.state.cannot_stream = true;
-        let error = self.initial_events_error();
+        let error = self.initial_events_error(waited);
         tracing::warn!("{error}; listing in pages from now on");
         Retry::InPages(error)
     }
 
-    fn initial_events_error(&self) -> ReflectorError {
-        ReflectorError::InitialEvents {
-            resource: self.resource_type.to_string(),
-            timeout: self.options.initial_events_timeout,
-        }
+    fn initial_events_error(&self, timeout: Duration) -> ReflectorError {
+        ReflectorError::InitialEvents { resource: self.resource_type.to_string(), timeout }
     }
 
     fn failed_transform(&self, error: TransformError) -> Ended {
@@ -210,6 +226,7 @@ impl<T: Keyed> Reflector<T> {
 
     /// A list in pages. A version that the server cannot give leads to one more at the most recent (REF-5).
     async fn list(&mut self) -> Result<(), Ended> {
+        let began = Instant::now();
         let mut listed = self.list_once().await;
         if let Err(Unlisted::Source(error)) = &listed
             && (error.is_expired() || error.is_too_large_resource_version())
@@ -218,9 +235,13 @@ impl<T: Keyed> Reflector<T> {
             listed = self.list_once().await;
         }
         match listed {
-            Ok((items, resource_version)) => self.hand_over(items, resource_version).await,
+            Ok((items, resource_version)) => self.hand_over(items, resource_version, began).await,
             Err(Unlisted::Source(error)) => Err(Ended::Failed(self.list_error(error))),
             Err(Unlisted::Transform(error)) => Err(self.failed_transform(error)),
+            Err(Unlisted::Timeout(timeout)) => Err(Ended::Failed(ReflectorError::ListTimeout {
+                resource: self.resource_type.to_string(),
+                timeout,
+            })),
         }
     }
 
@@ -252,12 +273,14 @@ impl<T: Keyed> Reflector<T> {
         let mut items = Vec::new();
         // REF-3: the version of a list is that of its first page.
         let mut resource_version = None;
+        let mut in_one_piece = false;
         for pages in 1..=LIST_PAGES_MAX {
             let head = match self.page(request, &mut items).await {
                 Err(Unlisted::Source(error))
-                    if pages > 1 && error.is_expired() && first.limit.is_some() =>
+                    if pages > 1 && error.is_expired() && !in_one_piece =>
                 {
                     // REF-4: what is behind the continue token is gone; once more, in one piece.
+                    in_one_piece = true;
                     items = Vec::new();
                     resource_version = None;
                     let whole = ListRequest { limit: None, ..first.clone() };
@@ -286,10 +309,15 @@ impl<T: Keyed> Reflector<T> {
         request: ListRequest,
         items: &mut Vec<T>,
     ) -> Result<ListHead, Unlisted> {
+        let (quiet, total) = (self.options.list_quiet_timeout, self.options.list_timeout);
+        let deadline = Instant::now() + total;
+        let late = |_| Unlisted::Timeout(if deadline <= Instant::now() { total } else { quiet });
+        let limit = || deadline.min(Instant::now() + quiet);
         let source = self.source.clone();
-        let mut parts = source.list_in_parts(request).await?;
+        let mut parts =
+            timeout_at(limit(), source.list_in_parts(request)).await.map_err(late)??;
         let before = items.len();
-        while let Some(part) = parts.next().await {
+        while let Some(part) = timeout_at(limit(), parts.next()).await.map_err(late)? {
             match part? {
                 ListPart::Items(part) => {
                     for item in &part {
@@ -312,12 +340,22 @@ impl<T: Keyed> Reflector<T> {
     }
 
     /// Queues a whole list as one delta; only then does the version move (REF-9).
-    async fn hand_over(&mut self, items: Vec<T>, resource_version: String) -> Result<(), Ended> {
+    async fn hand_over(
+        &mut self,
+        items: Vec<T>,
+        resource_version: String,
+        began: Instant,
+    ) -> Result<(), Ended> {
+        let (took, n_items) = (began.elapsed(), items.len());
+        if took > SLOW_LIST {
+            tracing::info!(resource = %self.resource_type, ?took, n_items, "a slow list");
+        }
         let delta = Delta::ReplacedAll { items, resource_version: resource_version.clone() };
         self.push(delta).await?;
         self.state.is_unavailable = false;
         self.state.resource_version.clear();
         self.reached(&resource_version);
+        self.observer.listed(took, n_items);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! What changes: watches, one after the other.
-use super::Reflector;
 use super::round::Ended;
+use super::{EVENTS_PER_POLL_MAX, Reflector};
 use crate::delta::{self, Delta, Keyed, QueueClosed};
 use crate::record::RecordError;
 use crate::source::{SourceError, WatchFrame, WatchStream};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use setpoint_object::Skim;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// A watch that was closed sooner than this without having delivered anything is an error: 1 s, as client-go.
 pub(super) const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
@@ -28,6 +28,8 @@ pub(super) struct OpenWatch {
     opened: Instant,
     deadline: Instant,
     events: u64,
+    /// It began as a streamed list, which is not nothing.
+    has_listed: bool,
     /// Whether versions arrive in order: not while a watch from no version replays what exists (REF-21).
     is_ordered: bool,
 }
@@ -36,11 +38,11 @@ impl OpenWatch {
     /// A streamed list that goes on with what changes.
     pub(super) fn after_initial(frames: WatchStream, opened: Instant, timeout: Duration) -> Self {
         let deadline = opened + timeout + WATCH_GRACE;
-        Self { frames, opened, deadline, events: 1, is_ordered: true }
+        Self { frames, opened, deadline, events: 0, has_listed: true, is_ordered: true }
     }
 
     fn is_very_short(&self) -> bool {
-        self.events == 0 && self.opened.elapsed() < VERY_SHORT_WATCH
+        !self.has_listed && self.events == 0 && self.opened.elapsed() < VERY_SHORT_WATCH
     }
 }
 
@@ -88,11 +90,12 @@ impl<T: Keyed> Reflector<T> {
                 },
             };
             self.observer.watching();
-            let error = match self.follow(&mut watch).await {
+            let closed = self.follow(&mut watch).await;
+            let is_short = watch.is_very_short();
+            self.observer.watched(watch.opened.elapsed(), watch.events, is_short);
+            let error = match closed {
                 Closed::Queue => return Ended::Closed,
-                Closed::Normally if watch.is_very_short() => {
-                    return Ended::Broke(self.very_short());
-                }
+                Closed::Normally if is_short => return Ended::Broke(self.very_short()),
                 Closed::Normally => continue,
                 Closed::By(error) => error,
             };
@@ -120,16 +123,23 @@ impl<T: Keyed> Reflector<T> {
             Ok(frames) => frames?,
             Err(_) => return Err(SourceError::protocol("no answer to a watch within its timeout")),
         };
-        Ok(OpenWatch { frames, opened, deadline, events: 0, is_ordered })
+        Ok(OpenWatch { frames, opened, deadline, events: 0, has_listed: false, is_ordered })
     }
 
     async fn follow(&mut self, watch: &mut OpenWatch) -> Closed {
+        let mut deadline = std::pin::pin!(sleep_until(watch.deadline));
         loop {
-            let frame = match timeout_at(watch.deadline, watch.frames.next()).await {
-                Ok(Some(Ok(WatchFrame::Error(error)))) => return Closed::By(error.into()),
-                Ok(Some(Ok(frame))) => frame,
+            // Cancel safe: a stream that is not polled to its next frame keeps it, and the deadline stays where it is.
+            let frame = tokio::select! {
+                biased;
+                frame = watch.frames.next() => frame,
+                () = &mut deadline => return Closed::Normally,
+            };
+            let frame = match frame {
+                Some(Ok(WatchFrame::Error(error))) => return Closed::By(error.into()),
+                Some(Ok(frame)) => frame,
                 // A connection that was lost is a watch that was closed: the version is as good as before (REF-27).
-                Ok(Some(Err(error))) if error.is_transport() => {
+                Some(Err(error)) if error.is_transport() => {
                     tracing::info!(
                         resource = %self.resource_type,
                         "watch interrupted: {}",
@@ -137,45 +147,49 @@ impl<T: Keyed> Reflector<T> {
                     );
                     return Closed::Normally;
                 }
-                Ok(Some(Err(error))) => return Closed::By(error),
-                Ok(None) | Err(_) => return Closed::Normally,
+                Some(Err(error)) => return Closed::By(error),
+                None => return Closed::Normally,
             };
             watch.events += 1;
             if self.take(frame, &mut watch.is_ordered).await.is_err() {
                 return Closed::Queue;
             }
-            tokio::task::coop::consume_budget().await;
+            if watch.events.is_multiple_of(EVENTS_PER_POLL_MAX as u64) {
+                // An endless stream starves nobody: not the deadline either, which is looked at when the stream has nothing.
+                self.intake.settle(&mut []).await;
+                if watch.deadline <= Instant::now() {
+                    return Closed::Normally;
+                }
+                tokio::task::yield_now().await;
+            }
         }
     }
 
     /// Queues what one frame says, and only then moves the version (REF-22).
     async fn take(&mut self, frame: WatchFrame, is_ordered: &mut bool) -> Result<(), QueueClosed> {
-        let delta: fn(T) -> Delta<T> = match frame {
-            WatchFrame::Added(_) => Delta::Added,
-            WatchFrame::Modified(_) => Delta::Updated,
-            WatchFrame::Deleted(_) => Delta::Deleted,
+        let (delta, object): (fn(T) -> Delta<T>, _) = match &frame {
+            WatchFrame::Added(object) => (Delta::Added, object),
+            WatchFrame::Modified(object) => (Delta::Updated, object),
+            WatchFrame::Deleted(object) => (Delta::Deleted, object),
             WatchFrame::Bookmark(_) | WatchFrame::Unknown { .. } | WatchFrame::Error(_) => {
                 return self.take_version(frame, is_ordered).await;
             }
         };
-        // REF-21: what is skipped says nothing about the order of what follows.
-        let orders = !matches!(frame, WatchFrame::Added(_));
-        let (WatchFrame::Added(object)
-        | WatchFrame::Modified(object)
-        | WatchFrame::Deleted(object)) = frame
-        else {
-            return Ok(());
-        };
-        match self.intake.event(&object) {
-            Ok(item) => {
-                let resource_version: Box<str> = item.resource_version().into();
-                self.push(delta(item)).await?;
-                *is_ordered |= orders;
-                if *is_ordered {
-                    self.reached(&resource_version);
-                }
+        let item = match self.intake.event(object) {
+            Ok(item) => item,
+            Err(error) => {
+                self.skip(error);
+                return Ok(());
             }
-            Err(error) => self.skip(error),
+        };
+        item.resource_version().clone_into(&mut self.next_version);
+        self.push(delta(item)).await?;
+        if !self.next_version.is_empty() {
+            // What comes after the replay of what exists comes in order (REF-21); what is skipped says nothing of that.
+            *is_ordered |= !matches!(frame, WatchFrame::Added(_));
+            if *is_ordered {
+                self.reached_next();
+            }
         }
         Ok(())
     }

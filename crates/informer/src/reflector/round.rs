@@ -1,5 +1,5 @@
 //! The outer loop: rounds, and the waits between them.
-use super::{Reflector, ReflectorError};
+use super::{RETRY_AFTER_MAX, Reflector, ReflectorError};
 use crate::delta::Keyed;
 use crate::source::{SourceError, WatchRequest};
 use crate::transform::TransformError;
@@ -57,15 +57,21 @@ impl<T: Keyed> Reflector<T> {
 
     async fn rounds(&mut self) {
         loop {
-            match self.round().await {
-                Ended::Closed => return,
+            let ended = self.round().await;
+            let (Ended::Failed(error) | Ended::Broke(error) | Ended::Expired(error)) = &ended
+            else {
+                return;
+            };
+            let wait = self.wait(error.source_error());
+            match ended {
                 Ended::Failed(error) => self.observer.failed(Arc::new(error)),
                 Ended::Broke(error) => self.observer.retrying(Arc::new(error)),
                 Ended::Expired(error) => {
                     tracing::debug!(resource = %self.resource_type, %error, "listing again");
                 }
+                Ended::Closed => {}
             }
-            sleep(self.backoff.next_wait()).await;
+            sleep(wait).await;
         }
     }
 
@@ -85,9 +91,15 @@ impl<T: Keyed> Reflector<T> {
 
     /// Waits one step within a round, for what is expected to pass: nobody listening, or too many requests.
     pub(super) async fn pause(&mut self, error: SourceError) {
-        let wait = self.backoff.next_wait().max(error.retry_after().unwrap_or_default());
+        let wait = self.wait(Some(&error));
         self.observer.retrying(Arc::new(self.watch_error(error)));
         sleep(wait).await;
+    }
+
+    /// The next wait: a step of the back-off, or what the server asks for when that is longer.
+    fn wait(&mut self, error: Option<&SourceError>) -> Duration {
+        let asked = error.and_then(SourceError::retry_after).unwrap_or_default();
+        self.backoff.next_wait().max(asked.min(RETRY_AFTER_MAX))
     }
 
     pub(super) fn watch_request(&mut self, resource_version: String) -> WatchRequest {
@@ -127,5 +139,11 @@ impl<T: Keyed> Reflector<T> {
             resource_version.clone_into(&mut self.state.resource_version);
             self.observer.reached(resource_version);
         }
+    }
+
+    /// The queue has been told up to `next_version`.
+    pub(super) fn reached_next(&mut self) {
+        std::mem::swap(&mut self.state.resource_version, &mut self.next_version);
+        self.observer.reached(&self.state.resource_version);
     }
 }

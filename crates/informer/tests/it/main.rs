@@ -8,6 +8,7 @@ mod controller;
 mod factory;
 mod handlers;
 mod reflector;
+mod reflector_bounds;
 mod reflector_stream;
 mod resync;
 mod shared;

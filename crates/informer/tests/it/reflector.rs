@@ -16,7 +16,7 @@ fn long_watch(version: u64) -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_1a_ref_20_the_first_list_takes_any_state_and_the_watch_follows_it() {
+async fn ref_1a_9_20_34_the_first_list_takes_any_state_and_the_watch_follows_it() {
     let script = Script::new([page("5", &[("a", 3), ("b", 5)])]);
     let running = Running::start(builder(&script));
     running.informer.synced().await.unwrap();
@@ -108,6 +108,146 @@ async fn ref_1e_2_3_pages_follow_by_token_alone_and_make_the_reflector_page_for_
 }
 
 #[tokio::test(start_paused = true)]
+async fn ref_1e_only_a_list_of_any_state_that_came_in_pages_makes_the_reflector_page() {
+    let script = Script::new([
+        no_list(expired()),
+        page_continued("5", &[("a", 1)], "t1"),
+        page("6", &[("b", 2)]),
+        Answer::Watch(vec![wait(2), fails(internal())]),
+        page("7", &[]),
+    ]);
+    let running = Running::start(builder(&script));
+    pass(10).await;
+    assert_eq!(
+        asked(&script),
+        [
+            r#"list "0" limit=500"#,
+            r#"list "" limit=500"#,
+            r#"list "" limit=500 after=t1"#,
+            r#"watch "5""#,
+            r#"list "5""#,
+            r#"watch "7""#
+        ]
+    );
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ref_4_a_list_in_one_piece_is_tried_once() {
+    let script = Script::new([
+        page_continued("5", &[("a", 1)], "t1"),
+        no_list(expired()),
+        page_continued("6", &[("a", 1)], "t2"),
+        no_list(expired()),
+        page("7", &[("b", 2)]),
+    ]);
+    let running = Running::start(builder(&script));
+    running.informer.synced().await.unwrap();
+    assert_eq!(
+        asked(&script)[..5],
+        [
+            r#"list "0" limit=500"#,
+            r#"list "" limit=500 after=t1"#,
+            r#"list "0""#,
+            r#"list "" limit=500 after=t2"#,
+            r#"list "" limit=500"#
+        ],
+        "then the version counts as gone (REF-5)"
+    );
+    assert_eq!(running.cache(), ["ns/b@2"]);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ref_9_a_list_that_was_not_taken_in_leaves_the_version_as_it_was() {
+    let script = Script::new([
+        page("5", &[("bad", 2)]),
+        page("6", &[]),
+        Answer::Watch(vec![wait(2), added("a", 7), fails(internal())]),
+        page("9", &[("bad", 2)]),
+        page("9", &[]),
+    ]);
+    let running = Running::start(builder(&script).transform(|object| {
+        match memchr::memmem::find(&object, b"\"bad\"") {
+            Some(_) => Err(setpoint_informer::transform::TransformError("no".to_owned())),
+            None => Ok(object),
+        }
+    }));
+    pass(20).await;
+    assert_eq!(
+        asked(&script),
+        [
+            r#"list "0" limit=500"#,
+            r#"list "0" limit=500"#,
+            r#"watch "6""#,
+            r#"list "7""#,
+            r#"list "7""#,
+            r#"watch "9""#
+        ]
+    );
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ref_25_an_event_that_the_store_rejects_is_told_and_the_watch_goes_on() {
+    let bad = Step::Frame(WatchFrame::Added(bytes::Bytes::from_static(
+        br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"ns","name":"bad","resourceVersion":"6"},"data":7}"#,
+    )));
+    let script =
+        Script::new([page("5", &[]), Answer::Watch(vec![wait(2), bad, added("b", 7), wait(2)])]);
+    let errors = Arc::new(AtomicUsize::new(0));
+    let seen = errors.clone();
+    let running = Running::start(
+        builder(&script)
+            .index("v", |_| vec![])
+            .on_error(move |_| _ = seen.fetch_add(1, Ordering::Relaxed)),
+    );
+    pass(10).await;
+    assert_eq!(running.cache(), ["ns/b@7"]);
+    assert_eq!(errors.load(Ordering::Relaxed), 1);
+    assert_eq!(asked(&script)[1..], [r#"watch "5""#, r#"watch "7""#]);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ref_30g_a_watch_that_breaks_ends_the_round_and_the_error_handler_is_not_called() {
+    let script = Script::new([
+        page("5", &[]),
+        Answer::Watch(vec![wait(2), fails(internal())]),
+        page("6", &[]),
+        Answer::Watch(vec![]),
+        page("7", &[]),
+    ]);
+    let errors = Arc::new(AtomicUsize::new(0));
+    let seen = errors.clone();
+    let start = Instant::now();
+    let running = Running::start(
+        builder(&script).on_error(move |_| _ = seen.fetch_add(1, Ordering::Relaxed)),
+    );
+    pass(20).await;
+    assert_eq!(asked(&script).len(), 6);
+    assert_eq!(errors.load(Ordering::Relaxed), 0);
+    let at = asked_at(&script, start);
+    assert!((0.8..1.6).contains(&(at[2] - at[1] - 2.0)), "one step: {at:?}");
+    assert!((1.6..3.2).contains(&(at[4] - at[3])), "and the next: {at:?}");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ref_30f_internal_errors_are_forgotten_after_a_quiet_minute() {
+    let mut options = ReflectorOptions::default();
+    options.internal_error_budget = Duration::from_secs(10);
+    // Each is the first again: 70 s lie between them, and in sum far more than the budget.
+    let watches = (0..5).map(|_| Answer::Watch(vec![wait(70), fails(internal())]));
+    let script = Script::new([page("5", &[])].into_iter().chain(watches));
+    let running = Running::start(builder(&script).reflector(options));
+    pass(400).await;
+    assert_eq!(asked(&script).len(), 7);
+    assert!(asked(&script)[1..].iter().all(|asked| asked == r#"watch "5""#));
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn ref_4_a_continue_token_that_expired_leads_to_one_list_in_one_piece() {
     let script = Script::new([
         page_continued("5", &[("a", 1)], "t1"),
@@ -126,7 +266,7 @@ async fn ref_4_a_continue_token_that_expired_leads_to_one_list_in_one_piece() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_5_6_a_version_the_server_cannot_give_is_listed_at_latest_at_once() {
+async fn ref_1c_5_6_a_version_the_server_cannot_give_is_listed_at_latest_at_once() {
     for error in [expired as fn() -> SourceError, too_large] {
         let script = Script::new([
             page("5", &[]),
@@ -296,7 +436,7 @@ async fn ref_30f_internal_errors_within_the_budget_watch_again_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_very_short_watch_is_an_error_and_not_repeated_at_once() {
+async fn ref_27_30g_a_very_short_watch_is_an_error_and_not_repeated_at_once() {
     let script = Script::new([page("5", &[]), Answer::Watch(vec![]), page("6", &[])]);
     let start = Instant::now();
     let running = Running::start(builder(&script));
@@ -311,7 +451,7 @@ async fn a_very_short_watch_is_an_error_and_not_repeated_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn ref_21_22_versions_of_replayed_additions_are_not_recorded_until_order_begins() {
-    // A list without a version: the watch starts nowhere and replays what is there, in any order.
+    // A list without a version, then: the watch starts nowhere and replays what is there, in any order.
     let script = Script::new([
         page("", &[("a", 9)]),
         Answer::Watch(vec![added("a", 9), added("b", 4), wait(2)]),
@@ -342,7 +482,7 @@ async fn ref_23_bookmarks_move_the_version_and_touch_no_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_24_invariant_16_bad_objects_are_skipped_and_do_not_move_the_version() {
+async fn ref_7_24_invariant_16_bad_objects_are_skipped_and_do_not_move_the_version() {
     let frame = |json: &'static str| {
         Step::Frame(WatchFrame::Added(bytes::Bytes::from_static(json.as_bytes())))
     };

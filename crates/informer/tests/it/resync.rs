@@ -34,7 +34,7 @@ async fn ref_40_shi_21_a_resync_is_local_and_goes_to_the_handlers_that_are_due()
 }
 
 #[tokio::test(start_paused = true)]
-async fn shi_20a_an_informer_without_a_period_resyncs_nobody() {
+async fn ref_41_shi_20a_an_informer_without_a_period_resyncs_nobody() {
     let script = Script::new([page("5", &[("a", 1)])]);
     let log = Log::default();
     let running = Running::start(builder(&script));

@@ -13,6 +13,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const BACKOFF_RESET: Duration = Duration::from_secs(120);
 const VERY_SHORT: Duration = Duration::from_secs(1);
 const STALLED: Duration = Duration::from_secs(120);
+const LIST_QUIET: Duration = Duration::from_secs(120);
+const STREAM_TOTAL: Duration = Duration::from_secs(600);
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 const INTERNAL_ERROR_QUIET: Duration = Duration::from_secs(60);
 /// The timer's grain.
@@ -86,6 +88,7 @@ pub(crate) struct Oracle {
     // Of this round.
     n_cut: u32,
     listed_again: bool,
+    list_asked_at: Option<Instant>,
     internal_errors: Option<(Instant, Instant)>,
     listing: Option<Listing>,
     watching: Option<Watching>,
@@ -119,6 +122,7 @@ impl Oracle {
             reset_at: None,
             n_cut: 0,
             listed_again: false,
+            list_asked_at: None,
             internal_errors: None,
             listing: None,
             watching: None,
@@ -199,6 +203,18 @@ impl Oracle {
             });
         }
         self.next = Next::Nothing;
+        self.list_asked_at = Some(Instant::now());
+    }
+
+    /// A request for a page is over, or the reflector let go of it.
+    pub(crate) fn list_dropped(&mut self) {
+        if self.next != Next::Nothing || self.listing.take().is_none() {
+            return;
+        }
+        if self.list_asked_at.is_some_and(|at| at.elapsed() < LIST_QUIET) {
+            self.broken("a list was given up before its time");
+        }
+        self.round_over(Duration::ZERO);
     }
 
     fn first_page(&mut self) -> Asked {
@@ -354,7 +370,7 @@ impl Oracle {
             self.coverage.note(Seen::RelistExpired);
             return self.then(Next::List, When::Now);
         }
-        self.round_over(Duration::ZERO);
+        self.round_over(error.retry_after().unwrap_or_default());
     }
 
     /// An item for which the transform fails was given (FIFO-24).
@@ -373,7 +389,7 @@ impl Oracle {
         } else if error.is_refused() || error.is_too_many_requests() {
             self.pause(Next::Watch, error);
         } else {
-            self.round_over(Duration::ZERO);
+            self.round_over(error.retry_after().unwrap_or_default());
         }
     }
 
@@ -413,14 +429,14 @@ impl Oracle {
             self.stream_failed(error);
         } else if error.is_expired() {
             self.after_expired = true;
-            self.round_over(Duration::ZERO);
+            self.round_over(error.retry_after().unwrap_or_default());
         } else if error.is_too_many_requests() {
             self.pause(Next::Watch, error);
         } else if error.code() == Some(500) && self.bears_internal_error() {
             self.coverage.note(Seen::InternalErrorBorne);
             self.then(Next::Watch, When::Now);
         } else {
-            self.round_over(Duration::ZERO);
+            self.round_over(error.retry_after().unwrap_or_default());
         }
     }
 
@@ -466,7 +482,8 @@ impl Oracle {
         let now = Instant::now();
         let late = now + GRAIN >= deadline;
         if watching.is_initial {
-            let stalled = watching.heard.elapsed() + GRAIN >= STALLED;
+            let stalled = watching.heard.elapsed() + GRAIN >= STALLED
+                || watching.opened.elapsed() + GRAIN >= STREAM_TOTAL;
             if !stalled {
                 return self.broken("REF-13: a stream was given up before its time");
             }
@@ -492,11 +509,13 @@ impl Oracle {
         self.round_over(Duration::ZERO);
     }
 
-    /// Any frame but an error is given.
-    pub(crate) fn frame(&mut self) {
+    /// Any frame but an error is given. Only additions are progress of a streamed list (REF-13).
+    pub(crate) fn frame(&mut self, is_added: bool) {
         if let Some(watching) = &mut self.watching {
             watching.events += 1;
-            watching.heard = Instant::now();
+            if is_added {
+                watching.heard = Instant::now();
+            }
         }
     }
 

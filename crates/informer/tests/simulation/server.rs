@@ -349,6 +349,19 @@ impl State {
     }
 }
 
+/// A page that was asked for and has not been given whole.
+struct PageAsked(Server);
+
+impl Drop for PageAsked {
+    fn drop(&mut self) {
+        self.0.with(|state| {
+            if !state.is_stopping {
+                state.oracle.list_dropped();
+            }
+        });
+    }
+}
+
 impl ListWatch for Server {
     fn list(&self, _: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
         async move { Err(fault::broken_off()) }.boxed()
@@ -369,6 +382,7 @@ impl ListWatch for Server {
                     state.reference.listing.clear();
                 }
             });
+            let page_asked = PageAsked(self.clone());
             self.lag().await;
             let answer = self.with(|state| {
                 let answer = state.answer_list(&request);
@@ -378,14 +392,14 @@ impl ListWatch for Server {
                 }
                 answer
             });
-            let reading = Some((self.clone(), answer?));
+            let reading = Some((page_asked, answer?));
             let parts = stream::unfold(reading, |reading| async move {
-                let (server, mut page) = reading?;
+                let (page_asked, mut page) = reading?;
                 if page.is_over {
                     return None;
                 }
-                match server.part(&mut page).await {
-                    Ok(part) => Some((Ok(part), Some((server, page)))),
+                match page_asked.0.part(&mut page).await {
+                    Ok(part) => Some((Ok(part), Some((page_asked, page)))),
                     Err(error) => Some((Err(error?), None)),
                 }
             });

@@ -288,7 +288,11 @@ impl Watching {
     /// One frame, and what it means to those who keep count.
     fn send(&mut self, state: &mut State, out: Out) -> WatchFrame {
         state.trace(|| format!("watch     {out:?}"));
-        state.oracle.frame();
+        let is_added = match &out {
+            Out::Change(change) => change.verb == Verb::Added,
+            out => matches!(out, Out::WrongType(_)),
+        };
+        state.oracle.frame(is_added);
         match out {
             Out::Change(change) => self.send_change(state, change),
             Out::Bookmark(version) => {

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use setpoint_informer::handler::TAKEN_MAX;
 use setpoint_informer::{
     Event, Handler, HandlerOptions, HandlerRegistration, Lister, Object, SharedInformer, Tombstone,
 };
@@ -240,7 +241,8 @@ impl Witness {
         if waiting >= self.queue_max {
             server.with(|state| state.note(Seen::QueueFull));
         }
-        let most = self.queue_max + 2 * crate::world::THINGS_MAX;
+        // What its task has taken in hand is not merged any more.
+        let most = self.queue_max + 2 * crate::world::THINGS_MAX + TAKEN_MAX;
         if waiting > most {
             return Err(format!("SHI-5: {waiting} notifications wait, at most {most} may"));
         }
