@@ -6,7 +6,7 @@ use setpoint::informer::reflector::ReflectorOptions;
 use setpoint::informer::transform::without_managed_fields;
 use setpoint::informer::{
     CachePolicy, ClientSource, Event, HandlerOptions, HandlerRegistration, Key, Lister,
-    SharedInformer,
+    SharedInformer, Snapshot,
 };
 use std::hint::black_box;
 use std::sync::Arc;
@@ -57,9 +57,10 @@ pub(super) async fn run(mut run: Run) -> anyhow::Result<Findings> {
     informer.synced().await?;
     registration.synced().await?;
     run.sync_ends(informer.lister().len() as u64)?;
-    let json = informer.lister().snapshot();
-    let json = json.iter().filter_map(|object| Some(object.bytes()?.len() as u64));
-    run.findings.json_bytes = json.sum();
+    let bytes_of = |snapshot: Snapshot<Pod>| {
+        snapshot.iter().filter_map(|object| Some(object.bytes()?.len() as u64)).sum()
+    };
+    run.findings.json_bytes = bytes_of(informer.lister().snapshot());
 
     if run.args.reads {
         let lister = informer.lister();
