@@ -25,7 +25,20 @@
 //! - **Now beats later.** A plain `add` consumes the waiting entry of its key, and a delay for a key that
 //!   is already queued or dirty is ignored: a pass of work reads the present state and decides anew when it wants to come back.
 //!   client-go keeps both and hands the key out twice (kubernetes/kubernetes#126027).
-//! - **First added, first served.** Order is that of becoming *queued*; a key added during its own pass goes to the tail when done.
+//! - **First added, first served**, unless something else is asked for. Order is that of becoming *queued*; a key added during
+//!   its own pass goes to the tail when done.
+//!
+//! # Order
+//!
+//! [`Builder::priorities`] serves the higher [priority](AddOptions::priority) first. Of several adds before a hand-out the highest
+//! priority and the earliest time hold, whatever their order. Only a real raise moves a key, to the end of its new
+//! level; a key added during its own pass keeps the place of that add. A hand-out forgets the priority: [`Item::priority`] tells
+//! it, so that a worker can add the key again with the same one. Whether low priorities may starve is for [`Priorities`] to say, and
+//! [`WorkQueue::levels`] shows whether they do.
+//!
+//! [`Builder::groups`] serves groups of keys in turn, so that one tenant's storm delays nobody else by more than a round.
+//! [`Builder::group_in_flight_max`] keeps a tenant whose work is slow from holding all workers. With both, priority goes first, and
+//! turns are taken within a priority.
 //!
 //! # Who runs
 //!
@@ -37,16 +50,18 @@
 //!
 //! # Shutdown
 //!
-//! | call                   | new adds | queued                   | waiting | returns                                  |
-//! |------------------------|----------|--------------------------|---------|------------------------------------------|
-//! | `shut_down`            | ignored  | handed out to the end    | dropped | at once                                  |
-//! | `shut_down_with_drain` | ignored  | handed out to the end    | dropped | when nothing is queued or held by a worker |
+//! | call                   | new adds | waiting | queued, dirty                       | returns                                    |
+//! |------------------------|----------|---------|-------------------------------------|--------------------------------------------|
+//! | `shut_down`            | ignored  | dropped | handed out to the end, or abandoned | at once                                    |
+//! | `shut_down_with_drain` | ignored  | dropped | handed out to the end, or abandoned | when nothing is queued or held by a worker |
 //!
-//! A key that was dirty when the shutdown came is still queued at its `done`. A `shut_down` during a drain ends the drain at once.
+//! [`AtShutdown`] says which: a queue with priorities abandons what is queued, a plain one hands it out, a key that was dirty when the
+//! shutdown came included. A `shut_down` during a drain ends the drain at once.
 //!
 //! # Bounds
 //!
-//! A queue holds each key once, so it is bounded by the keys its owner knows; nothing else in it grows.
+//! A queue holds each key once, so it is bounded by the keys its owner knows (at most four billion); nothing else in it grows. A
+//! few dozen keys that are done are kept a little longer, until they are swept out together. After a peak the room is given back.
 //! The per-key failure counts of a [`RateLimiter`] live until `forget`; [`RateLimiter::len`] shows their number.
 //!
 //! # Knows nothing of
@@ -75,7 +90,10 @@ mod queue;
 
 pub use limiter::{
     Bucket, Exponential, FastSlow, Jitter, LimiterError, MaxOf, MaxWait, RateLimiter,
-    controller_default, item_default,
+    controller_default, item_default, priority_default,
 };
 pub use metrics::{Metrics, Stats};
-pub use queue::{AddOptions, Builder, DELAY_MAX, Item, WorkQueue};
+pub use queue::{
+    AddOptions, AtShutdown, Builder, DELAY_MAX, Entry, Get, Group, Item, LevelStats, OwnedItem,
+    PRIORITY_LOW, Phase, Priorities, WorkQueue,
+};

@@ -108,3 +108,8 @@ pub fn controller_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() ->
 pub fn item_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> Exponential<K> {
     Exponential::constant(Duration::from_millis(1), Duration::from_secs(1000))
 }
+
+/// The limiter that controller-runtime gives its priority queue: 5 ms doubling to 1000 s per key, and no bucket.
+pub fn priority_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> Exponential<K> {
+    Exponential::constant(Duration::from_millis(5), Duration::from_secs(1000))
+}

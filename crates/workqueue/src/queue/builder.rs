@@ -1,58 +1,150 @@
 //! What may be chosen about a queue.
 
-use std::{fmt, hash::Hash, sync::Arc};
+use std::{
+    fmt,
+    hash::Hash,
+    marker::PhantomData,
+    num::NonZeroU32,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use super::{Shared, State, WorkQueue};
-use crate::{Metrics, RateLimiter, controller_default};
+use super::{
+    WorkQueue,
+    ages::Ages,
+    lanes::Lanes,
+    lock::Lock,
+    options::{AtShutdown, Group, Priorities},
+    ready::Ready,
+    shared::{GroupOf, Shared},
+    state::State,
+};
+use crate::{Metrics, RateLimiter, controller_default, priority_default};
 
 /// Builds a [`WorkQueue`]. Nothing runs before or after [`build`](Self::build).
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder<K> {
-    limiter: Box<dyn RateLimiter<K>>,
+    limiter: Option<Box<dyn RateLimiter<K>>>,
     metrics: Option<Arc<dyn Metrics>>,
+    priorities: Option<Priorities>,
+    group_of: Option<GroupOf<K>>,
+    held_max: Option<NonZeroU32>,
+    at_shutdown: Option<AtShutdown>,
+    has_ages: bool,
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> Builder<K> {
     pub(super) fn new() -> Self {
-        Self { limiter: Box::new(controller_default()), metrics: None }
+        Self {
+            limiter: None,
+            metrics: None,
+            priorities: None,
+            group_of: None,
+            held_max: None,
+            at_shutdown: None,
+            has_ages: false,
+        }
     }
 
-    /// How long `add_rate_limited` waits. By default [`controller_default`]: 5 ms doubling to 1000 s per key, and ten a second over
-    /// all keys after a burst of a hundred.
+    /// How long `add_rate_limited` waits. By default [`controller_default`], or with priorities [`priority_default`].
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<K>) -> Self {
-        self.limiter = Box::new(limiter);
+        self.limiter = Some(Box::new(limiter));
         self
     }
 
-    /// Who is told what happens. By default nobody, and then no clock is read for it.
+    /// Who is told what happens; turns [`ages`](Self::ages) on. By default nobody.
     pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
+    /// Serves by [priority](crate::AddOptions::priority), and how. By default priorities count for nothing: first ready, first
+    /// served.
+    ///
+    /// With priorities, a key that is added again while it is held keeps the place of that add, where it otherwise goes to the tail when done.
+    pub fn priorities(mut self, priorities: Priorities) -> Self {
+        self.priorities = Some(priorities);
+        self
+    }
+
+    /// Serves groups of keys in turn (deficit round robin, every key costs one), within each priority: a storm of one
+    /// group's keys delays another group's key by one round, not by the storm. By default all keys are one group.
+    ///
+    /// A key's group is asked at each add, outside the lock; it must be the same each time.
+    pub fn groups(mut self, group_of: impl Fn(&K) -> Group + Send + Sync + 'static) -> Self {
+        self.group_of = Some(Box::new(group_of));
+        self
+    }
+
+    /// At most `n` keys of one group are in flight at a time, so that slow work of one group does not hold all workers. By default
+    /// there is no limit. Counts for nothing without [`groups`](Self::groups).
+    pub fn group_in_flight_max(mut self, n: NonZeroU32) -> Self {
+        self.held_max = Some(n);
+        self
+    }
+
+    /// What becomes of queued keys at a shutdown. By default they are handed out; with priorities they are abandoned.
+    pub fn at_shutdown(mut self, at_shutdown: AtShutdown) -> Self {
+        self.at_shutdown = Some(at_shutdown);
+        self
+    }
+
+    /// Whether the queue keeps since when each key is where it is: for [`Entry::age`](crate::Entry::age),
+    /// [`LevelStats::oldest`](crate::LevelStats::oldest) and the ages in [`Stats`](crate::Stats). Costs one reading of the clock per
+    /// add, hand-out and done. By default off; metrics and [`Priorities::Ageing`] turn it on.
+    pub fn ages(mut self, has_ages: bool) -> Self {
+        self.has_ages = has_ages;
+        self
+    }
+
     /// The queue: open and empty.
     pub fn build(self) -> WorkQueue<K> {
-        let Self { limiter, metrics } = self;
-        WorkQueue {
-            shared: Arc::new(Shared {
-                hasher: DefaultHashBuilder::default(),
-                limiter,
-                metrics,
-                state: Mutex::new(State::new()),
-                ready: Notify::new(),
-                sooner: Notify::new(),
-                drained: Notify::new(),
-            }),
+        WorkQueue { shared: Arc::new(self.shared::<Mutex<State<K>>>()) }
+    }
+
+    /// What the handles share, around whatever lock.
+    pub(super) fn shared<L: Lock<State<K>>>(self) -> Shared<K, L> {
+        let Self { limiter, metrics, priorities, group_of, held_max, at_shutdown, has_ages } = self;
+        let has_ages =
+            has_ages || metrics.is_some() || matches!(priorities, Some(Priorities::Ageing { .. }));
+        let limiter = limiter.unwrap_or_else(|| match priorities {
+            None => Box::new(controller_default()),
+            Some(_) => Box::new(priority_default()),
+        });
+        let at_shutdown = at_shutdown.unwrap_or(match priorities {
+            None => AtShutdown::HandOut,
+            Some(_) => AtShutdown::Abandon,
+        });
+        let ready = if priorities.is_none() && group_of.is_none() {
+            Ready::Fifo(Default::default())
+        } else {
+            let held_max = held_max.filter(|_| group_of.is_some()).map(NonZeroU32::get);
+            Ready::Lanes(Box::new(Lanes::new(priorities, held_max)))
+        };
+        let state = State::new(ready, at_shutdown, has_ages.then(Ages::default));
+        Shared {
+            hasher: DefaultHashBuilder::default(),
+            epoch: state.epoch,
+            limiter,
+            metrics,
+            group_of,
+            has_ages,
+            has_priorities: priorities.is_some(),
+            state: L::new(state),
+            is_closed: AtomicBool::new(false),
+            key: PhantomData,
         }
     }
 }
 
 impl<K> fmt::Debug for Builder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("metrics", &self.metrics.is_some()).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("priorities", &self.priorities)
+            .field("groups", &self.group_of.is_some())
+            .field("metrics", &self.metrics.is_some())
+            .finish_non_exhaustive()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Shared, state::SlotIdx};
+use super::{keys::SlotIdx, shared::Shared, state::Handed};
 
 /// A key handed out to a worker; nobody else gets it until this is dropped.
 ///
@@ -10,15 +10,21 @@ use super::{Shared, state::SlotIdx};
 /// calls [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited) *before* it drops the item: the key then waits
 /// at the worker's side and starts to wait in the queue when done.
 #[must_use = "dropping an item at once says that its work is done"]
-pub struct Item<K> {
-    shared: Arc<Shared<K>>,
+pub struct Item<'q, K> {
+    shared: &'q Arc<Shared<K>>,
     key: K,
-    slot: SlotIdx,
+    idx: SlotIdx,
+    priority: i32,
 }
 
-impl<K> Item<K> {
-    pub(super) fn new(shared: Arc<Shared<K>>, key: K, slot: SlotIdx) -> Self {
-        Self { shared, key, slot }
+/// In place of a slot: an [`OwnedItem`] has taken over.
+const MOVED: SlotIdx = SlotIdx::MAX;
+
+impl<'q, K> Item<'q, K> {
+    #[inline]
+    pub(super) fn new(shared: &'q Arc<Shared<K>>, handed: Handed<K>) -> Self {
+        let Handed { key, idx, priority, .. } = handed;
+        Self { shared, key, idx, priority }
     }
 
     /// The key.
@@ -26,23 +32,76 @@ impl<K> Item<K> {
         &self.key
     }
 
+    /// The priority it was handed out with, to be added again with the same; 0 without priorities.
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// The same, to be kept beyond a borrow of the queue: in another task, or in a collection.
+    pub fn into_owned(mut self) -> OwnedItem<K>
+    where
+        K: Clone,
+    {
+        let idx = std::mem::replace(&mut self.idx, MOVED);
+        OwnedItem {
+            shared: self.shared.clone(),
+            key: self.key.clone(),
+            idx,
+            priority: self.priority,
+        }
+    }
+
     /// Gives the key back, as dropping does: to be written where a reader should see it.
     pub fn done(self) {}
 }
 
-impl<K> Drop for Item<K> {
+impl<K> Drop for Item<'_, K> {
+    #[inline]
     fn drop(&mut self) {
-        let now = self.shared.metered_now();
-        let (change, worked_for) = self.shared.state.lock().done(self.slot, now);
-        if let (Some(metrics), Some(worked_for)) = (&self.shared.metrics, worked_for) {
-            metrics.done(worked_for);
+        if self.idx != MOVED {
+            self.shared.done(self.idx);
         }
-        self.shared.announce(change);
     }
 }
 
-impl<K: fmt::Debug> fmt::Debug for Item<K> {
+impl<K: fmt::Debug> fmt::Debug for Item<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Item").field(&self.key).finish()
+    }
+}
+
+/// An [`Item`] that holds on to its queue by itself. Dropping it is `done`.
+#[must_use = "dropping an item at once says that its work is done"]
+pub struct OwnedItem<K> {
+    shared: Arc<Shared<K>>,
+    key: K,
+    idx: SlotIdx,
+    priority: i32,
+}
+
+impl<K> OwnedItem<K> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// The priority it was handed out with.
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// Gives the key back, as dropping does.
+    pub fn done(self) {}
+}
+
+impl<K> Drop for OwnedItem<K> {
+    fn drop(&mut self) {
+        self.shared.done(self.idx);
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for OwnedItem<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnedItem").field(&self.key).finish()
     }
 }

@@ -1,82 +1,63 @@
 //! What the lock guards: every key's state, and the transitions between them.
-//!
-//! Keys live in slots; the table finds a key's slot by hash, everything else speaks of slots. So `get` and `done` hash
-//! nothing, and an add hashes once, before it takes the lock.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    hash::Hash,
-    time::Duration,
+mod look;
+
+use std::{hash::Hash, time::Duration};
+
+use super::{
+    ages::Ages,
+    due::{Due, DueTimes},
+    keys::{Keys, SlotIdx, Stage},
+    moment::{Epoch, Moment},
+    options::AtShutdown,
+    parking::{Parking, SeatIdx, Wakes},
+    ready::{Ready, Want},
 };
 
-use hashbrown::HashTable;
-use tokio::time::Instant;
-
-use super::{Change, Patience};
-use crate::Stats;
-
-/// Where in [`State::slots`] a key is.
-pub(super) type SlotIdx = u32;
+/// A key that is handed out.
+pub(super) struct Handed<K> {
+    pub(super) key: K,
+    pub(super) idx: SlotIdx,
+    pub(super) priority: i32,
+    /// How long it was queued, if ages are kept.
+    pub(super) queued_for: Option<Duration>,
+}
 
 /// What a `take` found.
 pub(super) enum Taken<K> {
-    /// A key, its slot, and how long it was queued if somebody measures.
-    Key(K, SlotIdx, Option<Duration>),
-    /// No key now; `wake` is the earliest due time.
-    Nothing { wake: Option<Instant> },
+    Key(Handed<K>),
+    /// No key now.
+    Nothing,
     /// No key, and never again.
     ShutDown,
 }
 
-/// A key that is not absent.
-struct Slot<K> {
-    key: K,
-    hash: u64,
-    stage: Stage,
-    /// When it became wanted (queued, dirty) or was handed out (in flight, returning), if somebody measures.
-    since: Option<Instant>,
-    /// When it became wanted while it was held, if somebody measures.
-    wanted_since: Option<Instant>,
-}
-
-/// A key's state, as in the table of the crate page; *absent* is having no slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Waiting(Due),
-    Queued,
-    InFlight,
-    Returning(Due),
-    Dirty,
-}
-
-/// A due time, told apart from equal ones by the order of their adds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
-    at: Instant,
-    seq: u64,
-}
-
 pub(super) struct State<K> {
-    // The keys.
-    slots: Vec<Option<Slot<K>>>,
-    free: Vec<SlotIdx>,
-    by_hash: HashTable<SlotIdx>,
+    // Settings.
+    pub(super) epoch: Epoch,
+    at_shutdown: AtShutdown,
 
-    // The order of service.
-    queue: VecDeque<SlotIdx>,
-    due: BTreeSet<(Due, SlotIdx)>,
-    due_seq: u64,
-    fired: Fired,
+    // The keys.
+    keys: Keys<K>,
+
+    // Their order.
+    ready: Ready,
+    due: DueTimes,
+    ages: Option<Ages>,
 
     // Counts.
+    n_waiting: usize,
     n_in_flight: usize,
     n_dirty: usize,
 
-    // The waiters.
-    n_waiters: usize,
-    timekeeper: bool,
+    // Those who wait.
+    workers: Parking,
+    /// Who among them sleeps until the earliest due time.
+    timekeeper: Option<SeatIdx>,
+    drains: Parking,
     shutdown: Shutdown,
     n_drains: u64,
+    effects: Effects,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,60 +69,170 @@ enum Shutdown {
     },
 }
 
-/// What has fallen due since the waiters were last told.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Fired {
-    /// How many of those who wait are to look.
-    pub(super) ready: usize,
-    /// Keys that became queued or dirty.
-    pub(super) wanted: usize,
+/// What is to be done once the lock is released.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub(super) wakes: Wakes,
+    /// How many keys became wanted, if ages are kept: metrics want to know, and need ages.
+    pub(super) n_wanted: usize,
 }
 
 impl<K> State<K> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(ready: Ready, at_shutdown: AtShutdown, ages: Option<Ages>) -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            by_hash: HashTable::new(),
-            queue: VecDeque::new(),
-            due: BTreeSet::new(),
-            due_seq: 0,
-            fired: Fired::default(),
+            epoch: Epoch::start(),
+            at_shutdown,
+            keys: Keys::default(),
+            ready,
+            due: DueTimes::default(),
+            ages,
+            n_waiting: 0,
             n_in_flight: 0,
             n_dirty: 0,
-            n_waiters: 0,
-            timekeeper: false,
+            workers: Parking::default(),
+            timekeeper: None,
+            drains: Parking::default(),
             shutdown: Shutdown::No,
             n_drains: 0,
+            effects: Effects::default(),
         }
+    }
+
+    /// What is to be done about what happened since this was last asked.
+    #[inline]
+    pub(super) fn take_effects(&mut self) -> Option<Effects> {
+        let is_any = self.effects.n_wanted > 0 || !self.effects.wakes.is_empty();
+        is_any.then(|| std::mem::take(&mut self.effects))
     }
 
     pub(super) fn is_shutting_down(&self) -> bool {
         self.shutdown != Shutdown::No
     }
 
-    pub(super) fn waiting(&mut self) -> usize {
-        self.fire();
-        self.due.len()
-    }
-
-    /// Takes the timekeeper's post if it is free.
-    pub(super) fn take_post(&mut self) -> bool {
-        !std::mem::replace(&mut self.timekeeper, true)
-    }
-
-    /// A waiter leaves, and the post with it if it had that; says whether another one is to take the post.
-    pub(super) fn leave(&mut self, post: bool) -> bool {
-        self.n_waiters -= 1;
-        if post {
-            self.timekeeper = false;
+    /// Queues a key.
+    #[inline]
+    fn enqueue(&mut self, idx: SlotIdx, now: Option<Moment>) {
+        self.keys.slot_mut(idx).stage = Stage::Queued;
+        self.ready.push(idx);
+        if let (Some(ages), Some(now)) = (&mut self.ages, now) {
+            ages.begin(idx, now);
+            self.effects.n_wanted += 1;
         }
-        !self.timekeeper && self.n_waiters > 0 && !self.due.is_empty()
+        self.workers.call_one(&mut self.effects.wakes);
+    }
+
+    /// Marks a held key as wanted again.
+    fn soil(&mut self, idx: SlotIdx, now: Option<Moment>) {
+        self.keys.slot_mut(idx).stage = Stage::Dirty;
+        if let Some(lanes) = self.ready.lanes() {
+            lanes.soil(idx);
+        }
+        if let (Some(ages), Some(now)) = (&mut self.ages, now) {
+            ages.soil(idx, now);
+            self.effects.n_wanted += 1;
+        }
+        self.n_dirty += 1;
+    }
+
+    /// A key waits no more; its entry among the due times is stale.
+    fn stop_waiting(&mut self, idx: SlotIdx, stage: Stage) {
+        self.keys.slot_mut(idx).stage = stage;
+        self.n_waiting -= 1;
+        let keys = &self.keys;
+        self.due.expire(|due| is_waited_for(keys, due));
+    }
+
+    /// A key waits until `at`, and whoever keeps the time hears of it.
+    fn await_due(&mut self, idx: SlotIdx, at: Moment, stage: Stage) {
+        let slot = self.keys.slot_mut(idx);
+        slot.due = at;
+        slot.stage = stage;
+        let is_first = self.due.first().is_none_or(|first| at < first.at);
+        self.due.insert(at, idx);
+        if is_first {
+            match self.timekeeper {
+                // Sleeps too long now.
+                Some(seat) => self.workers.call(seat, &mut self.effects.wakes),
+                // Somebody is to take the post.
+                None => self.workers.call_one(&mut self.effects.wakes),
+            }
+        }
+    }
+
+    /// Moves every key whose time has come.
+    #[inline]
+    pub(super) fn fire(&mut self) {
+        let Some(first) = self.due.first() else { return };
+        let now = self.epoch.now();
+        if first.at > now {
+            return;
+        }
+        for due in self.due.take_ripe(now) {
+            if !is_waited_for(&self.keys, due) {
+                self.due.met_stale();
+                continue;
+            }
+            self.n_waiting -= 1;
+            match self.keys.slot(due.idx).stage {
+                Stage::Returning => self.soil(due.idx, Some(now)),
+                _ => self.enqueue(due.idx, Some(now)),
+            }
+        }
+    }
+
+    /// The earliest due time of a key that still waits.
+    fn next_due(&mut self) -> Option<Moment> {
+        while let Some(first) = self.due.first() {
+            if is_waited_for(&self.keys, first) {
+                return Some(first.at);
+            }
+            self.due.drop_stale();
+        }
+        None
+    }
+
+    /// Gives a key back; says how long it was held, if ages are kept.
+    #[inline]
+    pub(super) fn done(&mut self, idx: SlotIdx, now: Option<Moment>) -> Option<Duration> {
+        self.n_in_flight -= 1;
+        let worked_for = self.ages.as_mut().zip(now).map(|(ages, now)| ages.give_back(idx, now));
+        let is_freed = self.ready.lanes().is_some_and(|lanes| lanes.release(idx));
+        match self.keys.slot(idx).stage {
+            Stage::InFlight => self.keys.remove(idx),
+            Stage::Returning => self.keys.slot_mut(idx).stage = Stage::Waiting,
+            Stage::Dirty => {
+                self.n_dirty -= 1;
+                self.keys.slot_mut(idx).stage = Stage::Queued;
+                self.ready.push_dirty(idx);
+                self.workers.call_one(&mut self.effects.wakes);
+            }
+            Stage::Absent | Stage::Waiting | Stage::Queued => {
+                unreachable!("only a held key is done")
+            }
+        }
+        if is_freed {
+            self.workers.call_one(&mut self.effects.wakes);
+        }
+        if self.is_shutting_down() {
+            self.tell_the_end();
+        }
+        worked_for
+    }
+
+    /// Calls those who wait for the end of the queue, if it has come.
+    fn tell_the_end(&mut self) {
+        if self.ready.is_empty() {
+            self.workers.call_all(&mut self.effects.wakes);
+            if self.n_in_flight == 0 {
+                self.drains.call_all(&mut self.effects.wakes);
+            }
+        }
     }
 
     pub(super) fn shut_down(&mut self) {
         self.close();
         self.shutdown = Shutdown::Yes { released: self.n_drains };
+        self.drains.call_all(&mut self.effects.wakes);
     }
 
     /// Shuts down; the number is for [`is_drained`](Self::is_drained).
@@ -153,11 +244,12 @@ impl<K> State<K> {
 
     pub(super) fn is_drained(&self, drain: u64) -> bool {
         let released = matches!(self.shutdown, Shutdown::Yes { released } if released >= drain);
-        released || self.is_idle()
+        released || (self.ready.is_empty() && self.n_in_flight == 0)
     }
 
-    fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.n_in_flight == 0
+    /// Those who wait for a drain to end.
+    pub(super) fn drains(&mut self) -> &mut Parking {
+        &mut self.drains
     }
 
     /// Drops what waits and refuses what comes.
@@ -166,282 +258,172 @@ impl<K> State<K> {
             return;
         }
         self.shutdown = Shutdown::Yes { released: 0 };
-        for (_, idx) in std::mem::take(&mut self.due) {
-            match self.slot(idx).stage {
-                Stage::Waiting(_) => self.remove(idx),
-                Stage::Returning(_) => self.slot_mut(idx).stage = Stage::InFlight,
-                Stage::Queued | Stage::InFlight | Stage::Dirty => {
-                    unreachable!("only waiting keys have a due time")
+        let is_abandoned = self.at_shutdown == AtShutdown::Abandon;
+        self.due.clear();
+        self.n_waiting = 0;
+        if is_abandoned {
+            self.ready.clear();
+        }
+        for idx in self.keys.indices() {
+            match self.keys.get(idx).map(|slot| slot.stage) {
+                Some(Stage::Waiting) => self.keys.remove(idx),
+                Some(Stage::Returning) => self.keys.slot_mut(idx).stage = Stage::InFlight,
+                Some(Stage::Queued) if is_abandoned => self.keys.remove(idx),
+                Some(Stage::Dirty) if is_abandoned => {
+                    self.keys.slot_mut(idx).stage = Stage::InFlight;
+                    self.n_dirty -= 1;
+                    if let Some(lanes) = self.ready.lanes() {
+                        lanes.drop_dirty(idx);
+                    }
                 }
+                Some(Stage::Absent | Stage::Queued | Stage::InFlight | Stage::Dirty) | None => {}
             }
         }
+        self.workers.call_all(&mut self.effects.wakes);
+        self.tell_the_end();
     }
+}
 
-    fn slot(&self, idx: SlotIdx) -> &Slot<K> {
-        match &self.slots[idx as usize] {
-            Some(slot) => slot,
-            None => unreachable!("a slot is referred to only while its key is not absent"),
-        }
-    }
-
-    fn slot_mut(&mut self, idx: SlotIdx) -> &mut Slot<K> {
-        match &mut self.slots[idx as usize] {
-            Some(slot) => slot,
-            None => unreachable!("a slot is referred to only while its key is not absent"),
-        }
-    }
-
-    /// Makes a key absent.
-    fn remove(&mut self, idx: SlotIdx) {
-        let hash = self.slot(idx).hash;
-        match self.by_hash.find_entry(hash, |&at| at == idx) {
-            Ok(entry) => _ = entry.remove(),
-            Err(_) => unreachable!("every slot is in the table"),
-        }
-        self.slots[idx as usize] = None;
-        self.free.push(idx);
-    }
-
-    /// Queues a waiting or a given-back key.
-    fn enqueue(&mut self, idx: SlotIdx, since: Option<Instant>) {
-        let slot = self.slot_mut(idx);
-        slot.stage = Stage::Queued;
-        slot.since = since;
-        self.queue.push_back(idx);
-    }
-
-    /// Marks a held key as wanted again.
-    fn soil(&mut self, idx: SlotIdx, since: Option<Instant>) {
-        let slot = self.slot_mut(idx);
-        slot.stage = Stage::Dirty;
-        slot.wanted_since = since;
-        self.n_dirty += 1;
-    }
-
-    /// Moves every key whose time has come.
-    fn fire(&mut self) {
-        if self.due.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        while let Some(&(due, idx)) = self.due.first()
-            && due.at <= now
-        {
-            self.due.pop_first();
-            self.fired.wanted += 1;
-            match self.slot(idx).stage {
-                Stage::Waiting(_) => {
-                    self.fired.ready += 1;
-                    self.enqueue(idx, Some(now));
-                }
-                Stage::Returning(_) => self.soil(idx, Some(now)),
-                Stage::Queued | Stage::InFlight | Stage::Dirty => {
-                    unreachable!("only waiting keys have a due time")
-                }
-            }
-        }
-    }
-
-    /// What has fallen due since this was last asked.
-    pub(super) fn take_fired(&mut self) -> Fired {
-        let fired = std::mem::take(&mut self.fired);
-        Fired { ready: fired.ready.min(self.n_waiters), ..fired }
-    }
-
-    fn next_due(&mut self, at: Instant) -> Due {
-        self.due_seq += 1;
-        Due { at, seq: self.due_seq }
-    }
-
-    /// Enters a key into the due set; says who must hear of it.
-    fn await_due(&mut self, due: Due, idx: SlotIdx) -> Change {
-        let sooner = self.due.first().is_none_or(|(first, _)| due < *first);
-        self.due.insert((due, idx));
-        // The timekeeper sleeps too long now; where there is none, one who waits takes the post.
-        Change {
-            sooner: sooner && self.timekeeper,
-            ready: sooner && !self.timekeeper && self.n_waiters > 0,
-            ..Change::default()
-        }
-    }
-
-    pub(super) fn len(&mut self) -> usize {
-        self.fire();
-        self.queue.len()
-    }
-
-    pub(super) fn stats(&mut self, now: Option<Instant>) -> Stats {
-        self.fire();
-        let mut stats = Stats {
-            queued: self.queue.len(),
-            waiting: self.due.len(),
-            in_flight: self.n_in_flight,
-            dirty: self.n_dirty,
-            ..Stats::default()
-        };
-        let Some(now) = now else { return stats };
-        for slot in self.slots.iter().flatten() {
-            let Some(since) = slot.since else { continue };
-            let age = now.saturating_duration_since(since);
-            match slot.stage {
-                Stage::Waiting(_) => {}
-                Stage::Queued => stats.oldest_queued = stats.oldest_queued.max(age),
-                Stage::InFlight | Stage::Returning(_) | Stage::Dirty => {
-                    stats.unfinished += age;
-                    stats.longest_running = stats.longest_running.max(age);
-                }
-            }
-        }
-        stats
-    }
+/// Whether a due time is the one its slot waits for.
+fn is_waited_for<K>(keys: &Keys<K>, due: Due) -> bool {
+    keys.get(due.idx).is_some_and(|slot| {
+        matches!(slot.stage, Stage::Waiting | Stage::Returning) && slot.due == due.at
+    })
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
-    fn find(&self, key: &K, hash: u64) -> Option<SlotIdx> {
-        self.by_hash.find(hash, |&idx| self.slot(idx).key == *key).copied()
-    }
-
-    fn insert(&mut self, key: K, hash: u64, stage: Stage, since: Option<Instant>) -> SlotIdx {
-        let slot = Some(Slot { key, hash, stage, since, wanted_since: None });
-        let idx = match self.free.pop() {
-            Some(idx) => {
-                self.slots[idx as usize] = slot;
-                idx
+    /// The slot of `key`, and the stage it was in before.
+    #[inline]
+    fn enter(&mut self, key: K, hash: u32, want: Want) -> (SlotIdx, Stage) {
+        let (idx, stage) = self.keys.enter(key, hash);
+        if let Some(lanes) = self.ready.lanes() {
+            match stage {
+                Stage::Absent => lanes.enter(idx, want.priority, want.group),
+                Stage::Queued => lanes.raise_ready(idx, want.priority),
+                Stage::Dirty => lanes.raise_dirty(idx, want.priority),
+                Stage::Waiting | Stage::Returning => lanes.raise_waiting(idx, want.priority),
+                Stage::InFlight => lanes.start_over(idx, want.priority),
             }
-            None => {
-                self.slots.push(slot);
-                (self.slots.len() - 1) as SlotIdx
-            }
-        };
-        let slots = &self.slots;
-        self.by_hash.insert_unique(hash, idx, |&at| {
-            slots[at as usize].as_ref().map_or(0, |slot| slot.hash)
-        });
-        idx
-    }
-
-    pub(super) fn add(&mut self, key: K, hash: u64, since: Option<Instant>) -> Change {
-        if self.is_shutting_down() {
-            return Change::default();
         }
-        let Some(idx) = self.find(&key, hash) else {
-            let idx = self.insert(key, hash, Stage::Queued, since);
-            self.queue.push_back(idx);
-            return Change { wanted: true, ready: self.n_waiters > 0, ..Change::default() };
-        };
-        match self.slot(idx).stage {
-            Stage::Queued | Stage::Dirty => Change::default(),
-            Stage::Waiting(due) => {
-                self.due.remove(&(due, idx));
-                self.enqueue(idx, since);
-                Change { wanted: true, ready: self.n_waiters > 0, ..Change::default() }
+        (idx, stage)
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, key: K, hash: u32, want: Want, now: Option<Moment>) {
+        if self.is_shutting_down() {
+            return;
+        }
+        let (idx, stage) = self.enter(key, hash, want);
+        match stage {
+            Stage::Absent => self.enqueue(idx, now),
+            Stage::Queued | Stage::Dirty => {}
+            Stage::Waiting => {
+                self.stop_waiting(idx, Stage::Queued);
+                self.enqueue(idx, now);
             }
-            Stage::Returning(due) => {
-                self.due.remove(&(due, idx));
-                self.soil(idx, since);
-                Change { wanted: true, ..Change::default() }
+            Stage::Returning => {
+                self.stop_waiting(idx, Stage::Dirty);
+                self.soil(idx, now);
+            }
+            Stage::InFlight => self.soil(idx, now),
+        }
+    }
+
+    pub(super) fn add_at(
+        &mut self,
+        key: K,
+        hash: u32,
+        want: Want,
+        at: Moment,
+        now: Option<Moment>,
+    ) {
+        if self.is_shutting_down() {
+            return;
+        }
+        let (idx, stage) = self.enter(key, hash, want);
+        match stage {
+            Stage::Absent => {
+                self.n_waiting += 1;
+                if let (Some(ages), Some(now)) = (&mut self.ages, now) {
+                    ages.begin(idx, now);
+                }
+                self.await_due(idx, at, Stage::Waiting);
+            }
+            Stage::Queued | Stage::Dirty => {}
+            Stage::Waiting | Stage::Returning if self.keys.slot(idx).due <= at => {}
+            Stage::Waiting | Stage::Returning => {
+                self.stop_waiting(idx, Stage::Queued);
+                self.n_waiting += 1;
+                self.await_due(idx, at, stage);
             }
             Stage::InFlight => {
-                self.soil(idx, since);
-                Change { wanted: true, ..Change::default() }
+                self.n_waiting += 1;
+                if let (Some(ages), Some(now)) = (&mut self.ages, now) {
+                    ages.soil(idx, now);
+                }
+                self.await_due(idx, at, Stage::Returning);
             }
         }
     }
 
-    pub(super) fn add_at(&mut self, key: K, hash: u64, at: Instant) -> Change {
-        if self.is_shutting_down() {
-            return Change::default();
-        }
-        let due = self.next_due(at);
-        let Some(idx) = self.find(&key, hash) else {
-            let idx = self.insert(key, hash, Stage::Waiting(due), None);
-            return self.await_due(due, idx);
-        };
-        let stage = match self.slot(idx).stage {
-            Stage::Queued | Stage::Dirty => return Change::default(),
-            Stage::Waiting(old) | Stage::Returning(old) if old.at <= at => {
-                return Change::default();
-            }
-            Stage::Waiting(old) => {
-                self.due.remove(&(old, idx));
-                Stage::Waiting(due)
-            }
-            Stage::Returning(old) => {
-                self.due.remove(&(old, idx));
-                Stage::Returning(due)
-            }
-            Stage::InFlight => Stage::Returning(due),
-        };
-        self.slot_mut(idx).stage = stage;
-        self.await_due(due, idx)
-    }
-
-    pub(super) fn cancel_delayed(&mut self, key: &K, hash: u64) -> bool {
+    pub(super) fn cancel_delayed(&mut self, key: &K, hash: u32) -> bool {
         // What is due already has left the wait, whether or not somebody has looked since.
         self.fire();
-        let Some(idx) = self.find(key, hash) else { return false };
-        match self.slot(idx).stage {
-            Stage::Waiting(due) => {
-                self.due.remove(&(due, idx));
-                self.remove(idx);
+        let Some(idx) = self.keys.find(key, hash) else { return false };
+        match self.keys.slot(idx).stage {
+            Stage::Waiting => {
+                self.stop_waiting(idx, Stage::Queued);
+                self.keys.remove(idx);
                 true
             }
-            Stage::Returning(due) => {
-                self.due.remove(&(due, idx));
-                self.slot_mut(idx).stage = Stage::InFlight;
+            Stage::Returning => {
+                self.stop_waiting(idx, Stage::InFlight);
                 true
             }
-            Stage::Queued | Stage::InFlight | Stage::Dirty => false,
+            Stage::Absent | Stage::Queued | Stage::InFlight | Stage::Dirty => false,
         }
     }
 
-    pub(super) fn take(&mut self, now: Option<Instant>, patience: Patience) -> Taken<K> {
+    #[inline]
+    pub(super) fn take(&mut self, now: Option<Moment>) -> Taken<K> {
         self.fire();
-        let Some(idx) = self.queue.pop_front() else {
+        let ages = &self.ages;
+        let since = |idx| ages.as_ref().map_or_else(Moment::default, |ages: &Ages| ages.since(idx));
+        let Some(idx) = self.ready.pop(since) else {
             // A dirty key is still to come: to the worker that holds it, who calls `done` and then `get`.
-            if self.is_shutting_down() {
-                return Taken::ShutDown;
-            }
-            if patience == Patience::New {
-                self.n_waiters += 1;
-            }
-            return Taken::Nothing { wake: self.due.first().map(|(due, _)| due.at) };
+            let is_over = self.is_shutting_down() && self.ready.is_empty();
+            return if is_over { Taken::ShutDown } else { Taken::Nothing };
         };
-        let slot = self.slot_mut(idx);
+        let priority = self.ready.priority(idx);
+        let slot = self.keys.slot_mut(idx);
         assert_eq!(slot.stage, Stage::Queued, "only queued keys are in the queue");
         slot.stage = Stage::InFlight;
-        let queued_for =
-            now.zip(slot.since).map(|(now, since)| now.saturating_duration_since(since));
-        slot.since = now;
         let key = slot.key.clone();
         self.n_in_flight += 1;
-        Taken::Key(key, idx, queued_for)
-    }
-}
-
-impl<K> State<K> {
-    pub(super) fn done(
-        &mut self,
-        idx: SlotIdx,
-        now: Option<Instant>,
-    ) -> (Change, Option<Duration>) {
-        self.n_in_flight -= 1;
-        let slot = self.slot_mut(idx);
-        let worked_for =
-            now.zip(slot.since).map(|(now, since)| now.saturating_duration_since(since));
-        let mut change = Change::default();
-        match slot.stage {
-            Stage::InFlight => self.remove(idx),
-            Stage::Returning(due) => slot.stage = Stage::Waiting(due),
-            Stage::Dirty => {
-                let wanted_since = slot.wanted_since.take();
-                self.n_dirty -= 1;
-                self.enqueue(idx, wanted_since);
-                change.ready = self.n_waiters > 0;
-            }
-            Stage::Waiting(_) | Stage::Queued => unreachable!("only a held key is done"),
+        let queued_for = self.ages.as_mut().zip(now).map(|(ages, now)| ages.hand_out(idx, now));
+        if self.is_shutting_down() {
+            self.tell_the_end();
         }
-        change.drained = self.is_shutting_down() && self.is_idle();
-        (change, worked_for)
+        Taken::Key(Handed { key, idx, priority, queued_for })
+    }
+
+    /// Takes a key for one who sits at `seat`; if there is none, it falls asleep, until the time given if it is the one to keep the time.
+    pub(super) fn take_or_sleep(
+        &mut self,
+        seat: SeatIdx,
+        now: Option<Moment>,
+    ) -> (Taken<K>, Option<Moment>) {
+        self.workers.wake_up(seat);
+        let taken = self.take(now);
+        if !matches!(taken, Taken::Nothing) {
+            return (taken, None);
+        }
+        let is_free = self.timekeeper.is_none_or(|keeper| keeper == seat);
+        let wake = if is_free { self.next_due() } else { None };
+        if is_free {
+            self.timekeeper = wake.map(|_| seat);
+        }
+        self.workers.fall_asleep(seat);
+        (taken, wake)
     }
 }

@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod concurrency;
+mod groups;
+mod inspect;
 mod limiter;
 mod metrics;
 mod model;
+mod priority;
+mod priority_model;
 mod script;
 mod table;

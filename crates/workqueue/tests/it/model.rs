@@ -105,7 +105,7 @@ proptest! {
             let limiter = Exponential::new(Duration::from_millis(1), Duration::from_millis(1)).unwrap();
             let queue = WorkQueue::builder().rate_limiter(limiter).build();
             let mut model = Model::default();
-            let mut held: BTreeMap<u8, Item<u8>> = BTreeMap::new();
+            let mut held: BTreeMap<u8, Item<'_, u8>> = BTreeMap::new();
             for step in &steps {
                 let expected = model.apply(step);
                 match *step {

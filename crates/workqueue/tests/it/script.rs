@@ -9,29 +9,39 @@ use std::{
 };
 
 use expect_test::Expect;
-use setpoint_workqueue::{Exponential, Item, WorkQueue};
+use setpoint_workqueue::{AddOptions, Builder, Exponential, Item, OwnedItem, WorkQueue};
 
-type Key = &'static str;
-type Getting = Pin<Box<dyn Future<Output = Option<Item<Key>>>>>;
+pub(crate) type Key = &'static str;
+type Getting = Pin<Box<dyn Future<Output = Option<OwnedItem<Key>>>>>;
 
-/// Runs `script` on a fresh queue on a paused clock and compares what it says.
+/// Runs `script` on a fresh plain queue on a paused clock and compares what it says.
 ///
-/// Steps are divided by `;`: `add k`, `after k MS`, `retry k`, `forget k`, `requeues k`, `cancel k`, `get`, `try`, `done k`, `panic k`,
+/// Steps are divided by `;`: `add k`, `add k PRIORITY`, `after k MS`, `after k MS PRIORITY`, `retry k`, `retry k MS` (the shorter of both), `forget k`, `requeues k`, `cancel k`, `get`, `try`, `done k`, `panic k`,
 /// `sleep MS`, `len`, `waiting`, `stats`, `shut_down`, `drain`, and for waiters `wait NAME`, `poll NAME`, `leave NAME`.
 #[track_caller]
 pub(crate) fn check(script: &'static str, expect: Expect) {
+    check_on(|builder| builder, script, expect);
+}
+
+/// The same with a queue of one's own choice. A priority other than 0 is told as `k@PRIORITY`.
+#[track_caller]
+pub(crate) fn check_on(
+    choose: impl FnOnce(Builder<Key>) -> Builder<Key>,
+    script: &'static str,
+    expect: Expect,
+) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
-    expect.assert_eq(&runtime.block_on(run(script)));
+    expect.assert_eq(&runtime.block_on(run(choose, script)));
 }
 
-async fn run(script: &'static str) -> String {
+async fn run(choose: impl FnOnce(Builder<Key>) -> Builder<Key>, script: &'static str) -> String {
     let limiter = Exponential::new(Duration::from_millis(5), Duration::from_millis(20)).unwrap();
-    let queue = WorkQueue::builder().rate_limiter(limiter).build();
-    let mut held: BTreeMap<Key, Item<Key>> = BTreeMap::new();
+    let queue = choose(WorkQueue::builder().rate_limiter(limiter)).build();
+    let mut held: BTreeMap<Key, OwnedItem<Key>> = BTreeMap::new();
     let mut waiters: BTreeMap<&str, Getting> = BTreeMap::new();
     let mut drains: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
     let mut said: Vec<String> = Vec::new();
@@ -41,16 +51,35 @@ async fn run(script: &'static str) -> String {
         match words[..] {
             ["add", key] => queue.add(key),
             ["after", key, ms] => queue.add_after(key, millis(ms)),
+            ["add", key, priority] => {
+                queue.add_with(key, AddOptions::default().priority(priority.parse().unwrap()));
+            }
+            ["after", key, ms, priority] => {
+                let options = AddOptions::default().after(millis(ms));
+                queue.add_with(key, options.priority(priority.parse().unwrap()));
+            }
+            ["retry", key, ms] => {
+                queue.add_with(key, AddOptions::default().rate_limited().after(millis(ms)));
+            }
+            ["levels"] => {
+                let levels = queue.levels().into_iter();
+                let levels: Vec<String> =
+                    levels.map(|level| format!("{}: {}", level.priority, level.ready)).collect();
+                said.push(format!("[{}]", levels.join(", ")));
+            }
             ["retry", key] => queue.add_rate_limited(key),
             ["forget", key] => queue.forget(&key),
             ["requeues", key] => said.push(format!("requeues {}", queue.num_requeues(&key))),
             ["cancel", key] => said.push(format!("cancelled {}", queue.cancel_delayed(&key))),
             ["get"] => {
                 let queue = queue.clone();
-                let mut get: Getting = Box::pin(async move { queue.get().await });
+                let mut get: Getting =
+                    Box::pin(async move { queue.get().await.map(Item::into_owned) });
                 said.push(see(poll(&mut get), &mut held));
             }
-            ["try"] => said.push(see(Poll::Ready(queue.try_get()), &mut held)),
+            ["try"] => {
+                said.push(see(Poll::Ready(queue.try_get().map(Item::into_owned)), &mut held))
+            }
             ["done", key] => held.remove(key).unwrap().done(),
             ["panic", key] => {
                 let item = held.remove(key).unwrap();
@@ -62,7 +91,8 @@ async fn run(script: &'static str) -> String {
             }
             ["wait", name] => {
                 let queue = queue.clone();
-                let mut get: Getting = Box::pin(async move { queue.get().await });
+                let mut get: Getting =
+                    Box::pin(async move { queue.get().await.map(Item::into_owned) });
                 match poll(&mut get) {
                     Poll::Pending => _ = waiters.insert(name, get),
                     ready => said.push(format!("{name}: {}", see(ready, &mut held))),
@@ -114,12 +144,15 @@ fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T>>>) -> Poll<T> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn see(got: Poll<Option<Item<Key>>>, held: &mut BTreeMap<Key, Item<Key>>) -> String {
+fn see(got: Poll<Option<OwnedItem<Key>>>, held: &mut BTreeMap<Key, OwnedItem<Key>>) -> String {
     match got {
         Poll::Pending => "nothing".to_owned(),
         Poll::Ready(None) => "none".to_owned(),
         Poll::Ready(Some(item)) => {
-            let said = format!("got {}", item.key());
+            let said = match item.priority() {
+                0 => format!("got {}", item.key()),
+                priority => format!("got {}@{priority}", item.key()),
+            };
             assert!(held.insert(item.key(), item).is_none(), "a key is held twice");
             said
         }

@@ -1,0 +1,78 @@
+//! Since when keys are where they are; kept only if somebody asks for it.
+
+use std::time::Duration;
+
+use super::{keys::SlotIdx, moment::Moment};
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Age {
+    /// When the key became queued or waiting, or was handed out.
+    since: Moment,
+    /// When it became wanted while it was held.
+    wanted: Moment,
+    /// Where in [`Ages::held`] it is while it is held.
+    place: u32,
+}
+
+/// Per slot when its key came to its stage, and the list of those that are held.
+#[derive(Debug, Default)]
+pub(super) struct Ages {
+    ages: Vec<Age>,
+    held: Vec<SlotIdx>,
+}
+
+impl Ages {
+    fn age(&mut self, idx: SlotIdx) -> &mut Age {
+        let idx = idx as usize;
+        if idx >= self.ages.len() {
+            self.ages.resize(idx + 1, Age::default());
+        }
+        &mut self.ages[idx]
+    }
+
+    pub(super) fn since(&self, idx: SlotIdx) -> Moment {
+        self.ages.get(idx as usize).map_or_else(Moment::default, |age| age.since)
+    }
+
+    /// The key becomes queued or starts to wait.
+    pub(super) fn begin(&mut self, idx: SlotIdx, now: Moment) {
+        self.age(idx).since = now;
+    }
+
+    /// The held key becomes wanted.
+    pub(super) fn soil(&mut self, idx: SlotIdx, now: Moment) {
+        self.age(idx).wanted = now;
+    }
+
+    /// The key is handed out; says how long it was queued.
+    pub(super) fn hand_out(&mut self, idx: SlotIdx, now: Moment) -> Duration {
+        let place = self.held.len() as u32;
+        self.held.push(idx);
+        let age = self.age(idx);
+        let queued_for = age.since.age(now);
+        age.since = now;
+        age.place = place;
+        queued_for
+    }
+
+    /// The key is given back; says how long it was held. What it was wanted since, it is queued since.
+    pub(super) fn give_back(&mut self, idx: SlotIdx, now: Moment) -> Duration {
+        let age = self.age(idx);
+        let worked_for = age.since.age(now);
+        age.since = age.wanted;
+        let place = age.place;
+        self.held.swap_remove(place as usize);
+        if let Some(moved) = self.held.get(place as usize).copied() {
+            self.age(moved).place = place;
+        }
+        worked_for
+    }
+
+    /// The sum of the ages of what is held, and the greatest of them.
+    pub(super) fn held(&self, now: Moment) -> (Duration, Duration) {
+        let ages = self.held.iter().map(|idx| self.since(*idx).age(now));
+        ages.fold((Duration::ZERO, Duration::ZERO), |(sum, max), age| {
+            (sum.saturating_add(age), max.max(age))
+        })
+    }
+}

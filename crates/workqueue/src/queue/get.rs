@@ -1,0 +1,70 @@
+//! The wait for a key.
+
+use std::{
+    fmt,
+    future::Future,
+    hash::Hash,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use super::{
+    item::Item,
+    shared::Shared,
+    state::{Handed, Taken},
+};
+
+/// The way through [`Shared::wait`].
+type Wait<'q, K> = Pin<Box<dyn Future<Output = Option<Handed<K>>> + Send + 'q>>;
+
+/// What [`WorkQueue::get`](crate::WorkQueue::get) gives: the next key, or `None` once the queue is shut down and empty.
+///
+/// Small while there is a key at once; a wait is allocated when there is none.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Get<'q, K> {
+    shared: &'q Arc<Shared<K>>,
+    wait: Option<Wait<'q, K>>,
+}
+
+impl<'q, K> Get<'q, K> {
+    #[inline]
+    pub(super) fn new(shared: &'q Arc<Shared<K>>) -> Self {
+        Self { shared, wait: None }
+    }
+}
+
+impl<'q, K: Clone + Eq + Hash + Send + 'static> Future for Get<'q, K> {
+    type Output = Option<Item<'q, K>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let shared = self.shared;
+        let handed = match &mut self.wait {
+            Some(wait) => ready!(wait.as_mut().poll(cx)),
+            None => {
+                // A worker that always finds a key yields when its budget is spent. Nothing is taken yet.
+                let budget = ready!(tokio::task::coop::poll_proceed(cx));
+                match shared.take() {
+                    Taken::Key(handed) => {
+                        budget.made_progress();
+                        Some(handed)
+                    }
+                    Taken::ShutDown => None,
+                    Taken::Nothing => {
+                        let wait = self.wait.insert(Box::pin(shared.wait()));
+                        ready!(wait.as_mut().poll(cx))
+                    }
+                }
+            }
+        };
+        self.wait = None;
+        Poll::Ready(handed.map(|handed| Item::new(shared, handed)))
+    }
+}
+
+impl<K> fmt::Debug for Get<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Get").field("is_waiting", &self.wait.is_some()).finish_non_exhaustive()
+    }
+}

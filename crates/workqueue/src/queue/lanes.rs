@@ -1,0 +1,438 @@
+//! The order of service where it is not plain first come, first served: by priority, and fairly between groups.
+//!
+//! # Theory
+//!
+//! A *level* per priority, in it a *flow* per group, in it the keys in order of their sequence numbers. A key gets a fresh number
+//! when it becomes ready; a key that was added again while it was held got its number then, and goes back to that place.
+//!
+//! [`Priorities`] say which level is served next, deficit round robin says which of its flows (every key costs one, a flow has
+//! its group's weight to spend per round), the number says which key.
+//!
+//! A key that is raised leaves a *stale* entry behind: one whose number is not the key's number any more. Stale entries are
+//! dropped when they come up; a flow where they outnumber the others is swept, so a flow holds at most
+//! twice its keys, plus [`STALE_MIN`]. A level without keys is removed when there are more than [`LEVELS_MIN`], a flow when its
+//! level has more than [`FLOWS_MIN`].
+
+mod flow;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use hashbrown::HashMap;
+
+use self::flow::{Flow, Turn};
+use super::{
+    keys::SlotIdx,
+    moment::Moment,
+    options::{Group, Priorities},
+};
+
+/// So many stale entries of a flow are not worth a sweep.
+const STALE_MIN: usize = 32;
+
+/// So many levels stay when their last key has left, so that coming and going keys do not build and tear them down.
+const LEVELS_MIN: usize = 16;
+
+/// So many flows of a level stay when their last key has left.
+const FLOWS_MIN: usize = 64;
+
+/// Where in the order of service a key stands; kept per slot.
+#[derive(Debug, Clone, Copy)]
+struct Rank {
+    priority: i32,
+    weight: u32,
+    group: u64,
+    seq: u64,
+}
+
+/// An entry of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    seq: u64,
+    idx: SlotIdx,
+}
+
+/// The flows of one priority.
+#[derive(Debug, Default)]
+struct Level {
+    flows: HashMap<u64, Flow>,
+    /// Groups whose flow may be served, in the order of the round.
+    round: VecDeque<u64>,
+    /// Keys in the flows.
+    n_ready: usize,
+    /// Keys that are held by a worker and come back to this level.
+    n_dirty: usize,
+}
+
+/// How many keys of a priority are ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// The priority.
+    pub priority: i32,
+    /// Keys that are ready at it, those that a worker still holds included: `workqueue_depth` with this priority.
+    pub ready: usize,
+    /// How long the first key of the level has been ready: what grows without bound when the level starves. `None` if all its keys are
+    /// held, or without ages; see [`Builder::ages`](crate::Builder::ages).
+    pub oldest: Option<Duration>,
+}
+
+#[derive(Debug)]
+pub(super) struct Lanes {
+    // Settings.
+    priorities: Option<Priorities>,
+    held_max: Option<u32>,
+
+    // State.
+    ranks: Vec<Rank>,
+    levels: BTreeMap<i32, Level>,
+    seq: u64,
+    n_ready: usize,
+    /// Keys in workers' hands per group, where their number is limited.
+    held: HashMap<u64, u32>,
+    /// Hand-outs in a row that passed over an older key.
+    n_passed_over: u32,
+}
+
+impl Lanes {
+    pub(super) fn new(priorities: Option<Priorities>, held_max: Option<u32>) -> Self {
+        Self {
+            priorities,
+            held_max,
+            ranks: Vec::new(),
+            levels: BTreeMap::new(),
+            seq: 0,
+            n_ready: 0,
+            held: HashMap::new(),
+            n_passed_over: 0,
+        }
+    }
+
+    pub(super) fn has_priorities(&self) -> bool {
+        self.priorities.is_some()
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.n_ready
+    }
+
+    #[inline]
+    pub(super) fn priority(&self, idx: SlotIdx) -> i32 {
+        self.ranks[idx as usize].priority
+    }
+
+    /// What is asked for, where priorities count.
+    fn asked(&self, priority: i32) -> i32 {
+        if self.has_priorities() { priority } else { 0 }
+    }
+
+    fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    /// A key gets a slot.
+    #[inline]
+    pub(super) fn enter(&mut self, idx: SlotIdx, priority: i32, group: Group) {
+        let rank = Rank {
+            priority: self.asked(priority),
+            weight: group.weight,
+            group: group.id,
+            seq: self.next_seq(),
+        };
+        match self.ranks.get_mut(idx as usize) {
+            Some(old) => *old = rank,
+            None => self.ranks.push(rank),
+        }
+    }
+
+    /// A key that is held is wanted again, at once or later: with no memory of the priority it was handed out with.
+    pub(super) fn start_over(&mut self, idx: SlotIdx, priority: i32) {
+        self.ranks[idx as usize].priority = self.asked(priority);
+    }
+
+    /// A key that waits is added again.
+    pub(super) fn raise_waiting(&mut self, idx: SlotIdx, priority: i32) {
+        let priority = self.asked(priority);
+        let rank = &mut self.ranks[idx as usize];
+        rank.priority = rank.priority.max(priority);
+    }
+
+    /// A key becomes ready.
+    #[inline]
+    pub(super) fn push(&mut self, idx: SlotIdx) {
+        let seq = self.next_seq();
+        self.ranks[idx as usize].seq = seq;
+        self.place(idx);
+    }
+
+    #[inline]
+    fn place(&mut self, idx: SlotIdx) {
+        let Rank { priority, weight, group, seq } = self.ranks[idx as usize];
+        let level = self.levels.entry(priority).or_default();
+        let flow = level.flows.entry(group).or_default();
+        if flow.turn == Turn::None {
+            flow.turn = Turn::InRound;
+            level.round.push_back(group);
+        }
+        flow.weight = weight;
+        flow.push(Place { seq, idx });
+        level.n_ready += 1;
+        self.n_ready += 1;
+    }
+
+    /// A ready key is added again; only a real raise moves it, to the end of its new level.
+    pub(super) fn raise_ready(&mut self, idx: SlotIdx, priority: i32) {
+        let priority = self.asked(priority);
+        let rank = self.ranks[idx as usize];
+        if priority <= rank.priority {
+            return;
+        }
+        let seq = self.next_seq();
+        self.ranks[idx as usize] = Rank { priority, seq, ..rank };
+        let ranks = &self.ranks;
+        if let Some(level) = self.levels.get_mut(&rank.priority)
+            && let Some(flow) = level.flows.get_mut(&rank.group)
+        {
+            flow.lose(|place| ranks[place.idx as usize].seq == place.seq);
+            level.n_ready -= 1;
+            self.n_ready -= 1;
+            if flow.is_empty() {
+                level.leave_round(rank.group);
+            }
+            self.remove_if_empty(rank.priority);
+        }
+        self.place(idx);
+    }
+
+    /// A held key is wanted now: it gets its number.
+    pub(super) fn soil(&mut self, idx: SlotIdx) {
+        self.ranks[idx as usize].seq = self.next_seq();
+        self.levels.entry(self.priority(idx)).or_default().n_dirty += 1;
+    }
+
+    /// A held key that is wanted is added again.
+    pub(super) fn raise_dirty(&mut self, idx: SlotIdx, priority: i32) {
+        let priority = self.asked(priority);
+        if priority > self.priority(idx) {
+            self.unsoil(idx);
+            self.ranks[idx as usize].priority = priority;
+            self.soil(idx);
+        }
+    }
+
+    fn unsoil(&mut self, idx: SlotIdx) {
+        let priority = self.priority(idx);
+        if let Some(level) = self.levels.get_mut(&priority) {
+            level.n_dirty -= 1;
+            self.remove_if_empty(priority);
+        }
+    }
+
+    /// A key that was wanted while it was held is given back: to the place of its number.
+    pub(super) fn push_dirty(&mut self, idx: SlotIdx) {
+        self.unsoil(idx);
+        self.place(idx);
+    }
+
+    /// A key that was wanted while it was held is not wanted any more.
+    pub(super) fn drop_dirty(&mut self, idx: SlotIdx) {
+        self.unsoil(idx);
+    }
+
+    /// The next key. `since` is when a slot's key became ready, if ages are kept.
+    #[inline]
+    pub(super) fn pop(&mut self, since: impl Fn(SlotIdx) -> Moment) -> Option<SlotIdx> {
+        if self.n_ready == 0 {
+            return None;
+        }
+        let priority = self.next_level(since)?;
+        let level = self.levels.get_mut(&priority)?;
+        let place = level.take(&self.ranks)?;
+        self.n_ready -= 1;
+        self.remove_if_empty(priority);
+        if self.held_max.is_some() {
+            *self.held.entry(self.ranks[place.idx as usize].group).or_insert(0) += 1;
+        }
+        Some(place.idx)
+    }
+
+    /// Which level is served next.
+    fn next_level(&mut self, since: impl Fn(SlotIdx) -> Moment) -> Option<i32> {
+        let (ranks, held, held_max) = (&self.ranks, &self.held, self.held_max);
+        let may_serve =
+            |group: u64| held_max.is_none_or(|max| held.get(&group).is_none_or(|held| *held < max));
+        let mut fronts = self.levels.iter_mut().rev().filter_map(|(priority, level)| {
+            level.front(ranks, may_serve).map(|place| (*priority, place))
+        });
+        let (highest, first) = fronts.next()?;
+        match self.priorities {
+            None | Some(Priorities::Strict) => Some(highest),
+            Some(Priorities::Ageing { step }) => {
+                // Who rises by one a step from `priority` at `since` overtakes whoever does so from a later point of the same line.
+                let step = step.as_nanos().min(u128::from(u64::MAX)) as i128;
+                let line = |(priority, place): (i32, Place)| {
+                    i128::from(since(place.idx).0) - i128::from(priority) * step
+                };
+                let mut best = (line((highest, first)), highest);
+                for front in fronts {
+                    if line(front) < best.0 {
+                        best = (line(front), front.0);
+                    }
+                }
+                Some(best.1)
+            }
+            Some(Priorities::Share { one_in }) => {
+                let (oldest, _) = fronts
+                    .fold((highest, first), |best, next| if next.1 < best.1 { next } else { best });
+                if oldest == highest {
+                    return Some(highest);
+                }
+                self.n_passed_over += 1;
+                if self.n_passed_over < one_in.get() {
+                    return Some(highest);
+                }
+                self.n_passed_over = 0;
+                Some(oldest)
+            }
+        }
+    }
+
+    /// A key is given back; says whether keys of its group may be served again because of that.
+    #[inline]
+    pub(super) fn release(&mut self, idx: SlotIdx) -> bool {
+        let Some(max) = self.held_max else { return false };
+        let group = self.ranks[idx as usize].group;
+        let Some(held) = self.held.get_mut(&group) else { return false };
+        let was_full = *held >= max;
+        *held -= 1;
+        if *held == 0 {
+            self.held.remove(&group);
+        }
+        let mut is_freed = false;
+        if was_full {
+            for level in self.levels.values_mut() {
+                is_freed |= level.unblock(group);
+            }
+        }
+        is_freed
+    }
+
+    fn remove_if_empty(&mut self, priority: i32) {
+        if self.levels.len() > LEVELS_MIN
+            && self.levels.get(&priority).is_some_and(|level| level.n_ready + level.n_dirty == 0)
+        {
+            self.levels.remove(&priority);
+        }
+    }
+
+    /// Empties the flows; gives the keys that were in them.
+    pub(super) fn clear(&mut self) -> Vec<SlotIdx> {
+        let ranks = &self.ranks;
+        let levels = std::mem::take(&mut self.levels);
+        let mut places: Vec<Place> = levels
+            .values()
+            .flat_map(|level| level.flows.values().flat_map(Flow::places))
+            .filter(|place| ranks[place.idx as usize].seq == place.seq)
+            .collect();
+        // The order of a hash table is nobody's.
+        places.sort_unstable();
+        for (priority, level) in levels {
+            if level.n_dirty > 0 {
+                self.levels.insert(priority, Level { n_dirty: level.n_dirty, ..Level::default() });
+            }
+        }
+        self.n_ready = 0;
+        places.into_iter().map(|place| place.idx).collect()
+    }
+
+    /// The levels, highest first.
+    pub(super) fn stats(&self, age: impl Fn(SlotIdx) -> Option<Duration>) -> Vec<LevelStats> {
+        let first =
+            |level: &Level| level.flows.values().filter_map(|flow| flow.first(&self.ranks)).min();
+        self.levels
+            .iter()
+            .rev()
+            .filter(|(_, level)| level.n_ready + level.n_dirty > 0)
+            .map(|(priority, level)| LevelStats {
+                priority: *priority,
+                ready: level.n_ready + level.n_dirty,
+                oldest: first(level).and_then(|place| age(place.idx)),
+            })
+            .collect()
+    }
+
+    /// The key that has been ready for longest.
+    pub(super) fn oldest(&self) -> Option<SlotIdx> {
+        let flows = self.levels.values().flat_map(|level| level.flows.values());
+        flows.filter_map(|flow| flow.first(&self.ranks)).min().map(|place| place.idx)
+    }
+}
+
+impl Level {
+    /// What would be served next, after flows that may not be served have left the round.
+    #[inline]
+    fn front(&mut self, ranks: &[Rank], may_serve: impl Fn(u64) -> bool) -> Option<Place> {
+        while let Some(group) = self.round.front() {
+            if !may_serve(*group) {
+                if let Some(flow) = self.flows.get_mut(group) {
+                    flow.turn = Turn::Blocked;
+                }
+                self.round.pop_front();
+                continue;
+            }
+            match self.flows.get_mut(group).and_then(|flow| flow.front(ranks)) {
+                Some(place) => return Some(place),
+                None => unreachable!("a flow without keys is not in the round"),
+            }
+        }
+        None
+    }
+
+    /// Serves what [`front`](Self::front) showed.
+    #[inline]
+    fn take(&mut self, ranks: &[Rank]) -> Option<Place> {
+        let group = *self.round.front()?;
+        let flow = self.flows.get_mut(&group)?;
+        let place = flow.pop(ranks)?;
+        self.n_ready -= 1;
+        if flow.deficit == 0 {
+            flow.deficit = flow.weight;
+        }
+        flow.deficit -= 1;
+        if flow.is_empty() {
+            self.leave_round(group);
+        } else if flow.deficit == 0 {
+            self.round.rotate_left(1);
+        }
+        Some(place)
+    }
+
+    /// No key is left in the flow of `group`.
+    fn leave_round(&mut self, group: u64) {
+        if self.round.front() == Some(&group) {
+            self.round.pop_front();
+        } else {
+            self.round.retain(|other| *other != group);
+        }
+        if self.flows.len() > FLOWS_MIN {
+            self.flows.remove(&group);
+        } else if let Some(flow) = self.flows.get_mut(&group) {
+            flow.end_turn();
+        }
+    }
+
+    /// Puts the flow of `group` back into the round if it had left; says whether it had.
+    fn unblock(&mut self, group: u64) -> bool {
+        let Some(flow) = self.flows.get_mut(&group) else { return false };
+        let was_blocked = flow.turn == Turn::Blocked;
+        if was_blocked {
+            flow.turn = Turn::InRound;
+            self.round.push_back(group);
+        }
+        was_blocked
+    }
+}

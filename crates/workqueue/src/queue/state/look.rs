@@ -1,0 +1,112 @@
+//! What may be seen of the state, and who comes and goes.
+
+use std::{hash::Hash, time::Duration};
+
+use super::{SlotIdx, Stage, State};
+use crate::{
+    Stats,
+    queue::{
+        inspect::{Entry, Phase},
+        lanes::LevelStats,
+        moment::Moment,
+        parking::{Parking, SeatIdx},
+    },
+};
+
+impl<K> State<K> {
+    pub(in crate::queue) fn workers(&mut self) -> &mut Parking {
+        &mut self.workers
+    }
+
+    /// One who waited leaves; what it was called for, another one is called for.
+    pub(in crate::queue) fn leave(&mut self, seat: SeatIdx) {
+        let was_called = self.workers.leave(seat);
+        let was_keeper = self.timekeeper == Some(seat);
+        if was_keeper {
+            self.timekeeper = None;
+        }
+        let is_missed =
+            (was_called && !self.ready.is_empty()) || (was_keeper && self.n_waiting > 0);
+        if is_missed {
+            self.workers.call_one(&mut self.effects.wakes);
+        }
+    }
+
+    /// With priorities a key that is wanted counts, whether or not a worker still holds it.
+    pub(in crate::queue) fn len(&mut self) -> usize {
+        self.fire();
+        let has_priorities = self.ready.lanes().is_some_and(|lanes| lanes.has_priorities());
+        self.ready.len() + if has_priorities { self.n_dirty } else { 0 }
+    }
+
+    pub(in crate::queue) fn waiting(&mut self) -> usize {
+        self.fire();
+        self.n_waiting
+    }
+
+    fn age(&self, idx: SlotIdx, now: Option<Moment>) -> Option<Duration> {
+        self.ages.as_ref().zip(now).map(|(ages, now)| ages.since(idx).age(now))
+    }
+
+    pub(in crate::queue) fn stats(&mut self, now: Option<Moment>) -> Stats {
+        self.fire();
+        let held = self.ages.as_ref().zip(now).map(|(ages, now)| ages.held(now));
+        let (unfinished, longest_running) = held.unwrap_or_default();
+        let oldest = self.ready.oldest().and_then(|idx| self.age(idx, now));
+        Stats {
+            queued: self.ready.len(),
+            waiting: self.n_waiting,
+            in_flight: self.n_in_flight,
+            dirty: self.n_dirty,
+            limited: 0,
+            unfinished,
+            longest_running,
+            oldest_queued: oldest.unwrap_or_default(),
+        }
+    }
+
+    pub(in crate::queue) fn levels(&mut self, now: Option<Moment>) -> Vec<LevelStats> {
+        self.fire();
+        let ages = self.ages.as_ref();
+        let age = |idx| ages.zip(now).map(|(ages, now)| ages.since(idx).age(now));
+        match &self.ready {
+            crate::queue::ready::Ready::Lanes(lanes) if lanes.has_priorities() => lanes.stats(age),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    fn describe(&self, idx: SlotIdx, now: Moment) -> Option<Entry<K>> {
+        let slot = self.keys.get(idx)?;
+        let phase = match slot.stage {
+            Stage::Absent => return None,
+            Stage::Waiting => Phase::Waiting,
+            Stage::Queued => Phase::Queued,
+            Stage::InFlight => Phase::InFlight,
+            Stage::Returning => Phase::Returning,
+            Stage::Dirty => Phase::Dirty,
+        };
+        let waits = matches!(slot.stage, Stage::Waiting | Stage::Returning);
+        Some(Entry {
+            key: slot.key.clone(),
+            phase,
+            age: self.age(idx, Some(now)),
+            due_in: waits.then(|| now.age(slot.due)),
+            priority: self.ready.priority(idx),
+            requeues: 0,
+        })
+    }
+
+    pub(in crate::queue) fn entry(&mut self, key: &K, hash: u32) -> Option<Entry<K>> {
+        self.fire();
+        let now = self.epoch.now();
+        self.keys.find(key, hash).and_then(|idx| self.describe(idx, now))
+    }
+
+    pub(in crate::queue) fn entries(&mut self, n_max: usize) -> Vec<Entry<K>> {
+        self.fire();
+        let now = self.epoch.now();
+        self.keys.indices().filter_map(|idx| self.describe(idx, now)).take(n_max).collect()
+    }
+}

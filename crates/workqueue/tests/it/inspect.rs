@@ -1,0 +1,51 @@
+//! What a queue shows of its keys (MET-6).
+
+use std::time::Duration;
+
+use setpoint_workqueue::{AddOptions, Phase, Priorities, WorkQueue};
+
+#[tokio::test(start_paused = true)]
+async fn each_key_shows_its_phase_age_due_time_and_attempts() {
+    let queue = WorkQueue::builder().priorities(Priorities::Strict).ages(true).build();
+    let ms = Duration::from_millis;
+    for key in ["held", "returning", "dirty"] {
+        queue.add(key);
+    }
+    let held: Vec<_> = (0..3).map(|_| queue.try_get().unwrap()).collect();
+    tokio::time::advance(ms(2)).await;
+    queue.add_after("returning", ms(10));
+    queue.add("dirty");
+    queue.add_rate_limited("waiting");
+    queue.add_with("queued", AddOptions::default().priority(3));
+    tokio::time::advance(ms(1)).await;
+
+    let seen = |key| {
+        let entry = queue.entry(&key).unwrap();
+        (entry.phase, entry.age, entry.due_in, entry.priority, entry.requeues)
+    };
+    assert_eq!(seen("held"), (Phase::InFlight, Some(ms(3)), None, 0, 0));
+    assert_eq!(seen("returning"), (Phase::Returning, Some(ms(3)), Some(ms(9)), 0, 0));
+    assert_eq!(seen("dirty"), (Phase::Dirty, Some(ms(3)), None, 0, 0));
+    assert_eq!(seen("waiting"), (Phase::Waiting, Some(ms(1)), Some(ms(4)), 0, 1));
+    assert_eq!(seen("queued"), (Phase::Queued, Some(ms(1)), None, 3, 0));
+    assert_eq!(queue.entry(&"unknown"), None);
+
+    assert_eq!(queue.entries(2).len(), 2);
+    let mut keys: Vec<_> = queue.entries(10).into_iter().map(|entry| entry.key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["dirty", "held", "queued", "returning", "waiting"]);
+
+    drop(held);
+    assert_eq!(seen("returning"), (Phase::Waiting, Some(ms(1)), Some(ms(9)), 0, 0));
+    assert_eq!(seen("dirty"), (Phase::Queued, Some(ms(1)), None, 0, 0));
+    assert_eq!(queue.entry(&"held"), None, "a key that is done is not kept");
+    assert_eq!(queue.entries(10).len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_ages_there_are_none() {
+    let queue = WorkQueue::builder().build();
+    queue.add("a");
+    assert_eq!(queue.entry(&"a").unwrap().age, None);
+    assert_eq!(queue.stats().oldest_queued, Duration::ZERO);
+}
