@@ -145,6 +145,29 @@ pub(super) fn show(deltas: &[Delta<Record>]) -> Vec<String> {
 }
 
 #[test]
+fn fifo_26_the_key_of_a_delta_is_the_tombstone_s_own_or_the_object_s() {
+    let tombstone = |name: &str, last_known| Delta::DeletedFinalStateUnknown {
+        key: Key::new("ns", name),
+        last_known,
+    };
+    for delta in [
+        added("a", 1),
+        updated("a", 1),
+        deleted("a", 1),
+        Delta::Replaced(record("a", 1)),
+        Delta::Sync(record("a", 1)),
+        tombstone("a", None),
+        tombstone("a", Some(record("other", 1))),
+    ] {
+        assert_eq!(delta.key(), Some(&Key::new("ns", "a")), "{delta:?}");
+    }
+    let bookmark = Delta::Bookmark { resource_version: "1".into() };
+    for delta in [list(&[("a", 1)]), Delta::SyncAll, bookmark] {
+        assert_eq!((delta.key(), delta.item()), (None, None));
+    }
+}
+
+#[test]
 fn fifo_20_a_closed_queue_gives_what_is_left_and_takes_nothing() {
     for kind in KINDS {
         let line = Line::new(kind);
