@@ -184,6 +184,7 @@ impl<T: Keyed + Clone> Batches<T> {
             && let Some(hash) = hash
             && let Some(last) = self.batches.back_mut()
             && last.deltas.len() < BATCH_MAX
+            // No batch crosses the end of the initial list (FIFO-15).
             && last.in_initial_list == in_initial_list
             && is_new(&mut self.hashes, hash)
         {
@@ -201,13 +202,10 @@ impl<T: Keyed + Clone> Batches<T> {
         let is_first = !std::mem::replace(&mut self.is_populated, true);
         let gone = self.gone(&items, known);
         let n_deltas = gone.len() + items.len();
-        // The initial list begins and ends with a batch (FIFO-15).
-        self.is_open &= !is_first;
         for delta in gone.into_iter().chain(items.into_iter().map(Delta::Replaced)) {
             let hash = delta.key().map(|key| self.hasher.hash_one(key));
             self.push(delta, hash, is_first, usize::from(is_first));
         }
-        self.is_open &= !is_first;
         is_first.then_some(n_deltas)
     }
 

@@ -66,6 +66,7 @@ proptest! {
                 resource_version: "1".into(),
             };
             for (version, step) in (1_u64..).zip(steps.iter().cloned().chain([Step::Relist])) {
+                let is_process = matches!(step, Step::Process);
                 let delta = match step {
                     Step::Write(key, is_seen) => {
                         let name = key.to_string();
@@ -88,7 +89,6 @@ proptest! {
                     }
                 };
                 let mut changes = Vec::new();
-                let is_process = delta.is_none();
                 // A writer that has to wait is a batch that has to be processed.
                 let refused = match delta {
                     Some(delta) => line.queue.offer(delta).unwrap(),
