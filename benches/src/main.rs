@@ -12,6 +12,7 @@ mod informer;
 mod pods;
 mod process;
 mod results;
+mod scan;
 mod source;
 mod table;
 
@@ -35,6 +36,8 @@ enum Command {
     Client(client::Args),
     /// Run every client, and write the informer table.
     Informer(informer::Args),
+    /// Print what it costs to look at one Pod's bytes.
+    Scan,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -43,6 +46,10 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Source(args)) => source::run(&args),
         Some(Command::Client(args)) => client::run(&args, || 0),
         Some(Command::Informer(args)) => informer::measure(&args),
+        Some(Command::Scan) => {
+            scan::measure();
+            Ok(())
+        }
     }
 }
 

@@ -30,7 +30,6 @@ const FLAGS: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
     "-Cllvm-args=-sanitizer-coverage-pc-table",
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    "-Ccodegen-units=1",
 ];
 
 /// The largest input, bytes: objects of interest are small.
@@ -55,7 +54,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .map(|target| Ok((*target, start(&programs, target, args.seconds)?)))
             .collect();
         for (target, mut program) in running? {
-            if !program.wait().context("cannot wait for a fuzzer")?.success() {
+            if program.wait().context("cannot wait for a fuzzer")?.success() {
+                println!("{target}: no finding in {} s", args.seconds);
+            } else {
                 found.push(target);
             }
         }
@@ -113,7 +114,7 @@ fn start(programs: &Path, target: &str, seconds: u32) -> Result<Child> {
         .arg(format!("-timeout={INPUT_SECONDS_MAX}"))
         .arg(format!("-rss_limit_mb={MEMORY_MIB_MAX}"))
         .arg(format!("-artifact_prefix={}/{target}-", found.display()))
-        .args(["-print_final_stats=1", "-verbosity=0"])
+        .args(["-verbosity=0", "-print_funcs=0"])
         .spawn()
         .with_context(|| format!("cannot start the fuzzer {target}"))
 }
