@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test there is.
 //!
 //! First the parts that real-client tests need are installed, then cargo runs the whole workspace with the feature that adds
-//! those tests. `--unit` leaves both out and needs nothing but a toolchain.
+//! those tests; last, the informer's simulator is tried on rules that are broken on purpose. `--unit` leaves both out and needs nothing but a toolchain.
 
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
@@ -26,7 +26,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.env("SETPOINT_TEST_KUBECTL_OLD", &parts.kubectl_old);
         cargo.env("SETPOINT_TEST_PYTHON", &parts.python);
     }
-    pass(cargo)
+    pass(cargo)?;
+    pass(mutations())
+}
+
+/// The simulator's test of itself: informers that break one rule each, in a build of their own.
+fn mutations() -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--package", "setpoint-informer", "--features", "broken-rules"]);
+    cargo.args(["--test", "simulation", "mutations"]);
+    cargo
 }
 
 /// `cargo xtask tidy`: the house rules alone.

@@ -19,6 +19,7 @@ pub(crate) use index::{Index, IndexFn};
 pub use lister::{Lister, NamespaceLister, ReadError};
 pub use snapshot::{Snapshot, UnknownIndex};
 
+use crate::broken::{Broken, Rule};
 use crate::key::Key;
 use crate::object::Object;
 use imbl::OrdMap;
@@ -33,6 +34,7 @@ pub const NAMESPACE_INDEX: &str = "namespace";
 /// The writing end of a cache. There is one; [`Indexer::lister`] gives the reading ends.
 pub struct Indexer<K> {
     state: Arc<RwLock<Arc<State<K>>>>,
+    pub(crate) broken: Broken,
 }
 
 impl<K> fmt::Debug for Indexer<K> {
@@ -86,6 +88,7 @@ impl<K> Default for Indexer<K> {
                 indices: BTreeMap::new(),
                 resource_version: Arc::from(""),
             }))),
+            broken: Broken::default(),
         }
     }
 }
@@ -140,7 +143,9 @@ impl<K> Indexer<K> {
         let values = index_values(&state.indices, &object)?;
         let key = object.key().clone();
         for (index, values) in state.indices.values_mut().zip(values) {
-            index.remove(&key);
+            if !self.broken.is(Rule::IndexKeepsOld) {
+                index.remove(&key);
+            }
             index.insert(&key, values);
         }
         if !object.resource_version().is_empty() {

@@ -34,6 +34,10 @@
 //! This crate does not know who serves, and it knows nothing of work queues and reconcilers.
 
 pub mod backoff;
+#[cfg(not(feature = "broken-rules"))]
+mod broken;
+#[cfg(feature = "broken-rules")]
+pub mod broken;
 pub mod controller;
 mod decode;
 pub mod delta;

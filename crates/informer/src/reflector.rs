@@ -27,6 +27,7 @@ pub use resync::Resync;
 pub use round::{ReflectorState, WATCH_TIMEOUT_MIN};
 
 use crate::backoff::{BACKOFF_MAX, BACKOFF_MIN, Backoff};
+use crate::broken::Broken;
 use crate::delta::{DeltaQueue, Keyed};
 use crate::intake::Intake;
 use crate::record::RecordError;
@@ -204,6 +205,7 @@ pub struct ReflectorOptions {
     pub list_timeout: Duration,
     /// How long internal errors (500) during a watch are answered by watching again at once; zero is never (REF-30 f).
     pub internal_error_budget: Duration,
+    pub(crate) broken: Broken,
 }
 
 impl Default for ReflectorOptions {
@@ -219,6 +221,7 @@ impl Default for ReflectorOptions {
             list_quiet_timeout: LIST_QUIET_TIMEOUT,
             list_timeout: LIST_TIMEOUT,
             internal_error_budget: Duration::ZERO,
+            broken: Broken::default(),
         }
     }
 }

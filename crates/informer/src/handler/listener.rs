@@ -1,6 +1,7 @@
 //! One handler with its queue, driven by the informer's worker.
 use super::queue::Queue;
 use super::{HANDLER_PANIC_PAUSE, Handler, HandlerOptions};
+use crate::broken::Broken;
 use crate::event::Event;
 use crate::key::Key;
 use crate::object::Object;
@@ -65,10 +66,10 @@ struct Inner<K> {
 }
 
 impl<K: Send + Sync + 'static> Listener<K> {
-    pub(crate) fn new(options: &HandlerOptions) -> Arc<Self> {
+    pub(crate) fn new(options: &HandlerOptions, broken: Broken) -> Arc<Self> {
         Arc::new(Self {
             inner: Mutex::new(Inner {
-                queue: Queue::new(options.queue_max),
+                queue: Queue::new(options.queue_max, broken),
                 informer_synced: false,
                 taken_initial: 0,
                 is_synced: false,

@@ -1,4 +1,5 @@
 //! The notifications that wait for one handler.
+use crate::broken::{Broken, Rule};
 use crate::event::{Event, Tombstone};
 use crate::key::Key;
 use std::collections::{HashMap, VecDeque};
@@ -27,6 +28,7 @@ use std::collections::{HashMap, VecDeque};
 pub(super) struct Queue<K> {
     // Inputs.
     queue_max: usize,
+    broken: Broken,
     // State.
     ring: VecDeque<Option<Event<K>>>,
     /// The sequence number of the ring's front; those behind it follow.
@@ -40,9 +42,10 @@ pub(super) struct Queue<K> {
 }
 
 impl<K> Queue<K> {
-    pub(super) fn new(queue_max: usize) -> Self {
+    pub(super) fn new(queue_max: usize, broken: Broken) -> Self {
         Self {
             queue_max,
+            broken,
             ring: VecDeque::new(),
             front: 0,
             len: 0,
@@ -76,6 +79,9 @@ impl<K> Queue<K> {
             return;
         };
         self.uncount(&waiting);
+        if self.broken.is(Rule::MergeKeepsOlder) {
+            return self.put(place, waiting);
+        }
         match merge(waiting, event) {
             Merged::One(event) => self.put(place, event),
             Merged::Nothing(key) => {
@@ -117,7 +123,7 @@ impl<K> Queue<K> {
 
     /// Drops everything.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.queue_max);
+        *self = Self::new(self.queue_max, self.broken);
     }
 
     fn slot(&mut self, place: u64) -> Option<&mut Option<Event<K>>> {

@@ -134,6 +134,13 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
+    /// Breaks a rule. The last one counts.
+    #[cfg(feature = "broken-rules")]
+    pub fn broken(mut self, rule: crate::broken::Rule) -> Self {
+        self.reflector.broken = crate::broken::Broken::of(rule);
+        self
+    }
+
     /// The informer and what runs it. Nothing has been started or asked.
     ///
     /// # Panics
@@ -158,6 +165,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             }
         }
         let mut indexer = Indexer::new();
+        indexer.broken = self.reflector.broken;
         // The names are distinct and there are no objects yet: nothing to fail.
         let added = indexer.add_indices(self.indices);
         debug_assert!(added.is_ok());
@@ -166,7 +174,12 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         let shared = Arc::new(Shared {
             resource_type: self.resource_type,
             lister,
-            processor: Mutex::new(Processor::new(indexer, self.policy, self.resync)),
+            processor: Mutex::new(Processor::new(
+                indexer,
+                self.policy,
+                self.resync,
+                self.reflector.broken,
+            )),
             board,
             wake: Notify::new(),
         });

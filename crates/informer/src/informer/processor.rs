@@ -1,5 +1,6 @@
 //! From deltas to the cache and to handlers.
 use super::Cacheable;
+use crate::broken::{Broken, Rule};
 use crate::delta::Delta;
 use crate::event::{Event, Tombstone};
 use crate::handler::{
@@ -23,6 +24,7 @@ pub(crate) struct Processor<K> {
     // Inputs.
     policy: CachePolicy,
     resync: Duration,
+    broken: Broken,
     // Outputs.
     indexer: Indexer<K>,
     places: Vec<Place<K>>,
@@ -66,10 +68,16 @@ pub(crate) struct Applied {
 }
 
 impl<K: Cacheable> Processor<K> {
-    pub(super) fn new(indexer: Indexer<K>, policy: CachePolicy, resync: Duration) -> Self {
+    pub(super) fn new(
+        indexer: Indexer<K>,
+        policy: CachePolicy,
+        resync: Duration,
+        broken: Broken,
+    ) -> Self {
         Self {
             policy,
             resync,
+            broken,
             indexer,
             places: Vec::new(),
             starting: Vec::new(),
@@ -93,7 +101,7 @@ impl<K: Cacheable> Processor<K> {
             return Err(Stopped);
         }
         let asked = self.resync_period(options.resync.unwrap_or(self.resync));
-        let listener = Listener::new(&options);
+        let listener = Listener::new(&options, self.broken);
         let mut place = Place {
             listener: listener.clone(),
             asked,
@@ -104,7 +112,8 @@ impl<K: Cacheable> Processor<K> {
         };
         place.settle(self.check_period);
         self.places.push(place);
-        for object in self.indexer.snapshot().iter() {
+        let lost = usize::from(self.broken.is(Rule::LateHandlerRaces));
+        for object in self.indexer.snapshot().iter().skip(lost) {
             listener.push(Event::Added { object: object.clone(), in_initial_list: true });
         }
         if self.has_synced {
@@ -243,7 +252,7 @@ impl<K: Cacheable> Processor<K> {
         let new = self.indexer.snapshot();
         for object in old.iter() {
             let key = object.key();
-            if new.get(key).is_none() {
+            if new.get(key).is_none() && !self.broken.is(Rule::NoTombstonesOnRelist) {
                 let last_known = Some(object.clone());
                 let tombstone = Tombstone::Missed { key: key.clone(), last_known };
                 self.tell(Event::Deleted { tombstone });
@@ -264,6 +273,9 @@ impl<K: Cacheable> Processor<K> {
     fn tell_present(&mut self, old: Option<Object<K>>, object: Object<K>) {
         self.tell(match old {
             None => Event::Added { object, in_initial_list: !self.has_synced },
+            Some(_) if self.broken.is(Rule::VerbDecides) => {
+                Event::Added { object, in_initial_list: false }
+            }
             Some(old) => Event::Updated { old, new: object },
         });
     }

@@ -1,6 +1,7 @@
 //! What runs an informer.
 use super::intake::ObjectIntake;
 use super::{Cacheable, Shared};
+use crate::broken::Rule;
 use crate::delta::{DeltaQueue, OrderedFifo};
 use crate::intake::RecordIntake;
 use crate::object::Object;
@@ -62,7 +63,7 @@ impl<K: Cacheable> InformerWorker<K> {
     /// When the reflector or the consumer panics, which they pass on (REF-8). Handlers' panics stay with them.
     pub async fn run(self, stop: CancellationToken) {
         let Self { source, options, transform, rng, end } = self;
-        let shared = &end.0;
+        let (shared, broken) = (&end.0, options.broken);
         let queue: Arc<dyn DeltaQueue<Object<K>>> = Arc::new(OrderedFifo::new());
         let (period, handlers_stop, policy) = {
             let mut processor = shared.processor.lock();
@@ -84,6 +85,9 @@ impl<K: Cacheable> InformerWorker<K> {
 
         // One task for both ends of the queue: what the reflector has queued is in the cache by the end of the same poll, and
         // nobody is woken for it.
+        if broken.is(Rule::SyncedAtOnce) {
+            shared.board.synced();
+        }
         let mut stages = JoinSet::new();
         let consumer = consume(shared.clone(), queue.clone(), stop.clone());
         let reflector = reflector.run(stop.clone());

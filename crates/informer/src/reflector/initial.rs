@@ -3,6 +3,7 @@ use super::arriving::{Arriving, Collected};
 use super::live::OpenWatch;
 use super::round::Ended;
 use super::{EVENTS_PER_POLL_MAX, ObjectError, PAGE_SIZE, Reflector, ReflectorError};
+use crate::broken::Rule;
 use crate::delta::{Delta, Keyed};
 use crate::source::{ListHead, ListPart, ListRequest, SourceError, WatchFrame};
 use crate::transform::TransformError;
@@ -143,7 +144,13 @@ impl<T: Keyed> Reflector<T> {
                 _ if events == 0 && opened.elapsed() < super::live::VERY_SHORT_WATCH => {
                     return Ok(Err(Retry::InPages(self.very_short())));
                 }
-                _ => return Ok(Err(Retry::Now)),
+                _ => {
+                    if self.options.broken.is(Rule::PartialStream) {
+                        let resource_version = self.state.resource_version.clone();
+                        self.hand_over(items.finish(), resource_version, opened).await?;
+                    }
+                    return Ok(Err(Retry::Now));
+                }
             };
             let now = Instant::now();
             events += 1;
@@ -153,7 +160,8 @@ impl<T: Keyed> Reflector<T> {
                     match self.intake.event(&object) {
                         Ok(item) => items.add(item),
                         Err(ObjectError::Transform(error)) => {
-                            return Err(self.failed_transform(error));
+                            // REF-11 h: a list may do without this very state of the object.
+                            return Ok(Err(Retry::InPages(self.transform_error(error))));
                         }
                         Err(error) => self.skip(error),
                     }
@@ -161,7 +169,7 @@ impl<T: Keyed> Reflector<T> {
                 WatchFrame::Modified(object) => match self.intake.event(&object) {
                     Ok(item) => items.change(item),
                     Err(ObjectError::Transform(error)) => {
-                        return Err(self.failed_transform(error));
+                        return Ok(Err(Retry::InPages(self.transform_error(error))));
                     }
                     Err(error) => self.skip(error),
                 },
@@ -251,6 +259,7 @@ impl<T: Keyed> Reflector<T> {
         let resource_version = match () {
             () if state.is_unavailable => "",
             () if state.resource_version.is_empty() => "0",
+            () if self.options.broken.is(Rule::RelistsAtZero) => "0",
             () => &state.resource_version,
         };
         let limit = match self.options.page_size {
@@ -294,7 +303,9 @@ impl<T: Keyed> Reflector<T> {
                 return Ok((items, resource_version));
             };
             // REF-2: the token says it all.
+            let carried = self.options.broken.is(Rule::PagesCarryVersion);
             request = ListRequest {
+                resource_version: if carried { resource_version } else { String::new() },
                 limit: first.limit,
                 continue_token: Some(token),
                 ..ListRequest::default()

@@ -1,6 +1,7 @@
 //! What changes: watches, one after the other.
 use super::round::Ended;
 use super::{EVENTS_PER_POLL_MAX, Reflector};
+use crate::broken::Rule;
 use crate::delta::{self, Delta, Keyed, QueueClosed};
 use crate::record::RecordError;
 use crate::source::{SourceError, WatchFrame, WatchStream};
@@ -82,7 +83,10 @@ impl<T: Keyed> Reflector<T> {
                 Some(watch) => watch,
                 None => match self.open().await {
                     Ok(watch) => watch,
-                    Err(error) if error.is_refused() || error.is_too_many_requests() => {
+                    Err(error)
+                        if !self.options.broken.is(Rule::BusyRelists)
+                            && (error.is_refused() || error.is_too_many_requests()) =>
+                    {
                         self.pause(error).await;
                         continue;
                     }
@@ -178,6 +182,9 @@ impl<T: Keyed> Reflector<T> {
         let item = match self.intake.event(object) {
             Ok(item) => item,
             Err(error) => {
+                if self.options.broken.is(Rule::RecordsSkipped) {
+                    self.reached(&version_of(object).unwrap_or_default());
+                }
                 self.skip(error);
                 return Ok(());
             }
@@ -186,7 +193,8 @@ impl<T: Keyed> Reflector<T> {
         self.push(delta(item)).await?;
         if !self.next_version.is_empty() {
             // What comes after the replay of what exists comes in order (REF-21); what is skipped says nothing of that.
-            *is_ordered |= !matches!(frame, WatchFrame::Added(_));
+            *is_ordered |= !matches!(frame, WatchFrame::Added(_))
+                || self.options.broken.is(Rule::UnorderedVersions);
             if *is_ordered {
                 self.reached_next();
             }
@@ -195,6 +203,12 @@ impl<T: Keyed> Reflector<T> {
     }
 
     pub(super) async fn push(&mut self, delta: Delta<T>) -> Result<(), QueueClosed> {
+        if self.options.broken.is(Rule::DropsDeletes)
+            && matches!(delta, Delta::Deleted(_))
+            && !self.queue.is_empty()
+        {
+            return Ok(());
+        }
         delta::push(&*self.queue, delta).await
     }
 

@@ -15,7 +15,7 @@ seen! {
     // What a list is answered with.
     ListExpired, ListTooLarge, ListTooMany, ListRetryAfter, ListInternal, ListForbidden, ListMissing, ListRefused, ListLost,
     ListCutBetweenParts, ListBrokenOff, TokenExpired, ListStale, ListOfPages, ListVersionEmpty, ListDuplicateKeys, ListPoisoned,
-    ListNameless,
+    ListNameless, ListHangs,
     // How a streamed list goes.
     StreamWhole, StreamUnknown, StreamExpired, StreamTooLarge, StreamBusy, StreamRefused, StreamFailed, StreamCut,
     StreamVeryShort, StreamEndless, StreamHangs, StreamPoisoned,
@@ -30,7 +30,7 @@ seen! {
     // What the reflector does.
     AsksAtZero, AsksAtVersion, AsksAtLatest, AsksPage, AsksWhole, AsksStream, AsksStreamAgain, FallsBackToPages, Watches,
     WatchesAgain, RoundAfterExpired, RelistExpired, PausesThenWatches, PausesThenStreams, WaitsLongerAsAsked, BacksOff,
-    BacksOffToTheCap, JitterLow, JitterHigh, TimeoutLow, TimeoutHigh, InternalErrorBorne, NeverStreamsAgain,
+    BacksOffToTheCap, JitterLow, JitterHigh, TimeoutLow, TimeoutHigh, InternalErrorBorne, ListGivenUp, NeverStreamsAgain,
     // What handlers do and are told.
     Slow, Blocked, Panics, Late, Removed, OwnResync, ToldAdded, ToldInitial, ToldUpdated, ToldSync, ToldFinal, ToldMissed,
     ToldNewUid, ToldUnknownDeleted, QueueFull,

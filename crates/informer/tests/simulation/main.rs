@@ -36,6 +36,8 @@
 //! a handler's queue is bounded (SHI-5), removals and the end come in time (SHI-7, CTL-1), and no task, handler, object or watch
 //! is left.
 //!
+//! Whether the simulator would notice is tried out with the feature `broken-rules`: the module `mutations` breaks one rule at a time.
+//!
 //! A failing seed says how to replay it, and a replay prints everything that was asked, answered and told.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
@@ -43,6 +45,8 @@
 mod coverage;
 mod fault;
 mod life;
+#[cfg(feature = "broken-rules")]
+mod mutations;
 mod oracle;
 mod reference;
 mod server;

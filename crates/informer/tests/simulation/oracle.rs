@@ -12,9 +12,10 @@ const BACKOFF_MIN: Duration = Duration::from_millis(800);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const BACKOFF_RESET: Duration = Duration::from_secs(120);
 const VERY_SHORT: Duration = Duration::from_secs(1);
-const STALLED: Duration = Duration::from_secs(120);
+const INITIAL_QUIET: Duration = Duration::from_secs(120);
+const INITIAL_TOTAL: Duration = Duration::from_secs(600);
 const LIST_QUIET: Duration = Duration::from_secs(120);
-const STREAM_TOTAL: Duration = Duration::from_secs(600);
+const LIST_TOTAL: Duration = Duration::from_secs(600);
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 const INTERNAL_ERROR_QUIET: Duration = Duration::from_secs(60);
 /// The timer's grain.
@@ -56,6 +57,9 @@ struct Listing {
     is_whole: bool,
     /// What the list says of itself, which is what its first page says (REF-3).
     version: Option<String>,
+    /// When this page was asked for, and when something of it came last.
+    asked: Instant,
+    heard: Instant,
 }
 
 /// The version, limit and continue token of a list request.
@@ -70,7 +74,16 @@ struct Watching {
     is_ordered: bool,
     /// The initial events of a streamed list have not ended yet.
     is_initial: bool,
+    /// When the last initial object came.
     heard: Instant,
+}
+
+impl Watching {
+    /// Whether its initial events have taken too long.
+    fn has_stalled(&self, grain: Duration) -> bool {
+        self.heard.elapsed() + grain >= INITIAL_QUIET
+            || self.opened.elapsed() + grain >= INITIAL_TOTAL
+    }
 }
 
 pub(crate) struct Oracle {
@@ -88,11 +101,13 @@ pub(crate) struct Oracle {
     // Of this round.
     n_cut: u32,
     listed_again: bool,
-    list_asked_at: Option<Instant>,
     internal_errors: Option<(Instant, Instant)>,
     listing: Option<Listing>,
     watching: Option<Watching>,
     after_expired: bool,
+    // Of the last watches.
+    timeout: Option<Duration>,
+    n_timeouts_same: u32,
     // What is to come.
     next: Next,
     when: When,
@@ -122,11 +137,12 @@ impl Oracle {
             reset_at: None,
             n_cut: 0,
             listed_again: false,
-            list_asked_at: None,
             internal_errors: None,
             listing: None,
             watching: None,
             after_expired: false,
+            timeout: None,
+            n_timeouts_same: 0,
             next: Next::Round,
             when: When::Now,
             since: Instant::now(),
@@ -200,21 +216,14 @@ impl Oracle {
                 token: None,
                 is_whole: false,
                 version: None,
+                asked: Instant::now(),
+                heard: Instant::now(),
             });
         }
+        if let Some(listing) = &mut self.listing {
+            (listing.asked, listing.heard) = (Instant::now(), Instant::now());
+        }
         self.next = Next::Nothing;
-        self.list_asked_at = Some(Instant::now());
-    }
-
-    /// A request for a page is over, or the reflector let go of it.
-    pub(crate) fn list_dropped(&mut self) {
-        if self.next != Next::Nothing || self.listing.take().is_none() {
-            return;
-        }
-        if self.list_asked_at.is_some_and(|at| at.elapsed() < LIST_QUIET) {
-            self.broken("a list was given up before its time");
-        }
-        self.round_over(Duration::ZERO);
     }
 
     fn first_page(&mut self) -> Asked {
@@ -274,6 +283,13 @@ impl Oracle {
             "invariant 9",
             request,
         );
+        // Ten draws out of three hundred are not all the same.
+        self.n_timeouts_same = match self.timeout {
+            Some(timeout) if timeout == request.timeout => self.n_timeouts_same + 1,
+            _ => 0,
+        };
+        self.timeout = Some(request.timeout);
+        self.check(self.n_timeouts_same < 10, "invariant 9, a constant timeout", request);
         self.coverage.note(if seconds < 450.0 { Seen::TimeoutLow } else { Seen::TimeoutHigh });
         let now = Instant::now();
         self.watching = Some(Watching {
@@ -355,7 +371,6 @@ impl Oracle {
         if let Some(listing) = &mut self.listing
             && listing.pages > 1
             && error.is_expired()
-            && listing.first.1.is_some()
             && !listing.is_whole
         {
             listing.is_whole = true;
@@ -370,13 +385,32 @@ impl Oracle {
             self.coverage.note(Seen::RelistExpired);
             return self.then(Next::List, When::Now);
         }
-        self.round_over(error.retry_after().unwrap_or_default());
+        self.round_over(error);
+    }
+
+    /// Something of a page came.
+    pub(crate) fn list_heard(&mut self) {
+        if let Some(listing) = &mut self.listing {
+            listing.heard = Instant::now();
+        }
+    }
+
+    /// The reflector let go of a page that was not over.
+    pub(crate) fn list_dropped(&mut self) {
+        let Some(listing) = self.listing.take() else { return };
+        let is_late = listing.heard.elapsed() + GRAIN >= LIST_QUIET
+            || listing.asked.elapsed() + GRAIN >= LIST_TOTAL;
+        if !is_late {
+            return self.broken("a list was given up before its time");
+        }
+        self.coverage.note(Seen::ListGivenUp);
+        self.round_failed();
     }
 
     /// An item for which the transform fails was given (FIFO-24).
     pub(crate) fn list_poisoned(&mut self) {
         self.listing = None;
-        self.round_over(Duration::ZERO);
+        self.round_failed();
     }
 
     // ---- Answers to watches. ----
@@ -389,7 +423,7 @@ impl Oracle {
         } else if error.is_refused() || error.is_too_many_requests() {
             self.pause(Next::Watch, error);
         } else {
-            self.round_over(error.retry_after().unwrap_or_default());
+            self.round_over(error);
         }
     }
 
@@ -429,14 +463,14 @@ impl Oracle {
             self.stream_failed(error);
         } else if error.is_expired() {
             self.after_expired = true;
-            self.round_over(error.retry_after().unwrap_or_default());
+            self.round_over(error);
         } else if error.is_too_many_requests() {
             self.pause(Next::Watch, error);
         } else if error.code() == Some(500) && self.bears_internal_error() {
             self.coverage.note(Seen::InternalErrorBorne);
             self.then(Next::Watch, When::Now);
         } else {
-            self.round_over(error.retry_after().unwrap_or_default());
+            self.round_over(error);
         }
     }
 
@@ -466,7 +500,7 @@ impl Oracle {
             (true, false) => self.list_in_pages(),
             (false, true) => {
                 self.coverage.note(Seen::WatchVeryShort);
-                self.round_over(Duration::ZERO);
+                self.round_failed();
             }
             (false, false) => {
                 self.coverage.note(Seen::WatchesAgain);
@@ -482,16 +516,13 @@ impl Oracle {
         let now = Instant::now();
         let late = now + GRAIN >= deadline;
         if watching.is_initial {
-            let stalled = watching.heard.elapsed() + GRAIN >= STALLED
-                || watching.opened.elapsed() + GRAIN >= STREAM_TOTAL;
-            if !stalled {
+            if !watching.has_stalled(GRAIN) {
                 return self.broken("REF-13: a stream was given up before its time");
             }
-            self.watching = None;
             if is_open {
-                self.cannot_stream = true;
-                self.coverage.note(Seen::NeverStreamsAgain);
+                return self.stalled();
             }
+            self.watching = None;
             self.list_in_pages();
         } else if !late {
             self.broken("REF-27: a watch was given up before its time");
@@ -499,24 +530,35 @@ impl Oracle {
             self.watch_closed();
         } else {
             self.watching = None;
-            self.round_over(Duration::ZERO);
+            self.round_failed();
         }
     }
 
-    /// The transform failed for an initial event (FIFO-24).
+    /// The transform failed for an initial event (FIFO-24): a list may do without it (REF-11 h).
     pub(crate) fn stream_poisoned(&mut self) {
         self.watching = None;
-        self.round_over(Duration::ZERO);
+        self.list_in_pages();
     }
 
-    /// Any frame but an error is given. Only additions are progress of a streamed list (REF-13).
-    pub(crate) fn frame(&mut self, is_added: bool) {
-        if let Some(watching) = &mut self.watching {
-            watching.events += 1;
-            if is_added {
-                watching.heard = Instant::now();
-            }
+    /// Any frame but an error is given; gives whether it comes too late to count.
+    pub(crate) fn frame(&mut self, is_addition: bool) -> bool {
+        let Some(watching) = &mut self.watching else { return true };
+        if watching.is_initial && watching.has_stalled(Duration::ZERO) {
+            self.stalled();
+            return true;
         }
+        watching.events += 1;
+        if is_addition {
+            watching.heard = Instant::now();
+        }
+        false
+    }
+
+    fn stalled(&mut self) {
+        self.watching = None;
+        self.cannot_stream = true;
+        self.coverage.note(Seen::NeverStreamsAgain);
+        self.list_in_pages();
     }
 
     /// A frame that is not an addition, whatever is wrong with it: versions are in order from here on (REF-21).
@@ -544,10 +586,17 @@ impl Oracle {
 
     // ---- Waits. ----
 
-    fn round_over(&mut self, least: Duration) {
+    fn round_over(&mut self, error: &SourceError) {
+        self.round_failed();
+        if let When::After(_, least) = &mut self.when {
+            *least = error.retry_after().unwrap_or_default();
+        }
+    }
+
+    fn round_failed(&mut self) {
         self.coverage.note(Seen::BacksOff);
         let base = self.next_base();
-        self.then(Next::Round, When::After(base, least));
+        self.then(Next::Round, When::After(base, Duration::ZERO));
     }
 
     fn next_base(&mut self) -> Duration {

@@ -2,6 +2,7 @@
 //!
 //! The informer may be behind by what waits in its queue, but it goes through these states in this order and through no others.
 use crate::world::{Flavor, Name, Thing, Things, Verb};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One state of the cache: its resourceVersion and what it holds.
@@ -24,8 +25,8 @@ pub(crate) struct Reference {
     pub(crate) rejects_poison: bool,
     /// How many deletions of keys were delivered that the cache did not hold.
     pub(crate) unknown_deletions: u64,
-    /// How many objects an index function rejected.
-    pub(crate) rejected: u64,
+    /// How many objects an index function rejected; those that a list repeats are counted once, and each time.
+    pub(crate) rejected: (u64, u64),
     /// A write was not taken in, or may have been missed: only another list mends that.
     pub(crate) needs_list: bool,
 }
@@ -39,7 +40,7 @@ impl Reference {
             rejects_misfits,
             rejects_poison,
             unknown_deletions: 0,
-            rejected: 0,
+            rejected: (0, 0),
             needs_list: false,
         }
     }
@@ -63,10 +64,9 @@ impl Reference {
         self.rejects_misfits && thing.flavor == Flavor::Misfit
     }
 
-    /// The initial events of a streamed list are over: they were collected by name.
+    /// The initial events of a streamed list are over: they are handed on by name.
     pub(crate) fn streamed(&mut self, version: &str) {
-        let items: Things = self.listing.drain(..).collect();
-        self.listing.extend(items);
+        self.listing.sort_by_key(|(name, _)| *name);
         self.listed(version);
     }
 
@@ -75,12 +75,14 @@ impl Reference {
         let items = std::mem::take(&mut self.listing);
         let held = self.last().things.clone();
         let mut things = Things::new();
+        let mut rejected = BTreeSet::new();
         for (name, thing) in items {
             if !self.is_misfit(thing) {
                 things.insert(name, thing);
                 continue;
             }
-            self.rejected += 1;
+            self.rejected.0 += u64::from(rejected.insert(name));
+            self.rejected.1 += 1;
             // The version that is held already stays, with what the index said of it.
             if let Some(held) = held.get(&name) {
                 things.insert(name, *held);
@@ -95,7 +97,8 @@ impl Reference {
     /// An event that was taken in.
     pub(crate) fn event(&mut self, verb: Verb, name: Name, thing: Thing) {
         if verb != Verb::Deleted && self.is_misfit(thing) {
-            self.rejected += 1;
+            self.rejected.0 += 1;
+            self.rejected.1 += 1;
             return;
         }
         let mut things = Things::clone(&self.last().things);

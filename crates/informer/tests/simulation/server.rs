@@ -175,12 +175,30 @@ impl State {
             items.push(again);
             self.note(Seen::ListDuplicateKeys);
         }
-        if request.continue_token.is_none() && self.fails(0.1) {
+        if request.continue_token.is_none() && self.fails(0.3) {
             version.clear();
             self.note(Seen::ListVersionEmpty);
         }
         let is_poisoned = items.iter().any(|(_, thing)| self.reference.is_poison(*thing));
         Ok(Page { version, token, items: items.into(), is_poisoned, is_over: false })
+    }
+}
+
+/// Notices when the informer lets go of a list that is not over.
+struct Unlisted {
+    server: Server,
+    is_over: bool,
+}
+
+impl Drop for Unlisted {
+    fn drop(&mut self) {
+        let is_over = self.is_over;
+        self.server.with(|state| {
+            if !is_over && !state.is_stopping {
+                state.trace(|| "list      is let go".to_owned());
+                state.oracle.list_dropped();
+            }
+        });
     }
 }
 
@@ -307,6 +325,7 @@ impl Server {
                 state.oracle.list_failed(&error);
                 return Err(is_lost.then_some(error));
             }
+            state.oracle.list_heard();
             if page.items.is_empty() {
                 page.is_over = true;
                 state.trace(|| format!("list      ends at {:?} {:?}", page.version, page.token));
@@ -325,6 +344,7 @@ impl Server {
             if page.is_poisoned && part.iter().any(|(_, thing)| state.reference.is_poison(*thing)) {
                 state.note(Seen::ListPoisoned);
                 state.oracle.list_poisoned();
+                page.is_over = true;
             }
             if state.fails(0.1) {
                 state.note(Seen::ListNameless);
@@ -349,19 +369,6 @@ impl State {
     }
 }
 
-/// A page that was asked for and has not been given whole.
-struct PageAsked(Server);
-
-impl Drop for PageAsked {
-    fn drop(&mut self) {
-        self.0.with(|state| {
-            if !state.is_stopping {
-                state.oracle.list_dropped();
-            }
-        });
-    }
-}
-
 impl ListWatch for Server {
     fn list(&self, _: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
         async move { Err(fault::broken_off()) }.boxed()
@@ -382,8 +389,12 @@ impl ListWatch for Server {
                     state.reference.listing.clear();
                 }
             });
-            let page_asked = PageAsked(self.clone());
+            let mut unlisted = Unlisted { server: self.clone(), is_over: false };
             self.lag().await;
+            if self.with(|state| state.fails(0.03)) {
+                self.with(|state| state.note(Seen::ListHangs));
+                std::future::pending::<()>().await;
+            }
             let answer = self.with(|state| {
                 let answer = state.answer_list(&request);
                 if let Err(error) = &answer {
@@ -392,14 +403,17 @@ impl ListWatch for Server {
                 }
                 answer
             });
-            let reading = Some((page_asked, answer?));
+            unlisted.is_over = answer.is_err();
+            let reading = Some((unlisted, answer?));
             let parts = stream::unfold(reading, |reading| async move {
-                let (page_asked, mut page) = reading?;
+                let (mut unlisted, mut page) = reading?;
                 if page.is_over {
                     return None;
                 }
-                match page_asked.0.part(&mut page).await {
-                    Ok(part) => Some((Ok(part), Some((page_asked, page)))),
+                let part = unlisted.server.part(&mut page).await;
+                unlisted.is_over = page.is_over || part.is_err();
+                match part {
+                    Ok(part) => Some((Ok(part), Some((unlisted, page)))),
                     Err(error) => Some((Err(error?), None)),
                 }
             });

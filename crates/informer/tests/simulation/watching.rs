@@ -288,11 +288,16 @@ impl Watching {
     /// One frame, and what it means to those who keep count.
     fn send(&mut self, state: &mut State, out: Out) -> WatchFrame {
         state.trace(|| format!("watch     {out:?}"));
-        let is_added = match &out {
+        let is_addition = match out {
             Out::Change(change) => change.verb == Verb::Added,
-            out => matches!(out, Out::WrongType(_)),
+            Out::WrongType(_) => true,
+            _ => false,
         };
-        state.oracle.frame(is_added);
+        if state.oracle.frame(is_addition) {
+            // Whatever it says, it is let go.
+            self.is_open = false;
+            return WatchFrame::Bookmark(mark(1, ""));
+        }
         match out {
             Out::Change(change) => self.send_change(state, change),
             Out::Bookmark(version) => {

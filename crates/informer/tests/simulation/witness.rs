@@ -1,14 +1,16 @@
 //! Handlers: what each is told is checked as it is told.
 use crate::coverage::Seen;
+use crate::reference::Cache;
 use crate::server::Server;
-use crate::world::{Flavor, Name, Thing, Things};
+use crate::world::{Flavor, Name, THINGS_MAX, Thing, Things};
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use setpoint_informer::handler::TAKEN_MAX;
 use setpoint_informer::{
-    Event, Handler, HandlerOptions, HandlerRegistration, Lister, Object, SharedInformer, Tombstone,
+    Event, Handler, HandlerOptions, HandlerRegistration, Lister, Object, SharedInformer, Snapshot,
+    Tombstone,
 };
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -46,6 +48,8 @@ pub(crate) struct Told {
     /// It was removed, or its informer has ended.
     pub(crate) is_over: bool,
     unknown_deletions: u64,
+    /// Where among its states this handler saw the cache last.
+    position: usize,
     /// Names of objects that were seen: they must go with the informer.
     pub(crate) weak: Vec<Weak<str>>,
 }
@@ -65,6 +69,11 @@ pub(crate) fn thing(object: &Object<ConfigMap>) -> (Name, Thing) {
     let version = object.resource_version().parse().unwrap_or_default();
     let uid = object.uid().trim_start_matches('u').parse().unwrap_or_default();
     (name, Thing { version, uid, flavor: Flavor::Plain })
+}
+
+pub(crate) fn cache_of(snapshot: &Snapshot<ConfigMap>) -> Cache {
+    let things: Things = snapshot.iter().map(thing).collect();
+    Cache { version: snapshot.resource_version().to_owned(), things: Arc::new(things) }
 }
 
 impl Handler<ConfigMap> for Teller {
@@ -174,7 +183,19 @@ impl Teller {
             _ => check(false, "an event of an unknown kind"),
         }
         check(self.cache_is_as_new(event), "EVT-7, the cache is older than the event");
+        check(
+            event.is_sync() || self.cache_is_right(&mut told.position),
+            "invariants 3, 4 and 14, the cache is in no state it could be in",
+        );
         wrong
+    }
+
+    /// Whether the cache is in a state that it has to go through.
+    fn cache_is_right(&self, position: &mut usize) -> bool {
+        let cache = cache_of(&self.lister.snapshot());
+        let found = self.server.with(|state| state.reference.find(*position, &cache));
+        *position = found.unwrap_or(*position);
+        found.is_some()
     }
 
     /// EVT-7: the cache has the state that is told, or a later one.
@@ -241,8 +262,7 @@ impl Witness {
         if waiting >= self.queue_max {
             server.with(|state| state.note(Seen::QueueFull));
         }
-        // What its task has taken in hand is not merged any more.
-        let most = self.queue_max + 2 * crate::world::THINGS_MAX + TAKEN_MAX;
+        let most = self.queue_max + 2 * THINGS_MAX + TAKEN_MAX;
         if waiting > most {
             return Err(format!("SHI-5: {waiting} notifications wait, at most {most} may"));
         }

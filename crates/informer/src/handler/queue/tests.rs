@@ -38,7 +38,7 @@ fn drain(queue: &mut Queue<ConfigMap>) -> Vec<String> {
 }
 
 fn fill(queue_max: usize, events: Vec<E>) -> Vec<String> {
-    let mut queue = Queue::new(queue_max);
+    let mut queue = Queue::new(queue_max, Broken::default());
     for event in events {
         queue.push(event);
     }
@@ -66,7 +66,7 @@ fn fifo_2_of_two_deletions_the_one_that_knows_more_stays() {
         tombstone: Tombstone::Missed { key: object("a", 1).key().clone(), last_known: None },
     };
     for events in [vec![missed(), deleted("a", 1)], vec![deleted("a", 1), missed()]] {
-        let mut queue: Queue<ConfigMap> = Queue::new(1);
+        let mut queue: Queue<ConfigMap> = Queue::new(1, Broken::default());
         for event in events {
             queue.push(event);
         }
@@ -81,7 +81,7 @@ fn shi_9_initial_additions_are_counted_through_merges() {
     let initial = |name, version| -> E {
         Event::Added { object: object(name, version), in_initial_list: true }
     };
-    let mut queue = Queue::new(1);
+    let mut queue = Queue::new(1, Broken::default());
     queue.push(initial("a", 1));
     queue.push(initial("b", 1));
     assert_eq!(queue.initial(), 2);
@@ -118,7 +118,7 @@ impl Belief {
 
 #[test]
 fn shi_5_objects_that_come_and_go_behind_a_stuck_handler_leave_no_holes() {
-    let mut queue = Queue::new(2);
+    let mut queue = Queue::new(2, Broken::default());
     queue.push(added("a", 1));
     queue.push(added("b", 1));
     for version in 2..10_000 {
@@ -134,7 +134,7 @@ fn shi_5_objects_that_come_and_go_behind_a_stuck_handler_leave_no_holes() {
 
 #[test]
 fn the_places_of_keys_are_written_down_only_when_something_may_merge() {
-    let mut queue = Queue::new(4);
+    let mut queue = Queue::new(4, Broken::default());
     for name in ["a", "b", "c", "d", "e"] {
         queue.push(added(name, 1));
     }
@@ -161,7 +161,7 @@ proptest! {
         steps in prop::collection::vec((0_u8..4, prop::bool::weighted(0.3), 0_usize..3), 0..80),
     ) {
         let mut server: std::collections::BTreeMap<u8, u64> = Default::default();
-        let mut queue = Queue::new(queue_max);
+        let mut queue = Queue::new(queue_max, Broken::default());
         let (mut heard, mut truth) = (Belief::default(), Belief::default());
         for (version, (key, delete, n_taken)) in steps.into_iter().enumerate() {
             let (name, version) = (key.to_string(), version as u64 + 1);
