@@ -1,8 +1,10 @@
 //! Handlers: who is told of changes, and how fast each may be.
 
+mod filter;
 mod listener;
 mod queue;
 
+pub use filter::FilteringHandler;
 pub use listener::TAKEN_MAX;
 pub(crate) use listener::{Listener, Registered};
 
@@ -75,6 +77,11 @@ impl HandlerOptions {
     }
 }
 
+/// A handler's call cannot wait for its own end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the handler is removed, and its removal is awaited by its own call")]
+pub struct WithinCall;
+
 /// A handler's place at its informer. Dropping it leaves the handler where it is.
 #[derive(Clone)]
 pub struct HandlerRegistration(pub(crate) Arc<dyn Registered>);
@@ -116,10 +123,18 @@ impl HandlerRegistration {
         self.0.remove();
     }
 
-    /// Removes the handler and waits for a call that is running. Never ends when awaited inside of that call.
-    pub async fn remove_and_wait(&self) {
+    /// Removes the handler and waits for a call that is running.
+    ///
+    /// # Errors
+    /// When it is awaited inside of that very call, which would wait for itself: the handler is removed then, and what runs is the
+    /// last call (SHI-7). A call that awaits a task of its own that awaits this cannot be told, and never ends.
+    pub async fn remove_and_wait(&self) -> Result<(), WithinCall> {
         self.0.remove();
+        if listener::is_within(self.0.state()) {
+            return Err(WithinCall);
+        }
         self.0.state().ended.cancelled().await;
+        Ok(())
     }
 
     /// How many notifications wait. A gauge: the handler is too slow while this stays above its `queue_max`.

@@ -10,10 +10,12 @@
 //! depends on what a function says later; a function that fails rejects the write, and the indices stay in step with the
 //! objects (IDX-5).
 
+mod freshness;
 mod index;
 mod lister;
 mod snapshot;
 
+pub use freshness::AtLeastError;
 pub use index::IndexError;
 pub(crate) use index::{Index, IndexFn};
 pub use lister::{Lister, NamespaceLister, ReadError};
@@ -22,6 +24,7 @@ pub use snapshot::{Snapshot, UnknownIndex};
 use crate::broken::{Broken, Rule};
 use crate::key::Key;
 use crate::object::Object;
+use freshness::Announcer;
 use imbl::OrdMap;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -35,6 +38,9 @@ pub const NAMESPACE_INDEX: &str = "namespace";
 pub struct Indexer<K> {
     state: Arc<RwLock<Arc<State<K>>>>,
     pub(crate) broken: Broken,
+    announcer: Announcer,
+    /// Additions come in no order: their versions are not the cache's.
+    is_replaying: bool,
 }
 
 impl<K> fmt::Debug for Indexer<K> {
@@ -89,6 +95,8 @@ impl<K> Default for Indexer<K> {
                 resource_version: Arc::from(""),
             }))),
             broken: Broken::default(),
+            announcer: Announcer::default(),
+            is_replaying: false,
         }
     }
 }
@@ -101,7 +109,7 @@ impl<K> Indexer<K> {
 
     /// A reading end.
     pub fn lister(&self) -> Lister<K> {
-        Lister::new(self.state.clone())
+        Lister::new(self.state.clone(), self.announcer.0.clone())
     }
 
     /// The present state.
@@ -148,7 +156,7 @@ impl<K> Indexer<K> {
             }
             index.insert(&key, values);
         }
-        if !object.resource_version().is_empty() {
+        if !self.is_replaying && !object.resource_version().is_empty() {
             state.resource_version = Arc::from(object.resource_version());
         }
         Ok(state.objects.insert(key, object))

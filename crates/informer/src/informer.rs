@@ -29,7 +29,7 @@ use crate::indexer::{AddIndexError, Lister};
 use crate::object::Object;
 use crate::resource_type::ResourceType;
 use crate::source::ListWatch;
-use crate::status::{InformerStatus, Stopped};
+use crate::status::{Degraded, InformerStatus, Stopped};
 use board::Board;
 use kube_core::Resource;
 use parking_lot::Mutex;
@@ -37,6 +37,7 @@ use processor::Processor;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 /// A type that can be cached: any typed or dynamic Kubernetes object. Implemented for all of them.
@@ -186,6 +187,26 @@ impl<K> SharedInformer<K> {
     /// How the informer is doing now.
     pub fn status(&self) -> InformerStatus {
         self.0.board.status.borrow().clone()
+    }
+
+    /// Waits until the cache has not been kept up to date for so long: at once when that is so already. To be alerted by; the
+    /// informer goes on trying (REF-33), unless it was told to [give up](SharedInformerBuilder::give_up_after).
+    ///
+    /// # Errors
+    /// When the informer stops first.
+    pub async fn until_degraded_for(&self, period: Duration) -> Result<Degraded, Stopped> {
+        let mut status = self.watch_status();
+        board::degraded_for(&mut status, period, |degraded| Some(degraded.since))
+            .await
+            .ok_or(Stopped)
+    }
+
+    /// Waits until the worker has ended; the status then says whether it gave up. At once when it has ended already.
+    pub async fn stopped(&self) -> InformerStatus {
+        let mut status = self.watch_status();
+        // The sender is this informer's own, so it is there.
+        _ = status.wait_for(|status| status.has_stopped).await;
+        self.status()
     }
 
     /// How the informer is doing, to be told of changes.

@@ -12,6 +12,9 @@ pub struct InformerStatus {
     pub has_synced: bool,
     /// Whether the worker has ended. Nothing changes after that.
     pub has_stopped: bool,
+    /// Whether it stopped by itself, after the server had refused the type for as long as it was told to bear that; `degraded`
+    /// says why.
+    pub has_given_up: bool,
     /// Set while the cache is not being kept up to date: since the first failure after which no watch was opened.
     pub degraded: Option<Degraded>,
 }
@@ -27,6 +30,8 @@ pub struct Degraded {
     pub failures: u32,
     /// The latest failure.
     pub error: Arc<ReflectorError>,
+    /// Since when every failure says that the type may not be read (403) or is not served (404); `None` when the latest does not.
+    pub refused_since: Option<Instant>,
 }
 
 /// The latest failure with its causes, on one line.

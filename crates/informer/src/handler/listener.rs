@@ -4,6 +4,7 @@ use super::{HANDLER_PANIC_PAUSE, Handler, HandlerOptions};
 use crate::broken::Broken;
 use crate::event::Event;
 use crate::key::Key;
+use crate::metrics::Metrics;
 use crate::object::Object;
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -41,6 +42,16 @@ pub(crate) struct State {
 /// 32: enough that the queue's lock costs nothing, and few beside the smallest queue that is of use.
 pub const TAKEN_MAX: usize = 32;
 
+tokio::task_local! {
+    /// The end of the listener whose task this is, to be recognised by.
+    static WITHIN: CancellationToken;
+}
+
+/// Whether this is the task that calls the handler.
+pub(super) fn is_within(state: &State) -> bool {
+    WITHIN.try_with(|ended| *ended == state.ended).unwrap_or(false)
+}
+
 /// One handler's queue. Pushing never waits and never fails.
 ///
 /// # Theory
@@ -55,6 +66,7 @@ pub(crate) struct Listener<K> {
     taken: AtomicUsize,
     state: State,
     resync: Mutex<Option<Duration>>,
+    metrics: Option<Arc<dyn Metrics>>,
 }
 
 struct Inner<K> {
@@ -66,7 +78,11 @@ struct Inner<K> {
 }
 
 impl<K: Send + Sync + 'static> Listener<K> {
-    pub(crate) fn new(options: &HandlerOptions, broken: Broken) -> Arc<Self> {
+    pub(crate) fn new(
+        options: &HandlerOptions,
+        metrics: Option<Arc<dyn Metrics>>,
+        broken: Broken,
+    ) -> Arc<Self> {
         Arc::new(Self {
             inner: Mutex::new(Inner {
                 queue: Queue::new(options.queue_max, broken),
@@ -84,6 +100,7 @@ impl<K: Send + Sync + 'static> Listener<K> {
                 panics: AtomicU64::new(0),
             },
             resync: Mutex::new(None),
+            metrics,
         })
     }
 
@@ -159,7 +176,8 @@ impl<K: Send + Sync + 'static> Listener<K> {
     ) -> impl Future<Output = ()> + Send + use<K, H> {
         let ended = self.state.ended.clone().drop_guard();
         async move {
-            self.calls(handler, stop).await;
+            let calls = self.calls(handler, stop);
+            WITHIN.scope(self.state.ended.clone(), calls).await;
             self.remove();
             drop(ended);
         }
@@ -189,6 +207,9 @@ impl<K: Send + Sync + 'static> Listener<K> {
                 }
                 if let Err(panic) = outcome {
                     self.state.panics.fetch_add(1, Ordering::Relaxed);
+                    if let Some(metrics) = &self.metrics {
+                        metrics.handler_panicked();
+                    }
                     subject.panicked(&*panic);
                     tokio::select! {
                         biased;

@@ -1,5 +1,6 @@
 //! Reading a cache.
 use super::State;
+use super::freshness::Freshness;
 use super::snapshot::{Snapshot, UnknownIndex};
 use crate::key::Key;
 use crate::object::{DecodeError, Object};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 ///
 /// It answers from what has arrived so far; before the informer has synced that is nothing. Objects are shared and read-only.
 /// Methods that return typed objects decode under `Compact`; those that return [`Object`] never do.
-pub struct Lister<K>(Arc<RwLock<Arc<State<K>>>>);
+pub struct Lister<K>(Arc<RwLock<Arc<State<K>>>>, pub(super) Arc<Freshness>);
 
 /// Why a typed read failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -36,13 +37,13 @@ impl<K> fmt::Debug for Lister<K> {
 
 impl<K> Clone for Lister<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self(self.0.clone(), self.1.clone())
     }
 }
 
 impl<K> Lister<K> {
-    pub(super) fn new(state: Arc<RwLock<Arc<State<K>>>>) -> Self {
-        Self(state)
+    pub(super) fn new(state: Arc<RwLock<Arc<State<K>>>>, freshness: Arc<Freshness>) -> Self {
+        Self(state, freshness)
     }
 
     /// The cache as it is now, for several reads that must agree.

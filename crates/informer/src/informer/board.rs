@@ -1,10 +1,12 @@
 //! Where an informer's state is written for others to see.
+use crate::metrics::{self, Metrics};
 use crate::reflector::{ReflectorError, ReflectorObserver};
 use crate::status::{Degraded, InformerStatus, chain};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// Told of every failure of a reflector; for visibility only (REF-32).
 pub type ErrorHandler = Arc<dyn Fn(&ReflectorError) + Send + Sync>;
@@ -14,15 +16,21 @@ pub(crate) struct Board {
     resource: String,
     on_error: Option<ErrorHandler>,
     resource_version: Mutex<String>,
+    metrics: Option<Arc<dyn Metrics>>,
 }
 
 impl Board {
-    pub(super) fn new(resource: String, on_error: Option<ErrorHandler>) -> Self {
+    pub(super) fn new(
+        resource: String,
+        on_error: Option<ErrorHandler>,
+        metrics: Option<Arc<dyn Metrics>>,
+    ) -> Self {
         Self {
             status: watch::Sender::default(),
             resource,
             on_error,
             resource_version: Mutex::default(),
+            metrics,
         }
     }
 
@@ -38,13 +46,26 @@ impl Board {
         self.status.send_if_modified(|status| !std::mem::replace(&mut status.has_stopped, true));
     }
 
+    /// Waits until the type has been refused for `patience`, and says so.
+    pub(super) async fn give_up(&self, patience: Option<Duration>) {
+        let Some(patience) = patience else { return std::future::pending().await };
+        let mut status = self.status.subscribe();
+        degraded_for(&mut status, patience, |degraded| degraded.refused_since).await;
+        self.status.send_modify(|status| status.has_given_up = true);
+    }
+
     fn degrade(&self, error: &Arc<ReflectorError>) {
         self.status.send_modify(|status| {
             let degraded = status.degraded.get_or_insert_with(|| Degraded {
                 since: Instant::now(),
                 failures: 0,
                 error: error.clone(),
+                refused_since: None,
             });
+            let is_refusal =
+                matches!(error.source_error().and_then(|error| error.code()), Some(403 | 404));
+            degraded.refused_since =
+                is_refusal.then(|| degraded.refused_since.unwrap_or_else(Instant::now));
             degraded.failures = degraded.failures.saturating_add(1);
             degraded.error = error.clone();
         });
@@ -84,5 +105,48 @@ impl ReflectorObserver for Board {
 
     fn reached(&self, resource_version: &str) {
         resource_version.clone_into(&mut self.resource_version.lock());
+        if let Some(metrics) = &self.metrics
+            && let Some(resource_version) = metrics::gauge(resource_version)
+        {
+            metrics.last_resource_version(resource_version);
+        }
+    }
+
+    fn listed(&self, took: Duration, n_items: usize) {
+        if let Some(metrics) = &self.metrics {
+            metrics.listed(took, n_items);
+        }
+    }
+
+    fn watched(&self, took: Duration, n_events: u64, is_short: bool) {
+        if let Some(metrics) = &self.metrics {
+            metrics.watched(took, n_events, is_short);
+        }
+    }
+}
+
+/// Waits until a state that began at `since` has lasted for `period`, or the informer has stopped. Cancel safe.
+pub(super) async fn degraded_for(
+    status: &mut watch::Receiver<InformerStatus>,
+    period: Duration,
+    since: impl Fn(&Degraded) -> Option<Instant>,
+) -> Option<Degraded> {
+    loop {
+        let (degraded, has_stopped) = {
+            let status = status.borrow_and_update();
+            (status.degraded.clone(), status.has_stopped)
+        };
+        if has_stopped {
+            return None;
+        }
+        let until = degraded.as_ref().and_then(&since).map(|since| since + period);
+        if until.is_some_and(|until| until <= Instant::now()) {
+            return degraded;
+        }
+        tokio::select! {
+            // Cancel safe: a change that was not seen stays to be seen. The sender is the board's, which outlives its informer.
+            changed = status.changed() => if changed.is_err() { return None },
+            () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::worker::InformerWorker;
 use super::{Cacheable, Shared, SharedInformer};
 use crate::backoff;
 use crate::indexer::{IndexExists, IndexFn, Indexer, NAMESPACE_INDEX};
+use crate::metrics::MetricsRegistry;
 use crate::object::Object;
 use crate::policy::CachePolicy;
 use crate::reflector::{ReflectorError, ReflectorOptions};
@@ -29,6 +30,8 @@ pub struct SharedInformerBuilder<K> {
     reflector: ReflectorOptions,
     transform: Option<Transform>,
     on_error: Option<ErrorHandler>,
+    give_up_after: Option<Duration>,
+    metrics: Option<(MetricsRegistry, Arc<str>)>,
     seed: u64,
 }
 
@@ -54,6 +57,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             reflector: ReflectorOptions::default(),
             transform: None,
             on_error: None,
+            give_up_after: None,
+            metrics: None,
             seed: 0,
         }
     }
@@ -127,6 +132,21 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
+    /// Ends the informer when the server has answered nothing but 403 or 404 for so long: a type that is not served any more, or
+    /// may not be read, is then no work for ever (k/k#79610). [`InformerStatus::has_given_up`](crate::InformerStatus) says so.
+    /// Default: never; the informer goes on trying and recovers by itself.
+    pub fn give_up_after(mut self, patience: Duration) -> Self {
+        self.give_up_after = Some(patience);
+        self
+    }
+
+    /// Tells of itself under this informer name, unless an informer of the same resource that lives does so already (2.7). The name
+    /// is a label: a program should have few.
+    pub fn metrics(mut self, registry: &MetricsRegistry, informer: impl Into<Arc<str>>) -> Self {
+        self.metrics = Some((registry.clone(), informer.into()));
+        self
+    }
+
     /// The seed of the informer's jitter and watch timeouts. Default: 0. A program should give each process its own, so that
     /// processes that fail together do not come back together.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -170,7 +190,12 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         let added = indexer.add_indices(self.indices);
         debug_assert!(added.is_ok());
         let lister = indexer.lister();
-        let board = Arc::new(Board::new(self.resource_type.to_string(), self.on_error));
+        let reserved = self.metrics.and_then(|(registry, informer)| {
+            registry.reserve(informer, &self.resource_type.resource)
+        });
+        let metrics = reserved.as_ref().map(|reserved| reserved.metrics().clone());
+        let board = Board::new(self.resource_type.to_string(), self.on_error, metrics.clone());
+        let board = Arc::new(board);
         let shared = Arc::new(Shared {
             resource_type: self.resource_type,
             lister,
@@ -178,6 +203,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
                 indexer,
                 self.policy,
                 self.resync,
+                metrics,
                 self.reflector.broken,
             )),
             board,
@@ -185,7 +211,9 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         });
         let rng = backoff::rng(self.seed, 1);
         let worker =
-            InformerWorker::new(shared.clone(), self.source, self.reflector, self.transform, rng);
+            InformerWorker::new(shared.clone(), self.source, self.reflector, self.transform, rng)
+                .give_up_after(self.give_up_after)
+                .metrics(reserved);
         Ok((SharedInformer(shared), worker))
     }
 }

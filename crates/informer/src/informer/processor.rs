@@ -8,6 +8,7 @@ use crate::handler::{
 };
 use crate::indexer::{AddIndexError, IndexError, IndexFn, Indexer};
 use crate::key::Key;
+use crate::metrics::{self, Metrics};
 use crate::object::Object;
 use crate::policy::CachePolicy;
 use crate::status::Stopped;
@@ -25,6 +26,7 @@ pub(crate) struct Processor<K> {
     policy: CachePolicy,
     resync: Duration,
     broken: Broken,
+    metrics: Option<Arc<dyn Metrics>>,
     // Outputs.
     indexer: Indexer<K>,
     places: Vec<Place<K>>,
@@ -72,12 +74,14 @@ impl<K: Cacheable> Processor<K> {
         indexer: Indexer<K>,
         policy: CachePolicy,
         resync: Duration,
+        metrics: Option<Arc<dyn Metrics>>,
         broken: Broken,
     ) -> Self {
         Self {
             policy,
             resync,
             broken,
+            metrics,
             indexer,
             places: Vec::new(),
             starting: Vec::new(),
@@ -101,7 +105,7 @@ impl<K: Cacheable> Processor<K> {
             return Err(Stopped);
         }
         let asked = self.resync_period(options.resync.unwrap_or(self.resync));
-        let listener = Listener::new(&options, self.broken);
+        let listener = Listener::new(&options, self.metrics.clone(), self.broken);
         let mut place = Place {
             listener: listener.clone(),
             asked,
@@ -170,6 +174,7 @@ impl<K: Cacheable> Processor<K> {
     /// The informer has ended.
     pub(super) fn stop(&mut self) {
         self.phase = Phase::Stopped;
+        self.indexer.retire();
         self.stop.cancel();
         self.starting.clear();
         for place in self.places.drain(..) {
@@ -204,6 +209,7 @@ impl<K: Cacheable> Processor<K> {
         self.places.retain(|place| !place.listener.is_removed());
         let mut applied = Applied::default();
         for delta in deltas {
+            self.note_order(&delta);
             match delta {
                 Delta::Added(object)
                 | Delta::Updated(object)
@@ -236,12 +242,44 @@ impl<K: Cacheable> Processor<K> {
                 Delta::Bookmark { resource_version } => self.indexer.bookmark(&resource_version),
             }
         }
+        self.indexer.announce();
         // One wake for all there is: what a handler's task does not find now it need not be woken for.
         for place in self.places.iter_mut().filter(|place| place.has_news) {
             place.has_news = false;
             place.listener.wake();
         }
         applied
+    }
+
+    /// Tells of what there is after a batch.
+    pub(super) fn measure(&self, took: Duration, n_deltas: usize, n_queued: usize) {
+        let Some(told) = &self.metrics else { return };
+        told.processed(took, n_deltas, n_queued);
+        let snapshot = self.indexer.snapshot();
+        told.store(metrics::gauge(snapshot.resource_version()), snapshot.len());
+        let pending = self.places.iter().map(|place| place.listener.pending());
+        let (sum, most) = pending.fold((0, 0), |(sum, most), n| (sum + n, most.max(n)));
+        told.handlers(sum, most);
+    }
+
+    pub(super) fn has_metrics(&self) -> bool {
+        self.metrics.is_some()
+    }
+
+    /// A list without a version is followed by a watch from nowhere, which replays what exists in any order: until something
+    /// else comes, the versions of additions are not the cache's (REF-21).
+    fn note_order(&mut self, delta: &Delta<Object<K>>) {
+        let is_replaying = match delta {
+            Delta::ReplacedAll { resource_version, .. } => matches!(&**resource_version, "" | "0"),
+            Delta::Updated(object) | Delta::Deleted(object)
+                if !object.resource_version().is_empty() =>
+            {
+                false
+            }
+            Delta::Bookmark { .. } => false,
+            _ => return,
+        };
+        self.indexer.set_replaying(is_replaying);
     }
 
     /// EVT-4: the cache changes at once; then come the deletions, and then what the list holds, in its order.

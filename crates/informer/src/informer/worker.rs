@@ -4,6 +4,7 @@ use super::{Cacheable, Shared};
 use crate::broken::Rule;
 use crate::delta::{DeltaQueue, OrderedFifo};
 use crate::intake::RecordIntake;
+use crate::metrics::ReservedMetrics;
 use crate::object::Object;
 use crate::reflector::{
     ObjectError, Reflector, ReflectorError, ReflectorObserver, ReflectorOptions, Resync,
@@ -13,7 +14,9 @@ use crate::transform::Transform;
 use rand::rngs::SmallRng;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// What runs an informer; the caller decides where. Dropping it ends the informer.
@@ -23,6 +26,7 @@ pub struct InformerWorker<K: Cacheable> {
     options: ReflectorOptions,
     transform: Option<Transform>,
     rng: SmallRng,
+    patience: Option<Duration>,
     end: End<K>,
 }
 
@@ -36,12 +40,14 @@ impl<K: Cacheable> fmt::Debug for InformerWorker<K> {
 }
 
 /// Ends the informer when the worker is done or dropped, wherever it is.
-struct End<K: Cacheable>(Arc<Shared<K>>);
+struct End<K: Cacheable>(Arc<Shared<K>>, Option<ReservedMetrics>);
 
 impl<K: Cacheable> Drop for End<K> {
     fn drop(&mut self) {
         self.0.processor.lock().stop();
         self.0.board.stopped();
+        // The name of its metrics is free for another.
+        self.1 = None;
     }
 }
 
@@ -53,7 +59,17 @@ impl<K: Cacheable> InformerWorker<K> {
         transform: Option<Transform>,
         rng: SmallRng,
     ) -> Self {
-        Self { source, options, transform, rng, end: End(shared) }
+        Self { source, options, transform, rng, patience: None, end: End(shared, None) }
+    }
+
+    pub(super) fn give_up_after(mut self, patience: Option<Duration>) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    pub(super) fn metrics(mut self, metrics: Option<ReservedMetrics>) -> Self {
+        self.end.1 = metrics;
+        self
     }
 
     /// Runs the informer until `stop`. Then what is queued is dropped (CTL-2, SHI-6), calls to handlers that are running are
@@ -62,7 +78,7 @@ impl<K: Cacheable> InformerWorker<K> {
     /// # Panics
     /// When the reflector or the consumer panics, which they pass on (REF-8). Handlers' panics stay with them.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { source, options, transform, rng, end } = self;
+        let Self { source, options, transform, rng, patience, end } = self;
         let (shared, broken) = (&end.0, options.broken);
         let queue: Arc<dyn DeltaQueue<Object<K>>> = Arc::new(OrderedFifo::new());
         let (period, handlers_stop, policy) = {
@@ -109,6 +125,8 @@ impl<K: Cacheable> InformerWorker<K> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                // Cancel safe: the time counts from what the status says.
+                () = shared.board.give_up(patience) => break,
                 () = shared.wake.notified() => {}
                 Some(ended) = stages.join_next() => {
                     pass_on_panic(ended);
@@ -142,7 +160,16 @@ async fn consume<K: Cacheable>(
             batch = queue.pop_batch() => batch,
         };
         let Some(mut batch) = batch else { return };
-        let applied = shared.processor.lock().apply(std::mem::take(&mut batch.deltas));
+        let applied = {
+            let mut processor = shared.processor.lock();
+            let began = processor.has_metrics().then(Instant::now);
+            let n_deltas = batch.deltas.len();
+            let applied = processor.apply(std::mem::take(&mut batch.deltas));
+            if let Some(began) = began {
+                processor.measure(began.elapsed(), n_deltas, queue.len());
+            }
+            applied
+        };
         for error in applied.rejected {
             shared.board.skipped(Arc::new(ReflectorError::Object {
                 resource: shared.resource_type.to_string(),

@@ -2,8 +2,11 @@
 use crate::support::*;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
+use setpoint_informer::handler::WithinCall;
 use setpoint_informer::source::scripted::{Answer, Script, Step};
-use setpoint_informer::{Event, Handler, HandlerOptions, Stopped};
+use setpoint_informer::{
+    Event, FilteringHandler, Handler, HandlerOptions, HandlerRegistration, Stopped,
+};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -169,7 +172,7 @@ async fn shi_7_invariant_13_no_call_starts_after_a_removal_that_was_waited_for()
     settle().await;
     assert!(removal.as_mut().now_or_never().is_none(), "the first call is still running");
     gate.send_replace(true);
-    removal.await;
+    removal.await.unwrap();
     pass(5).await;
     assert_eq!(log.take(), ["+a@1!"], "the running call ended, and no other was made");
     assert_eq!(registration.pending(), 0);
@@ -203,5 +206,60 @@ async fn shi_10_a_handler_added_before_the_start_hears_everything() {
     let running = Running::start_with(builder(&script), |informer| drop(log.add(informer)));
     pass(20).await;
     assert_eq!(log.take(), ["+a@1!", "+b@2!", "+c@6", "a@1>a@7", "-b@8", "a@7>a@9"]);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shi_7_a_removal_that_its_own_call_awaits_is_refused_and_done() {
+    struct Removes(Log, std::sync::Arc<parking_lot::Mutex<Option<HandlerRegistration>>>);
+    impl Handler<ConfigMap> for Removes {
+        async fn handle(&mut self, event: Event<ConfigMap>) {
+            let own = self.1.lock().clone().unwrap();
+            assert_eq!(own.remove_and_wait().await, Err(WithinCall));
+            self.0.write(&event);
+        }
+    }
+    let script = Script::new([page("5", &[("a", 1), ("b", 2)])]);
+    let (log, own) = (Log::default(), std::sync::Arc::default());
+    let running = Running::start_with(builder(&script), |informer| {
+        let handler = Removes(log.clone(), std::sync::Arc::clone(&own));
+        *own.lock() = Some(informer.add_handler(handler, HandlerOptions::default()).unwrap());
+    });
+    let registration = own.lock().clone().unwrap();
+    registration.synced().await.unwrap_err();
+    registration.remove_and_wait().await.unwrap();
+    assert_eq!(log.take(), ["+a@1!"], "its last call");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn evt_10_a_filtering_handler_hears_as_if_there_were_no_others() {
+    // Even versions match.
+    let steps = vec![
+        wait(1),
+        added("c", 6),
+        added("d", 7),
+        modified("a", 8),
+        modified("b", 9),
+        modified("c", 10),
+        modified("d", 11),
+        deleted("a", 12),
+        deleted("b", 13),
+        Step::Hang,
+    ];
+    let script = Script::new([page("5", &[("a", 1), ("b", 2)]), Answer::Watch(steps)]);
+    let log = Log::default();
+    let running = Running::start_with(builder(&script), |informer| {
+        let inner = log.clone();
+        let handler = FilteringHandler::new(
+            |object: &setpoint_informer::Object<ConfigMap>| {
+                object.resource_version().parse::<u64>().unwrap() % 2 == 0
+            },
+            move |event: Event<ConfigMap>| inner.write(&event),
+        );
+        informer.add_handler(handler, HandlerOptions::default()).unwrap();
+    });
+    pass(5).await;
+    assert_eq!(log.take(), ["+b@2!", "+c@6", "+a@8", "-b@2", "c@6>c@10", "-a@12"]);
     running.end().await;
 }

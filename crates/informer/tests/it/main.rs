@@ -6,11 +6,14 @@
 mod client;
 mod controller;
 mod factory;
+mod freshness;
 mod handlers;
+mod metrics;
 mod reflector;
 mod reflector_bounds;
 mod reflector_stream;
 mod resync;
 mod shared;
+mod status;
 mod support;
 mod threads;

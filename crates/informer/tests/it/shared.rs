@@ -63,7 +63,7 @@ async fn a_dropped_run_ends_the_informer_and_its_handlers() {
     settle().await;
     running.tasks.shutdown().await;
     assert!(running.informer.has_stopped());
-    registration.remove_and_wait().await;
+    registration.remove_and_wait().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,7 +80,7 @@ async fn shi_3_invariant_5_handlers_of_any_thread_and_moment_end_with_the_same_s
                 for _ in 0..joiner * n {
                     tokio::task::yield_now().await;
                 }
-                fleeting.remove_and_wait().await;
+                fleeting.remove_and_wait().await.unwrap();
             }
             followers
         });

@@ -29,6 +29,7 @@ pub(crate) struct Reference {
     pub(crate) rejected: (u64, u64),
     /// A write was not taken in, or may have been missed: only another list mends that.
     pub(crate) needs_list: bool,
+    is_replaying: bool,
 }
 
 impl Reference {
@@ -42,6 +43,7 @@ impl Reference {
             unknown_deletions: 0,
             rejected: (0, 0),
             needs_list: false,
+            is_replaying: false,
         }
     }
 
@@ -92,10 +94,13 @@ impl Reference {
         self.first_list.get_or_insert(self.states.len() - 1);
         // Without a version nothing says what happens between this list and the watch.
         self.needs_list = version.is_empty();
+        self.is_replaying = version.is_empty();
     }
 
     /// An event that was taken in.
     pub(crate) fn event(&mut self, verb: Verb, name: Name, thing: Thing) {
+        // REF-21: what a watch from nowhere replays says nothing of how far the cache is.
+        self.is_replaying &= verb == Verb::Added;
         if verb != Verb::Deleted && self.is_misfit(thing) {
             self.rejected.0 += 1;
             self.rejected.1 += 1;
@@ -107,11 +112,15 @@ impl Reference {
         } else {
             things.insert(name, thing);
         }
-        let version = thing.version.to_string();
+        let version = match self.is_replaying {
+            true => self.last().version.clone(),
+            false => thing.version.to_string(),
+        };
         self.reach(Cache { version, things: Arc::new(things) });
     }
 
     pub(crate) fn bookmark(&mut self, version: u64) {
+        self.is_replaying = false;
         let things = self.last().things.clone();
         self.reach(Cache { version: version.to_string(), things });
     }

@@ -281,7 +281,7 @@ impl Witness {
 
     /// Removes it; no call starts after this.
     pub(crate) async fn leave(self) -> Arc<Mutex<Told>> {
-        self.registration.remove_and_wait().await;
+        self.registration.remove_and_wait().await.unwrap();
         self.told.lock().is_over = true;
         self.told
     }

@@ -1,0 +1,47 @@
+//! An informer for as long as somebody needs it.
+use super::{Id, InformerFactory};
+use crate::informer::SharedInformer;
+use std::fmt;
+use std::ops::Deref;
+
+/// An informer of a factory for a while: when its last lease is dropped, and nobody asked for it for good, it is stopped and
+/// forgotten. A later request makes a new one, which begins with an empty cache and is to be started.
+///
+/// Derefs to the informer. A clone of that keeps its cache readable and does not keep it running.
+pub struct InformerLease<K> {
+    informer: SharedInformer<K>,
+    factory: InformerFactory,
+    id: Id,
+    number: u64,
+}
+
+impl<K> InformerLease<K> {
+    pub(super) fn new(
+        informer: SharedInformer<K>,
+        factory: InformerFactory,
+        id: Id,
+        number: u64,
+    ) -> Self {
+        Self { informer, factory, id, number }
+    }
+}
+
+impl<K> Deref for InformerLease<K> {
+    type Target = SharedInformer<K>;
+
+    fn deref(&self) -> &SharedInformer<K> {
+        &self.informer
+    }
+}
+
+impl<K> fmt::Debug for InformerLease<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InformerLease").field(&self.informer).finish()
+    }
+}
+
+impl<K> Drop for InformerLease<K> {
+    fn drop(&mut self) {
+        self.factory.release(&self.id, self.number);
+    }
+}

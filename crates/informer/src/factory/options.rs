@@ -1,0 +1,123 @@
+//! What the informers of a factory have in common.
+use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
+use crate::metrics::MetricsRegistry;
+use crate::policy::CachePolicy;
+use crate::resource_type::ResourceType;
+use crate::source::ClientSource;
+use crate::transform::Transform;
+use kube_client::Client;
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+/// Which objects of a type are cached (FAC-2).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Selection {
+    /// Only objects of this namespace; `None` is all of them.
+    pub namespace: Option<String>,
+    /// A label selector in the query form.
+    pub labels: String,
+    /// A field selector in the query form.
+    pub fields: String,
+    /// A shard selector (KEP-5866), see [`ClientSource::shard`]; empty is everything.
+    pub shard: String,
+}
+
+/// What all informers of a factory have in common.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct FactoryOptions {
+    /// Only objects of this namespace; `None` is all of them.
+    pub namespace: Option<String>,
+    /// A label selector in the query form.
+    pub labels: String,
+    /// A field selector in the query form.
+    pub fields: String,
+    /// A shard selector (KEP-5866), see [`ClientSource::shard`]; empty is everything.
+    pub shard: String,
+    /// The resync period; zero is never.
+    pub resync: Duration,
+    /// The resync periods of types that have their own.
+    pub resync_of: HashMap<ResourceType, Duration>,
+    /// What caches hold.
+    pub policy: CachePolicy,
+    /// Changes every object before it enters; see [`Transform`].
+    pub transform: Option<Transform>,
+    /// The first and the longest wait between failures; `None` is client-go's.
+    pub backoff: Option<(Duration, Duration)>,
+    /// Ends informers whose type is refused for so long; see [`SharedInformerBuilder::give_up_after`]. `None` is never.
+    pub give_up_after: Option<Duration>,
+    /// Where informers tell of themselves, under [`name`](Self::name). Of several selections of one type the first does.
+    pub metrics: Option<MetricsRegistry>,
+    /// The informer name in metrics.
+    pub name: String,
+    /// The seed of all jitter; each informer has its own share.
+    pub seed: u64,
+}
+
+impl fmt::Debug for FactoryOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FactoryOptions")
+            .field("name", &self.name)
+            .field("selection", &self.selection())
+            .field("resync", &self.resync)
+            .field("policy", &self.policy)
+            .field("transforms", &self.transform.is_some())
+            .field("give_up_after", &self.give_up_after)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FactoryOptions {
+    /// The selection of requests that have none of their own.
+    pub(super) fn selection(&self) -> Selection {
+        Selection {
+            namespace: self.namespace.clone(),
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+            shard: self.shard.clone(),
+        }
+    }
+
+    pub(super) fn builder<K: Cacheable>(
+        &self,
+        client: &Client,
+        dynamic_type: &K::DynamicType,
+        resource_type: &ResourceType,
+        selection: &Selection,
+    ) -> SharedInformerBuilder<K> {
+        let namespace = selection.namespace.as_deref();
+        let source = ClientSource::dynamic::<K>(client.clone(), dynamic_type, namespace)
+            .labels(selection.labels.clone())
+            .fields(selection.fields.clone())
+            .shard(selection.shard.clone())
+            .metadata_only(K::metadata_api());
+        let mut hasher = DefaultHasher::new();
+        resource_type.hash(&mut hasher);
+        // The selection of the factory changes no seed.
+        if *selection != self.selection() {
+            selection.hash(&mut hasher);
+        }
+        let resync = self.resync_of.get(resource_type).copied().unwrap_or(self.resync);
+        let mut builder = SharedInformer::builder_dynamic(source, dynamic_type)
+            .resync(resync)
+            .policy(self.policy)
+            .seed(self.seed ^ hasher.finish());
+        if let Some((min, max)) = self.backoff {
+            builder = builder.backoff(min, max);
+        }
+        if let Some(transform) = self.transform.clone() {
+            builder = builder.transform(move |object| transform(object));
+        }
+        if let Some(patience) = self.give_up_after {
+            builder = builder.give_up_after(patience);
+        }
+        if let Some(metrics) = &self.metrics {
+            builder = builder.metrics(metrics, self.name.as_str());
+        }
+        builder
+    }
+}

@@ -1,0 +1,64 @@
+//! Asking for an informer.
+use super::{InformerFactory, InformerLease, Selection};
+use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
+use std::fmt;
+
+/// A request for an informer of one type: which objects, how it is built if it is new, and for how long.
+#[must_use = "nothing is requested before `pinned` or `leased`"]
+pub struct InformerRequest<K: Cacheable> {
+    factory: InformerFactory,
+    dynamic_type: K::DynamicType,
+    selection: Selection,
+    build: Option<Build<K>>,
+}
+
+type Build<K> = Box<dyn FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K>>;
+
+impl<K: Cacheable> fmt::Debug for InformerRequest<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerRequest")
+            .field("selection", &self.selection)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Cacheable> InformerRequest<K> {
+    pub(super) fn new(
+        factory: InformerFactory,
+        dynamic_type: K::DynamicType,
+        selection: Selection,
+    ) -> Self {
+        Self { factory, dynamic_type, selection, build: None }
+    }
+
+    /// Other objects than the factory's: there is one informer per type and selection.
+    pub fn selection(mut self, selection: Selection) -> Self {
+        self.selection = selection;
+        self
+    }
+
+    /// What is special about the informer, if this request is the first (FAC-1): indices, policy, resync, transform. The last one
+    /// set counts.
+    pub fn build(
+        mut self,
+        build: impl FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K> + 'static,
+    ) -> Self {
+        self.build = Some(Box::new(build));
+        self
+    }
+
+    /// The informer, for as long as the factory lives.
+    pub fn pinned(self) -> SharedInformer<K> {
+        let Self { factory, dynamic_type, selection, build } = self;
+        let build = build.unwrap_or_else(|| Box::new(|builder| builder));
+        factory.find(&dynamic_type, selection, true, build).0
+    }
+
+    /// The informer, for as long as somebody leases it.
+    pub fn leased(self) -> InformerLease<K> {
+        let Self { factory, dynamic_type, selection, build } = self;
+        let build = build.unwrap_or_else(|| Box::new(|builder| builder));
+        let (informer, id, number) = factory.find(&dynamic_type, selection, false, build);
+        InformerLease::new(informer, factory, id, number)
+    }
+}

@@ -1,0 +1,239 @@
+//! Reading what was written: waiting until the cache has come as far as a resourceVersion.
+use super::{Indexer, Lister};
+use crate::key::Key;
+use crate::status::Stopped;
+use parking_lot::Mutex;
+use setpoint_object::resource_version::{compare, has_order};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering as Atomic};
+use tokio::sync::oneshot;
+
+/// Why a resourceVersion cannot be waited for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AtLeastError {
+    /// What was asked for is no version that has an order: empty, `"0"`, or not a plain integer (KEP-5504).
+    #[error("{0:?} is no resourceVersion that compares with others")]
+    Unordered(String),
+    /// The server's own versions have no order, so that nothing can be said of them.
+    #[error("the resourceVersion {0:?} of the cache does not compare with others")]
+    Incomparable(String),
+    /// The informer stopped before the cache had come so far.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+impl<K> Lister<K> {
+    /// Waits until every change up to this resourceVersion is in the cache: what a read after a write needs. A controller takes
+    /// the version from the answer to its write.
+    ///
+    /// Any number of tasks may wait; each is woken once, when its version is reached. What was added by a watch that replays
+    /// objects in no order does not count (REF-21): the cache is complete up to a list's, a bookmark's or a change's version.
+    /// Versions compare within one resource type only. Handlers may not have been called yet. Dropping the future leaves nothing.
+    ///
+    /// # Errors
+    /// When the version has no order, the server's have none, or the informer stops first.
+    pub async fn at_least(&self, resource_version: &str) -> Result<(), AtLeastError> {
+        self.reach(None, resource_version).await
+    }
+
+    /// Waits until the cache holds this object at this resourceVersion or a later one, or has come that far as a whole, which
+    /// it does when the object was deleted meanwhile. Otherwise as [`at_least`](Self::at_least).
+    ///
+    /// # Errors
+    /// As [`at_least`](Self::at_least).
+    pub async fn at_least_for(
+        &self,
+        key: &Key,
+        resource_version: &str,
+    ) -> Result<(), AtLeastError> {
+        self.reach(Some(key), resource_version).await
+    }
+
+    async fn reach(&self, key: Option<&Key>, resource_version: &str) -> Result<(), AtLeastError> {
+        if !has_order(resource_version) {
+            return Err(AtLeastError::Unordered(resource_version.to_owned()));
+        }
+        // First a place among those who wait, then a look: a change in between finds the place.
+        let mut place = Freshness::enter(&self.1, key, resource_version);
+        let held = key.and_then(|key| self.object(key));
+        if held.is_some_and(|held| is_at_least(held.resource_version(), resource_version)) {
+            return Ok(());
+        }
+        let store = self.resource_version();
+        if is_at_least(&store, resource_version) {
+            return Ok(());
+        }
+        if is_foreign(&store) {
+            return Err(AtLeastError::Incomparable(store.to_string()));
+        }
+        match (&mut place.told).await {
+            Ok(reached) => reached,
+            Err(_) => Err(Stopped.into()),
+        }
+    }
+}
+
+impl<K> Indexer<K> {
+    /// Wakes those who waited for what the cache holds now. To be called after the writes of a batch.
+    pub(crate) fn announce(&self) {
+        let freshness = &self.announcer.0;
+        if freshness.n_waiting.load(Atomic::SeqCst) == 0 {
+            return;
+        }
+        let snapshot = self.snapshot();
+        freshness.announce(snapshot.resource_version(), |key, wanted| {
+            snapshot.get(key).is_some_and(|held| is_at_least(held.resource_version(), wanted))
+        });
+    }
+
+    /// Refuses those who wait: nothing is written any more.
+    pub(crate) fn retire(&self) {
+        self.announcer.0.stop();
+    }
+
+    /// Whether additions come in no order, so that their versions say nothing of the cache's (REF-21).
+    pub(crate) fn set_replaying(&mut self, is_replaying: bool) {
+        self.is_replaying = is_replaying;
+    }
+}
+
+fn is_at_least(held: &str, wanted: &str) -> bool {
+    matches!(compare(held, wanted), Some(Ordering::Greater | Ordering::Equal))
+}
+
+/// A version by which a server means something, but no number.
+fn is_foreign(resource_version: &str) -> bool {
+    !matches!(resource_version, "" | "0") && !has_order(resource_version)
+}
+
+/// The end of a [`Freshness`] that is held by who writes.
+#[derive(Default)]
+pub(super) struct Announcer(pub(super) Arc<Freshness>);
+
+impl Drop for Announcer {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Those who wait for a version.
+///
+/// # Theory
+///
+/// A writer changes the state and then looks whether anybody waits; one who waits takes a place and then looks at the state. Both
+/// looks are ordered by the state's lock, so at least one of them sees the other. Without anybody waiting a write costs one load.
+#[derive(Default)]
+pub(crate) struct Freshness {
+    n_waiting: AtomicUsize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    next: u64,
+    is_stopped: bool,
+    by_version: BTreeMap<Turn, Waiter>,
+    n_keyed: usize,
+}
+
+/// By version, and then by arrival. Versions are integers of any length: the longer is the larger.
+type Turn = (usize, Box<str>, u64);
+
+struct Waiter {
+    key: Option<Key>,
+    tell: oneshot::Sender<Result<(), AtLeastError>>,
+}
+
+/// A place among those who wait, left when it is dropped.
+struct Place {
+    freshness: Arc<Freshness>,
+    turn: Turn,
+    told: oneshot::Receiver<Result<(), AtLeastError>>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.freshness.change(|waiting| drop(waiting.remove(&self.turn)));
+    }
+}
+
+impl Waiting {
+    fn remove(&mut self, turn: &Turn) -> Option<Waiter> {
+        let waiter = self.by_version.remove(turn)?;
+        self.n_keyed -= usize::from(waiter.key.is_some());
+        Some(waiter)
+    }
+}
+
+impl Freshness {
+    fn enter(this: &Arc<Self>, key: Option<&Key>, resource_version: &str) -> Place {
+        let (tell, told) = oneshot::channel();
+        let turn = this.change(|waiting| {
+            waiting.next += 1;
+            let turn: Turn = (resource_version.len(), resource_version.into(), waiting.next);
+            if !waiting.is_stopped {
+                waiting.n_keyed += usize::from(key.is_some());
+                waiting.by_version.insert(turn.clone(), Waiter { key: key.cloned(), tell });
+            }
+            turn
+        });
+        Place { freshness: this.clone(), turn, told }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        let mut waiting = self.waiting.lock();
+        let result = change(&mut waiting);
+        self.n_waiting.store(waiting.by_version.len(), Atomic::SeqCst);
+        result
+    }
+
+    fn announce(&self, store: &str, holds: impl Fn(&Key, &str) -> bool) {
+        let reached = self.change(|waiting| {
+            if is_foreign(store) {
+                waiting.n_keyed = 0;
+                return std::mem::take(&mut waiting.by_version);
+            }
+            let mut reached = BTreeMap::new();
+            if has_order(store) {
+                let beyond = (store.len(), Box::from(store), u64::MAX);
+                let later = waiting.by_version.split_off(&beyond);
+                reached = std::mem::replace(&mut waiting.by_version, later);
+            }
+            waiting.n_keyed -= reached.values().filter(|waiter| waiter.key.is_some()).count();
+            if waiting.n_keyed > 0 {
+                let held: Vec<Turn> = waiting
+                    .by_version
+                    .iter()
+                    .filter(|(turn, waiter)| {
+                        waiter.key.as_ref().is_some_and(|key| holds(key, &turn.1))
+                    })
+                    .map(|(turn, _)| turn.clone())
+                    .collect();
+                for turn in held {
+                    reached.extend(waiting.remove(&turn).map(|waiter| (turn, waiter)));
+                }
+            }
+            reached
+        });
+        for waiter in reached.into_values() {
+            let outcome = match is_foreign(store) {
+                true => Err(AtLeastError::Incomparable(store.to_owned())),
+                false => Ok(()),
+            };
+            // Whoever is gone need not be told.
+            let _ = waiter.tell.send(outcome);
+        }
+    }
+
+    fn stop(&self) {
+        let waiting = self.change(|waiting| {
+            waiting.is_stopped = true;
+            waiting.n_keyed = 0;
+            std::mem::take(&mut waiting.by_version)
+        });
+        drop(waiting);
+    }
+}
