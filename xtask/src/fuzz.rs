@@ -78,8 +78,9 @@ fn build() -> Result<PathBuf> {
     let target = target.map_or_else(|| root.join("target"), PathBuf::from).join("fuzz");
     let host = host()?;
     let status = Command::new(env!("CARGO"))
-        // A target that is named keeps the flags from build scripts and macros.
-        .args(["build", "--release", "--locked", "--target", &host, "--manifest-path"])
+        // A target that is named keeps the flags from build scripts and macros. Not `--locked`: that workspace follows what the
+        // crates of this one depend on, and this one is what pins it.
+        .args(["build", "--release", "--target", &host, "--manifest-path"])
         .arg(root.join("fuzz/libfuzzer/Cargo.toml"))
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"))
