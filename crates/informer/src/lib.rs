@@ -56,6 +56,7 @@ mod policy;
 mod record;
 pub mod reflector;
 mod resource_type;
+pub mod retry_watcher;
 pub mod source;
 mod status;
 #[cfg(test)]
@@ -79,5 +80,6 @@ pub use policy::CachePolicy;
 pub use record::{Record, RecordError};
 pub use reflector::{Reflector, ReflectorError};
 pub use resource_type::ResourceType;
+pub use retry_watcher::RetryWatcher;
 pub use source::{ClientSource, ListWatch, SourceError};
 pub use status::{Degraded, InformerStatus, Stopped};

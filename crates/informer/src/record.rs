@@ -50,15 +50,19 @@ impl Record {
         Self::new(item, &Skim::of(item)?, resource_type)
     }
 
-    /// Takes in the object of a watch event, which must be of the watched type (REF-24). A type that is absent passes.
+    /// Takes in the object of a watch event, which must be of the watched type (REF-24). A type that is absent passes, and so does
+    /// the metadata of an object, which does not say of which type it is (FAC-7).
     ///
     /// # Errors
     /// When it is not a JSON object with a name, or is of another type.
     pub fn from_event(object: &[u8], resource_type: &ResourceType) -> Result<Self, RecordError> {
         let skim = Skim::of(object)?;
         let wrong = |got: &str, expected: &str| !got.is_empty() && got != expected;
-        if wrong(&skim.kind, &resource_type.kind.kind)
-            || wrong(&skim.api_version, &resource_type.api_version)
+        let is_metadata =
+            skim.kind == "PartialObjectMetadata" && skim.api_version.starts_with("meta.k8s.io/");
+        if !is_metadata
+            && (wrong(&skim.kind, &resource_type.kind.kind)
+                || wrong(&skim.api_version, &resource_type.api_version))
         {
             return Err(RecordError::WrongType {
                 expected: format!("{} {}", resource_type.api_version, resource_type.kind.kind),
@@ -135,6 +139,15 @@ mod tests {
         assert!(Record::from_item(node, &pod()).is_ok());
         let error = Record::from_event(node, &pod()).unwrap_err();
         assert_eq!(error.to_string(), "expected v1 Pod, got v1 Node");
+    }
+
+    #[test]
+    fn fac_7_metadata_does_not_say_of_which_type_it_is() {
+        let partial = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"a"}}"#;
+        assert!(Record::from_event(partial, &pod()).is_ok());
+        let stranger =
+            br#"{"kind":"PartialObjectMetadata","apiVersion":"v1","metadata":{"name":"a"}}"#;
+        assert!(Record::from_event(stranger, &pod()).is_err());
     }
 
     #[test]

@@ -4,14 +4,19 @@
 //! trait a third party implements to run an informer over something else than a cluster.
 
 mod client;
+mod consistency;
 mod error;
+pub mod fault;
 mod frame;
+mod gzip;
 mod list;
 mod part;
 mod query;
 pub mod scripted;
+pub mod trace;
 
-pub use client::ClientSource;
+pub use client::{ClientSource, LIST_STREAM_BYTES_MAX};
+pub use consistency::{ConsistencyDetector, Difference, Inconsistency};
 pub use error::SourceError;
 pub use frame::{FRAME_BYTES_MAX, WatchFrame, frames};
 pub use list::{ITEM_BYTES_MAX, LIST_BODY_BYTES_MAX, ListEnd, ListPage, ListSplitter};
@@ -20,6 +25,7 @@ pub use part::{ListHead, ListItem, ListPart, ListStream};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The list and watch of one resource, with namespace and selectors already chosen.
@@ -51,6 +57,28 @@ pub trait ListWatch: Send + Sync + 'static {
     /// the reflector lists in pages.
     fn can_stream_list(&self) -> bool {
         true
+    }
+}
+
+/// A source that is shared asks as its inner one.
+impl<S: ListWatch + ?Sized> ListWatch for Arc<S> {
+    fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
+        (**self).list(request)
+    }
+
+    fn list_in_parts(
+        &self,
+        request: ListRequest,
+    ) -> BoxFuture<'_, Result<ListStream, SourceError>> {
+        (**self).list_in_parts(request)
+    }
+
+    fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
+        (**self).watch(request)
+    }
+
+    fn can_stream_list(&self) -> bool {
+        (**self).can_stream_list()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::object::Object;
 use crate::policy::CachePolicy;
 use crate::reflector::{ReflectorError, ReflectorOptions};
 use crate::resource_type::ResourceType;
-use crate::source::ListWatch;
+use crate::source::{ConsistencyDetector, Inconsistency, ListWatch};
 use crate::transform::{Transform, TransformError};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -144,6 +144,16 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// is a label: a program should have few.
     pub fn metrics(mut self, registry: &MetricsRegistry, informer: impl Into<Arc<str>>) -> Self {
         self.metrics = Some((registry.clone(), informer.into()));
+        self
+    }
+
+    /// Compares each streamed list with a list at exactly its version, and tells `report` when they differ (FAC-9): a means of
+    /// finding faults of servers, see [`ConsistencyDetector`]. Default: no.
+    pub fn detect_inconsistency(
+        mut self,
+        report: impl Fn(&Inconsistency) + Send + Sync + 'static,
+    ) -> Self {
+        self.source = Arc::new(ConsistencyDetector::new(self.source, report));
         self
     }
 

@@ -1,13 +1,21 @@
 //! A source over a Kubernetes client: a real cluster, a `setpoint` process, or an API server in this process.
+//!
+//! Whether requests go by HTTP/1.1 or HTTP/2 is the client's choice; both are read the same way.
+mod list;
+
+pub use list::LIST_STREAM_BYTES_MAX;
+
 use super::query::Query;
 use super::{
-    LIST_BODY_BYTES_MAX, ListPage, ListRequest, ListWatch, SourceError, WatchRequest, WatchStream,
-    frame,
+    LIST_BODY_BYTES_MAX, ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError,
+    WatchRequest, WatchStream, frame,
 };
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::BoxFuture;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use http::{Response, header};
+use http_body_util::BodyExt;
 use kube_client::Client;
 use kube_client::client::Body;
 use kube_core::Resource;
@@ -16,6 +24,17 @@ use std::fmt;
 /// The largest body of a failure that is read, bytes: a `Status` is a few hundred.
 const STATUS_BODY_BYTES_MAX: usize = 1 << 20;
 
+/// Objects as they are.
+const JSON: &str = "application/json";
+
+/// Lists of metadata only; whole objects from a server that cannot.
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// The same of watches.
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
 /// Lists and watches one resource through a [`kube_client::Client`], by plain requests: objects stay the bytes they came as.
 #[derive(Clone)]
 pub struct ClientSource {
@@ -23,6 +42,9 @@ pub struct ClientSource {
     path: String,
     label_selector: String,
     field_selector: String,
+    shard_selector: String,
+    metadata_only: bool,
+    gzip: bool,
     can_stream_list: bool,
 }
 
@@ -32,6 +54,9 @@ impl fmt::Debug for ClientSource {
             .field("path", &self.path)
             .field("labels", &self.label_selector)
             .field("fields", &self.field_selector)
+            .field("shard", &self.shard_selector)
+            .field("metadata_only", &self.metadata_only)
+            .field("gzip", &self.gzip)
             .finish_non_exhaustive()
     }
 }
@@ -68,6 +93,9 @@ impl ClientSource {
             path,
             label_selector: String::new(),
             field_selector: String::new(),
+            shard_selector: String::new(),
+            metadata_only: false,
+            gzip: false,
             can_stream_list: true,
         }
     }
@@ -84,6 +112,33 @@ impl ClientSource {
         self
     }
 
+    /// Only the objects of one shard (KEP-5866), in the server's words:
+    /// `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`.
+    ///
+    /// A server that does not know shards sends everything, and only the answer to a list says which it was. So lists are never
+    /// streamed then, and a list that does not say that it is this shard is [`SourceError::NotSharded`].
+    pub fn shard(mut self, selector: impl Into<String>) -> Self {
+        self.shard_selector = selector.into();
+        self
+    }
+
+    /// Asks for the metadata of objects only (`PartialObjectMetadata`), a fraction of their bytes (default: no). A server that cannot
+    /// sends whole objects.
+    pub fn metadata_only(mut self, enabled: bool) -> Self {
+        self.metadata_only = enabled;
+        self
+    }
+
+    /// Asks for lists to be compressed by gzip (default: no); watches never are.
+    ///
+    /// It pays on slow links. On a network as clusters have it costs more time than it saves: reading gzip takes longer than
+    /// reading and cutting the bytes it saves, and the server must write it first. A list that says more than
+    /// [`LIST_STREAM_BYTES_MAX`] once decoded is refused while it arrives.
+    pub fn gzip(mut self, enabled: bool) -> Self {
+        self.gzip = enabled;
+        self
+    }
+
     /// Whether to try lists as streams (default: yes). A server that refuses is asked for pages anyway; say no for one that
     /// ignores `sendInitialEvents` and never ends the initial events (REF-13).
     pub fn stream_list(mut self, enabled: bool) -> Self {
@@ -95,52 +150,97 @@ impl ClientSource {
         Query::default()
             .add("labelSelector", &self.label_selector)
             .add("fieldSelector", &self.field_selector)
+            .add("shardSelector", &self.shard_selector)
     }
 
-    /// Sends a GET; an answer that is not a success becomes the failure it means.
-    async fn get(&self, query: Query) -> Result<Body, SourceError> {
+    /// Sends a GET; an answer that is not a success becomes the failure it means. `gzip`: the answer may be compressed.
+    async fn get(
+        &self,
+        query: Query,
+        accept: &'static str,
+        gzip: bool,
+    ) -> Result<Response<Body>, SourceError> {
         let request = http::Request::get(format!("{}{}", self.path, query.finish()))
-            .header(http::header::ACCEPT, "application/json")
+            .header(header::ACCEPT, accept)
             // Compressed watches come in one member per event, which clients fail to decode after the first.
-            .header(http::header::ACCEPT_ENCODING, "identity")
+            .header(header::ACCEPT_ENCODING, if gzip { "gzip" } else { "identity" })
             .body(Body::empty())
             .map_err(SourceError::transport)?;
         let response = self.client.send(request).await.map_err(SourceError::transport)?;
-        let (parts, body) = response.into_parts();
-        if parts.status.is_success() {
-            return Ok(body);
+        if response.status().is_success() {
+            return Ok(response);
         }
-        let body = collect(body, STATUS_BODY_BYTES_MAX, "body of a failure").await?;
-        let retry_after = parts.headers.get(http::header::RETRY_AFTER);
+        let retry_after = response.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
-        Err(SourceError::from_answer(parts.status.as_u16(), retry_after, &body))
+        let code = response.status().as_u16();
+        let body = collect(list::body(response), STATUS_BODY_BYTES_MAX).await?;
+        Err(SourceError::from_answer(code, retry_after, &body))
+    }
+
+    async fn parts(&self, request: ListRequest) -> Result<ListStream, SourceError> {
+        let limit = request.limit.map(|limit| limit.to_string()).unwrap_or_default();
+        let query = self
+            .query()
+            .add("limit", &limit)
+            .add("continue", request.continue_token.as_deref().unwrap_or_default())
+            .add("resourceVersion", &request.resource_version)
+            .add("resourceVersionMatch", if request.exact { "Exact" } else { "" });
+        let accept = if self.metadata_only { METADATA_LIST } else { JSON };
+        let response = self.get(query, accept, self.gzip).await?;
+        Ok(list::parts(list::body(response), self.shard_selector.clone()))
     }
 }
 
-async fn collect(body: Body, bytes_max: usize, what: &'static str) -> Result<Bytes, SourceError> {
-    match Limited::new(body, bytes_max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(SourceError::TooLarge { what, bytes_max })
+/// The body of a failure.
+async fn collect(
+    mut chunks: BoxStream<'static, Result<Bytes, SourceError>>,
+    bytes_max: usize,
+) -> Result<Vec<u8>, SourceError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = chunks.next().await {
+        body.extend_from_slice(&chunk?);
+        if body.len() > bytes_max {
+            return Err(SourceError::TooLarge { what: "body of a failure", bytes_max });
         }
-        Err(error) => Err(SourceError::transport(error)),
     }
+    Ok(body)
 }
 
 impl ListWatch for ClientSource {
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
         async move {
-            let limit = request.limit.map(|limit| limit.to_string()).unwrap_or_default();
-            let query = self
-                .query()
-                .add("limit", &limit)
-                .add("continue", request.continue_token.as_deref().unwrap_or_default())
-                .add("resourceVersion", &request.resource_version)
-                .add("resourceVersionMatch", if request.exact { "Exact" } else { "" });
-            let body = self.get(query).await?;
-            ListPage::parse(&collect(body, LIST_BODY_BYTES_MAX, "list").await?)
+            let mut parts = self.parts(request).await?;
+            let (mut items, mut n_bytes) = (Vec::new(), 0);
+            loop {
+                match parts.next().await {
+                    Some(Ok(ListPart::Items(part))) => {
+                        n_bytes += part.iter().map(|item| item.bytes.len()).sum::<usize>();
+                        if n_bytes > LIST_BODY_BYTES_MAX {
+                            let (what, bytes_max) = ("list", LIST_BODY_BYTES_MAX);
+                            return Err(SourceError::TooLarge { what, bytes_max });
+                        }
+                        items.extend(part.into_iter().map(|item| item.bytes));
+                    }
+                    Some(Ok(ListPart::End(head))) => {
+                        let page = ListPage::new(head.resource_version, items);
+                        return Ok(match head.continue_token {
+                            Some(token) => page.continued(token),
+                            None => page,
+                        });
+                    }
+                    Some(Err(error)) => return Err(error),
+                    None => return Err(SourceError::protocol("a list that breaks off")),
+                }
+            }
         }
         .boxed()
+    }
+
+    fn list_in_parts(
+        &self,
+        request: ListRequest,
+    ) -> BoxFuture<'_, Result<ListStream, SourceError>> {
+        self.parts(request).boxed()
     }
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
@@ -156,12 +256,14 @@ impl ListWatch for ClientSource {
                     .add("sendInitialEvents", "true")
                     .add("resourceVersionMatch", "NotOlderThan");
             }
-            Ok(frame::frames(self.get(query).await?.into_data_stream()))
+            let accept = if self.metadata_only { METADATA } else { JSON };
+            let response = self.get(query, accept, false).await?;
+            Ok(frame::frames(response.into_body().into_data_stream()))
         }
         .boxed()
     }
 
     fn can_stream_list(&self) -> bool {
-        self.can_stream_list
+        self.can_stream_list && self.shard_selector.is_empty()
     }
 }

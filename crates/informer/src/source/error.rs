@@ -29,6 +29,15 @@ pub enum SourceError {
         /// How much it may be.
         bytes_max: usize,
     },
+    /// A shard was asked for, and the server answered with another or with everything (KEP-5866): it does not know shards, or has
+    /// them switched off. What it sent is not taken in, as it would be taken for the shard.
+    #[error("the server has not honored the shard selector {asked:?}: it says {honored:?}")]
+    NotSharded {
+        /// The selector that was asked for.
+        asked: String,
+        /// The one that the list says it was made by.
+        honored: Option<String>,
+    },
 }
 
 impl SourceError {

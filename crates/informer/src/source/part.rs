@@ -2,6 +2,7 @@
 use super::SourceError;
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use setpoint_object::Head;
 
 /// The parts of one page: items, some at a time and in the server's order, and then one [`ListPart::End`]. A stream that ends
 /// without it, or with an error, was no list, whatever came before.
@@ -23,11 +24,19 @@ pub enum ListPart {
 pub struct ListItem {
     /// The JSON of one object as the server sent it: a slice of what was read with it. Copy what is kept for long.
     pub bytes: Bytes,
+    /// Where in the bytes it says who the object is, if the source came by it on the way: then nobody needs to look again.
+    pub head: Option<Head>,
 }
 
 impl From<Bytes> for ListItem {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes }
+        Self { bytes, head: None }
+    }
+}
+
+impl From<(Bytes, Head)> for ListItem {
+    fn from((bytes, head): (Bytes, Head)) -> Self {
+        Self { bytes, head: Some(head) }
     }
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
 
 mod client;
+mod client_options;
 mod controller;
 mod factory;
 mod freshness;
@@ -13,6 +14,7 @@ mod reflector;
 mod reflector_bounds;
 mod reflector_stream;
 mod resync;
+mod retry_watcher;
 mod shared;
 mod status;
 mod support;

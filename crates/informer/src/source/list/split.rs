@@ -69,6 +69,21 @@ pub struct ListEnd {
     pub continue_token: Option<String>,
     /// `metadata.remainingItemCount`: how many items are in the pages that follow, if the server tells.
     pub remaining_item_count: Option<i64>,
+    /// `metadata.shardInfo.selector`: the shard selector that the server has honored (KEP-5866), if it tells.
+    pub shard_selector: Option<String>,
+}
+
+/// The part of a list's metadata that tells of shards.
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Sharded {
+    shard_info: Option<ShardInfo>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct ShardInfo {
+    selector: String,
 }
 
 /// What comes next.
@@ -287,6 +302,8 @@ impl ListSplitter {
                 let continue_token = Some(metadata.continue_token);
                 self.list.continue_token = continue_token.filter(|token| !token.is_empty());
                 self.list.remaining_item_count = metadata.remaining_item_count;
+                let sharded: Sharded = parsed::<Option<Sharded>>(value)?.unwrap_or_default();
+                self.list.shard_selector = sharded.shard_info.map(|shard| shard.selector);
             }
             Member::Other => {}
         }

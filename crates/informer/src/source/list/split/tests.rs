@@ -37,6 +37,7 @@ fn a_list_is_the_same_wherever_its_chunks_end() {
         resource_version: "7".to_owned(),
         continue_token: Some("t".to_owned()),
         remaining_item_count: Some(9),
+        shard_selector: None,
     };
     assert_eq!(whole.1, end);
     for at in 0..text.len() {

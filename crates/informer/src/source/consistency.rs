@@ -1,0 +1,278 @@
+//! A check that a streamed list says what a list says (FAC-9).
+use super::{
+    ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError, WatchFrame, WatchRequest,
+    WatchStream,
+};
+use crate::reflector::{INITIAL_EVENTS_END, LIST_PAGES_MAX};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream;
+use futures::{FutureExt, StreamExt};
+use serde_json::Value;
+use setpoint_object::Skim;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long the list that is compared with may take: a minute, as a server gives an ordinary request.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How many differences are told; the others are counted.
+const DIFFERENCES_MAX: usize = 100;
+
+/// A streamed list and a list at the same version, which differ.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the streamed list at resourceVersion {resource_version} differs from a list at it: {}", told(.differences, *.n_differences))]
+#[non_exhaustive]
+pub struct Inconsistency {
+    /// The version of both.
+    pub resource_version: String,
+    /// Where they differ, sorted by uid; the first hundred.
+    pub differences: Vec<Difference>,
+    /// In how many objects they differ.
+    pub n_differences: usize,
+}
+
+/// One object in which they differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Difference {
+    /// The object of this uid was not streamed.
+    NotStreamed(String),
+    /// The object of this uid was not listed.
+    NotListed(String),
+    /// The object of this uid is another in each.
+    Other(String),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotStreamed(uid) => write!(f, "{uid} was not streamed"),
+            Self::NotListed(uid) => write!(f, "{uid} was not listed"),
+            Self::Other(uid) => write!(f, "{uid} is another"),
+        }
+    }
+}
+
+fn told(differences: &[Difference], n_differences: usize) -> String {
+    let mut told: Vec<String> = differences.iter().take(5).map(ToString::to_string).collect();
+    if n_differences > told.len() {
+        told.push(format!("and {} more", n_differences - told.len()));
+    }
+    told.join(", ")
+}
+
+type Report = Arc<dyn Fn(&Inconsistency) + Send + Sync>;
+
+/// A source in front of another that compares each streamed list with a list at exactly its version, before it lets it end.
+///
+/// A means of finding faults of servers, at the price of a list for every streamed one: client-go does it in its tests only. Objects
+/// are compared as the server sent them, by uid, whatever the order of their members; that a built-in list leaves out the type of
+/// its items is no difference. What differs is logged and reported, and changes nothing: the informer goes on with what was
+/// streamed. A list that cannot be had, or is no longer there, is logged, and nothing is compared. It is impossible where
+/// the list has no version to go by.
+pub struct ConsistencyDetector {
+    source: Arc<dyn ListWatch>,
+    report: Report,
+}
+
+impl fmt::Debug for ConsistencyDetector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConsistencyDetector").finish_non_exhaustive()
+    }
+}
+
+impl ConsistencyDetector {
+    /// Checks `source`. `report` is told of each streamed list that differs; a test may panic in it.
+    pub fn new(
+        source: impl ListWatch,
+        report: impl Fn(&Inconsistency) + Send + Sync + 'static,
+    ) -> Self {
+        Self { source: Arc::new(source), report: Arc::new(report) }
+    }
+}
+
+impl ListWatch for ConsistencyDetector {
+    fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
+        self.source.list(request)
+    }
+
+    fn list_in_parts(
+        &self,
+        request: ListRequest,
+    ) -> BoxFuture<'_, Result<ListStream, SourceError>> {
+        self.source.list_in_parts(request)
+    }
+
+    fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
+        async move {
+            let is_list = request.send_initial_events;
+            let frames = self.source.watch(request).await?;
+            if !is_list {
+                return Ok(frames);
+            }
+            let (source, report) = (self.source.clone(), self.report.clone());
+            let checked = Checked { frames, source, report, streamed: Some(Objects::default()) };
+            Ok(stream::unfold(checked, |mut checked| async move {
+                let frame = checked.next().await?;
+                Some((frame, checked))
+            })
+            .boxed())
+        }
+        .boxed()
+    }
+
+    fn can_stream_list(&self) -> bool {
+        self.source.can_stream_list()
+    }
+}
+
+/// Objects by uid: a digest of each.
+type Objects = BTreeMap<String, u64>;
+
+struct Checked {
+    frames: WatchStream,
+    source: Arc<dyn ListWatch>,
+    report: Report,
+    /// `None` once the list has ended.
+    streamed: Option<Objects>,
+}
+
+impl Checked {
+    async fn next(&mut self) -> Option<Result<WatchFrame, SourceError>> {
+        let frame = self.frames.next().await?;
+        let Some(streamed) = &mut self.streamed else { return Some(frame) };
+        match &frame {
+            Ok(WatchFrame::Added(object) | WatchFrame::Modified(object)) => {
+                streamed.extend(digest(object));
+            }
+            Ok(WatchFrame::Deleted(object)) => {
+                if let Some((uid, _)) = digest(object) {
+                    streamed.remove(&uid);
+                }
+            }
+            Ok(WatchFrame::Bookmark(object)) => {
+                if let Some(resource_version) = end_of(object)
+                    && let Some(streamed) = self.streamed.take()
+                {
+                    self.compare(streamed, resource_version).await;
+                }
+            }
+            _ => {}
+        }
+        Some(frame)
+    }
+
+    async fn compare(&mut self, streamed: Objects, resource_version: String) {
+        if matches!(&*resource_version, "" | "0") {
+            tracing::debug!("a streamed list without a version cannot be compared");
+            return;
+        }
+        let listed = match timeout(LIST_TIMEOUT, list(&*self.source, &resource_version)).await {
+            Ok(Ok(listed)) => listed,
+            Ok(Err(error)) => {
+                let error = crate::status::chain(&error);
+                tracing::info!(error, "no list to compare a streamed one with");
+                return;
+            }
+            Err(_) => {
+                tracing::info!("no list to compare a streamed one with in time");
+                return;
+            }
+        };
+        if let Some(found) = differences(&streamed, &listed, resource_version) {
+            tracing::error!("{found}");
+            (self.report)(&found);
+        }
+    }
+}
+
+fn differences(
+    streamed: &Objects,
+    listed: &Objects,
+    resource_version: String,
+) -> Option<Inconsistency> {
+    let uids = streamed.keys().chain(listed.keys().filter(|uid| !streamed.contains_key(*uid)));
+    let difference = |uid: &String| match (streamed.get(uid), listed.get(uid)) {
+        (Some(streamed), Some(listed)) if streamed == listed => None,
+        (Some(_), Some(_)) => Some(Difference::Other(uid.clone())),
+        (None, _) => Some(Difference::NotStreamed(uid.clone())),
+        (_, None) => Some(Difference::NotListed(uid.clone())),
+    };
+    let mut differences: Vec<Difference> = uids.filter_map(difference).collect();
+    differences.sort_by(|a, b| a.uid().cmp(b.uid()));
+    let n_differences = differences.len();
+    differences.truncate(DIFFERENCES_MAX);
+    (n_differences > 0).then_some(Inconsistency { resource_version, differences, n_differences })
+}
+
+impl Difference {
+    /// The object's uid.
+    pub fn uid(&self) -> &str {
+        match self {
+            Self::NotStreamed(uid) | Self::NotListed(uid) | Self::Other(uid) => uid,
+        }
+    }
+}
+
+/// Everything at exactly a version.
+async fn list(source: &dyn ListWatch, resource_version: &str) -> Result<Objects, SourceError> {
+    let mut request = ListRequest {
+        resource_version: resource_version.to_owned(),
+        exact: true,
+        ..ListRequest::default()
+    };
+    let mut objects = Objects::new();
+    for _ in 0..LIST_PAGES_MAX {
+        let mut parts = source.list_in_parts(request).await?;
+        let head = loop {
+            match parts.next().await {
+                Some(Ok(ListPart::Items(items))) => {
+                    objects.extend(items.iter().filter_map(|item| digest(&item.bytes)));
+                }
+                Some(Ok(ListPart::End(head))) => break head,
+                Some(Err(error)) => return Err(error),
+                None => return Err(SourceError::protocol("a list that breaks off")),
+            }
+            tokio::task::coop::consume_budget().await;
+        };
+        if head.resource_version != resource_version {
+            let what = format!("a list at {} instead", head.resource_version);
+            return Err(SourceError::protocol(what));
+        }
+        let Some(token) = head.continue_token else { return Ok(objects) };
+        request = ListRequest { continue_token: Some(token), ..ListRequest::default() };
+    }
+    Err(SourceError::protocol("a list that does not end"))
+}
+
+/// An object's uid, or name where there is none, and a digest of what it says; its type aside.
+fn digest(object: &Bytes) -> Option<(String, u64)> {
+    let mut value: Value = serde_json::from_slice(object).ok()?;
+    let members = value.as_object_mut()?;
+    members.remove("kind");
+    members.remove("apiVersion");
+    let metadata = members.get("metadata")?;
+    let text = |name: &str| metadata.get(name).and_then(Value::as_str).unwrap_or_default();
+    let uid = match text("uid") {
+        "" => format!("{}/{}", text("namespace"), text("name")),
+        uid => uid.to_owned(),
+    };
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    Some((uid, hasher.finish()))
+}
+
+/// The version of a bookmark that ends initial events.
+fn end_of(object: &[u8]) -> Option<String> {
+    let skim = Skim::of(object).ok()?;
+    let is_end = skim
+        .annotations
+        .iter()
+        .any(|(annotation, value)| annotation == INITIAL_EVENTS_END && value == "true");
+    is_end.then(|| skim.resource_version.into_owned())
+}

@@ -1,0 +1,389 @@
+//! Answering from a trace.
+use super::line::{self, Line, Said, TRACE_LINE_BYTES_MAX};
+use crate::source::{
+    ListHead, ListItem, ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError,
+    WatchFrame, WatchRequest, WatchStream,
+};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
+use tokio::time::{Instant, sleep_until};
+
+/// The largest trace that is played, bytes: 1 GiB. It is held in memory while it is played.
+pub const TRACE_BYTES_MAX: usize = 1 << 30;
+
+/// How fast a trace is played.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Speed {
+    /// Each answer takes as long as it took.
+    #[default]
+    AsRecorded,
+    /// So many times as fast; zero and less, and what is no number, is as fast as possible.
+    Times(f64),
+    /// Nothing waits.
+    Immediate,
+}
+
+impl Speed {
+    fn scale(self, time: Duration) -> Duration {
+        match self {
+            Self::AsRecorded => time,
+            Self::Times(times) if times > 0.0 => {
+                Duration::try_from_secs_f64(time.as_secs_f64() / times).unwrap_or(Duration::MAX)
+            }
+            Self::Times(_) | Self::Immediate => Duration::ZERO,
+        }
+    }
+}
+
+/// A trace that cannot be played.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The reader failed.
+    #[error("read line {line} of the trace")]
+    Read {
+        /// Counted from 1.
+        line: u64,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A line is not one of a trace, or not one that can stand there.
+    #[error("line {line} of the trace is damaged: {what}")]
+    Damaged {
+        /// Counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The last line is missing or incomplete: the recording was cut.
+    #[error("the trace is cut behind line {line}")]
+    Truncated {
+        /// The last whole line; counted from 1.
+        line: u64,
+    },
+    /// A line, or the trace, is larger than this end is ready to hold.
+    #[error("line {line} of the trace passes {bytes_max} bytes")]
+    TooLarge {
+        /// Counted from 1.
+        line: u64,
+        /// How much a line, or all of them, may be.
+        bytes_max: usize,
+    },
+}
+
+/// A source that answers from a trace.
+///
+/// Each request is given the answer to the next request of its kind in the trace: list, watch, or watch with initial events. An
+/// informer with the options and the seed of the recorded one asks the same questions; one that asks others is given what the
+/// server said, in its order. When the trace is at its end, lists are never answered and watches stay open in silence, so that what
+/// was played stays to be looked at. A clone continues where the other is.
+#[derive(Clone)]
+pub struct TraceSource(Arc<Inner>);
+
+struct Inner {
+    speed: Speed,
+    can_stream_list: bool,
+    exchanges: Mutex<Exchanges>,
+}
+
+#[derive(Default)]
+struct Exchanges {
+    lists: VecDeque<Exchange>,
+    watches: VecDeque<Exchange>,
+    streams: VecDeque<Exchange>,
+}
+
+impl Exchanges {
+    fn of_kind(&mut self, kind: Kind) -> &mut VecDeque<Exchange> {
+        match kind {
+            Kind::List => &mut self.lists,
+            Kind::Watch => &mut self.watches,
+            Kind::Stream => &mut self.streams,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    List,
+    Watch,
+    Stream,
+}
+
+/// One request's answer.
+struct Exchange {
+    kind: Kind,
+    asked_at: Duration,
+    /// What was answered, and how long after the request.
+    answer: VecDeque<(Duration, Said)>,
+    is_over: bool,
+}
+
+impl fmt::Debug for TraceSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let exchanges = self.0.exchanges.lock();
+        f.debug_struct("TraceSource")
+            .field("speed", &self.0.speed)
+            .field("n_lists", &exchanges.lists.len())
+            .field("n_watches", &(exchanges.watches.len() + exchanges.streams.len()))
+            .finish()
+    }
+}
+
+impl TraceSource {
+    /// Reads a whole trace, to be played at a speed. `reader` may be a file ([`tokio::fs::File`] in a
+    /// [`tokio::io::BufReader`]) or bytes in memory.
+    ///
+    /// # Errors
+    /// When the trace cannot be read, is damaged, cut, or larger than [`TRACE_BYTES_MAX`]; the line is named.
+    pub async fn read(
+        mut reader: impl AsyncBufRead + Send + Unpin,
+        speed: Speed,
+    ) -> Result<Self, TraceError> {
+        let mut lines = Lines::default();
+        let mut text = Vec::new();
+        let mut n_bytes = 0;
+        loop {
+            let number = lines.n_lines + 1;
+            text.clear();
+            let bytes_max = TRACE_LINE_BYTES_MAX.min(TRACE_BYTES_MAX - n_bytes);
+            // One byte more than a line may have tells that it has more.
+            let mut bounded = (&mut reader).take(bytes_max as u64 + 1);
+            let read = bounded.read_until(b'\n', &mut text).await;
+            let n_read = read.map_err(|source| TraceError::Read { line: number, source })?;
+            if n_read > bytes_max {
+                return Err(TraceError::TooLarge { line: number, bytes_max });
+            }
+            n_bytes += n_read;
+            let Some(line) = text.strip_suffix(b"\n") else {
+                return match (text.is_empty(), lines.is_over) {
+                    (true, true) => Ok(lines.finish(speed)),
+                    _ => Err(TraceError::Truncated { line: lines.n_lines }),
+                };
+            };
+            lines.take(line).map_err(|what| TraceError::Damaged { line: number, what })?;
+        }
+    }
+
+    /// How many recorded answers have not been asked for.
+    pub fn n_left(&self) -> usize {
+        let exchanges = self.0.exchanges.lock();
+        exchanges.lists.len() + exchanges.watches.len() + exchanges.streams.len()
+    }
+
+    /// The answer to the next request of a kind; for ever waiting when there is none.
+    async fn next(&self, kind: Kind) -> Play {
+        let exchange = self.0.exchanges.lock().of_kind(kind).pop_front();
+        match exchange {
+            Some(Exchange { answer, .. }) => {
+                Play { speed: self.0.speed, began: Instant::now(), answer, is_over: false }
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The lines read so far, by request.
+#[derive(Default)]
+struct Lines {
+    n_lines: u64,
+    is_over: bool,
+    exchanges: BTreeMap<u64, Exchange>,
+}
+
+impl Lines {
+    fn take(&mut self, text: &[u8]) -> Result<(), String> {
+        if self.is_over {
+            return Err("it stands behind the last line".to_owned());
+        }
+        if self.n_lines == 0 {
+            line::check_header(text)?;
+            self.n_lines = 1;
+            return Ok(());
+        }
+        let Line { at, request, said } = Line::parse(text)?;
+        let kind = match &said {
+            Said::Over(n_lines) if *n_lines != self.n_lines => {
+                return Err(format!("{n_lines} lines were written, {} are here", self.n_lines));
+            }
+            Said::Over(_) => {
+                self.is_over = true;
+                self.n_lines += 1;
+                return Ok(());
+            }
+            Said::List(_) => Some(Kind::List),
+            Said::Watch(watch) if watch.send_initial_events => Some(Kind::Stream),
+            Said::Watch(_) => Some(Kind::Watch),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            let exchange = Exchange { kind, asked_at: at, answer: VecDeque::new(), is_over: false };
+            if self.exchanges.insert(request, exchange).is_some() {
+                return Err(format!("request {request} was made before"));
+            }
+        } else {
+            self.answer(at, request, said)?;
+        }
+        self.n_lines += 1;
+        Ok(())
+    }
+
+    fn answer(&mut self, at: Duration, request: u64, said: Said) -> Result<(), String> {
+        let Some(exchange) = self.exchanges.get_mut(&request) else {
+            return Err(format!("request {request} was not made"));
+        };
+        if exchange.is_over {
+            return Err(format!("request {request} has had its answer"));
+        }
+        let fits = match &said {
+            Said::Item(_) | Said::End(_) => exchange.kind == Kind::List,
+            Said::Opened => exchange.kind != Kind::List && exchange.answer.is_empty(),
+            Said::Frame(_) | Said::Closed => {
+                exchange.kind != Kind::List
+                    && matches!(exchange.answer.front(), Some((_, Said::Opened)))
+            }
+            _ => true,
+        };
+        if !fits {
+            return Err(format!("no answer to request {request}, a {:?}", exchange.kind));
+        }
+        exchange.is_over = said.is_last();
+        exchange.answer.push_back((at.saturating_sub(exchange.asked_at), said));
+        Ok(())
+    }
+
+    fn finish(self, speed: Speed) -> TraceSource {
+        let mut exchanges = Exchanges::default();
+        for exchange in self.exchanges.into_values() {
+            exchanges.of_kind(exchange.kind).push_back(exchange);
+        }
+        let can_stream_list = !exchanges.streams.is_empty();
+        TraceSource(Arc::new(Inner { speed, can_stream_list, exchanges: Mutex::new(exchanges) }))
+    }
+}
+
+/// An answer that is being played.
+struct Play {
+    speed: Speed,
+    began: Instant,
+    answer: VecDeque<(Duration, Said)>,
+    /// The last thing has been said.
+    is_over: bool,
+}
+
+impl Play {
+    /// What was said next, when its time has come; for ever waiting behind the last thing said.
+    async fn next(&mut self) -> Said {
+        match self.answer.front() {
+            Some((after, said)) if *said != Said::Dropped => {
+                if let Some(at) = self.began.checked_add(self.speed.scale(*after))
+                    && at > Instant::now()
+                {
+                    sleep_until(at).await;
+                }
+            }
+            _ => std::future::pending().await,
+        }
+        match self.answer.pop_front() {
+            Some((_, said)) => {
+                self.is_over = said.is_last();
+                said
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn list_part(&mut self) -> Option<Result<ListPart, SourceError>> {
+        if self.is_over {
+            return None;
+        }
+        Some(match self.next().await {
+            Said::Item(bytes) => Ok(ListPart::Items(vec![ListItem::from(bytes)])),
+            Said::End(head) => Ok(ListPart::End(head)),
+            Said::Failed(failure) => Err(failure.into_error()),
+            _ => return None,
+        })
+    }
+
+    async fn frame(&mut self) -> Option<Result<WatchFrame, SourceError>> {
+        if self.is_over {
+            return None;
+        }
+        match self.next().await {
+            Said::Frame(frame) => Some(Ok(frame)),
+            Said::Failed(failure) => Some(Err(failure.into_error())),
+            _ => None,
+        }
+    }
+}
+
+impl ListWatch for TraceSource {
+    fn list(&self, _: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
+        async move {
+            let mut play = self.next(Kind::List).await;
+            let mut items = Vec::new();
+            loop {
+                match play.list_part().await {
+                    Some(Ok(ListPart::Items(part))) => {
+                        items.extend(part.into_iter().map(|item| item.bytes));
+                    }
+                    Some(Ok(ListPart::End(ListHead { resource_version, continue_token }))) => {
+                        return Ok(ListPage { resource_version, continue_token, items });
+                    }
+                    Some(Err(error)) => return Err(error),
+                    None => return Err(SourceError::protocol("a list that breaks off")),
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn list_in_parts(&self, _: ListRequest) -> BoxFuture<'_, Result<ListStream, SourceError>> {
+        async move {
+            let mut play = self.next(Kind::List).await;
+            // The request itself failed when nothing else was said.
+            if let [(_, Said::Failed(_))] = play.answer.make_contiguous()
+                && let Some(Err(error)) = play.list_part().await
+            {
+                return Err(error);
+            }
+            Ok(stream::unfold(play, |mut play| async move {
+                let part = play.list_part().await?;
+                Some((part, play))
+            })
+            .boxed())
+        }
+        .boxed()
+    }
+
+    fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
+        async move {
+            let kind = if request.send_initial_events { Kind::Stream } else { Kind::Watch };
+            if self.0.exchanges.lock().of_kind(kind).is_empty() {
+                return Ok(stream::pending().boxed());
+            }
+            let mut play = self.next(kind).await;
+            if let Said::Failed(failure) = play.next().await {
+                return Err(failure.into_error());
+            }
+            Ok(stream::unfold(play, |mut play| async move {
+                let frame = play.frame().await?;
+                Some((frame, play))
+            })
+            .boxed())
+        }
+        .boxed()
+    }
+
+    fn can_stream_list(&self) -> bool {
+        self.0.can_stream_list
+    }
+}
