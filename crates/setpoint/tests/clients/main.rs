@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod bombs;
+mod informer;
 mod kube_rs;
 mod kubectl;
 mod kubectl_crd;
