@@ -67,7 +67,7 @@ pub use controller::Controller;
 pub use delta::{Batch, Delta, DeltaFifo, DeltaQueue, Keyed, OrderedFifo};
 pub use event::{Event, Tombstone};
 pub use expiring::ExpiringStore;
-pub use factory::InformerFactory;
+pub use factory::{InformerFactory, InformerLease};
 pub use handler::{FilteringHandler, Handler, HandlerOptions, HandlerRegistration};
 pub use indexer::{AtLeastError, Indexer, Lister, NamespaceLister, ReadError, Snapshot};
 pub use informer::{Cacheable, InformerWorker, SharedInformer, SharedInformerBuilder};

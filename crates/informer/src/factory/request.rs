@@ -5,16 +5,16 @@ use std::fmt;
 
 /// A request for an informer of one type: which objects, how it is built if it is new, and for how long.
 #[must_use = "nothing is requested before `pinned` or `leased`"]
-pub struct InformerRequest<K: Cacheable> {
+pub struct InformerRequest<'a, K: Cacheable> {
     factory: InformerFactory,
-    dynamic_type: K::DynamicType,
+    dynamic_type: &'a K::DynamicType,
     selection: Selection,
-    build: Option<Build<K>>,
+    build: Option<Build<'a, K>>,
 }
 
-type Build<K> = Box<dyn FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K>>;
+type Build<'a, K> = Box<dyn FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K> + 'a>;
 
-impl<K: Cacheable> fmt::Debug for InformerRequest<K> {
+impl<K: Cacheable> fmt::Debug for InformerRequest<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InformerRequest")
             .field("selection", &self.selection)
@@ -22,10 +22,10 @@ impl<K: Cacheable> fmt::Debug for InformerRequest<K> {
     }
 }
 
-impl<K: Cacheable> InformerRequest<K> {
+impl<'a, K: Cacheable> InformerRequest<'a, K> {
     pub(super) fn new(
         factory: InformerFactory,
-        dynamic_type: K::DynamicType,
+        dynamic_type: &'a K::DynamicType,
         selection: Selection,
     ) -> Self {
         Self { factory, dynamic_type, selection, build: None }
@@ -41,7 +41,7 @@ impl<K: Cacheable> InformerRequest<K> {
     /// set counts.
     pub fn build(
         mut self,
-        build: impl FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K> + 'static,
+        build: impl FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K> + 'a,
     ) -> Self {
         self.build = Some(Box::new(build));
         self
@@ -51,14 +51,14 @@ impl<K: Cacheable> InformerRequest<K> {
     pub fn pinned(self) -> SharedInformer<K> {
         let Self { factory, dynamic_type, selection, build } = self;
         let build = build.unwrap_or_else(|| Box::new(|builder| builder));
-        factory.find(&dynamic_type, selection, true, build).0
+        factory.find(dynamic_type, selection, true, build).0
     }
 
     /// The informer, for as long as somebody leases it.
     pub fn leased(self) -> InformerLease<K> {
         let Self { factory, dynamic_type, selection, build } = self;
         let build = build.unwrap_or_else(|| Box::new(|builder| builder));
-        let (informer, id, number) = factory.find(&dynamic_type, selection, false, build);
+        let (informer, id, number) = factory.find(dynamic_type, selection, false, build);
         InformerLease::new(informer, factory, id, number)
     }
 }

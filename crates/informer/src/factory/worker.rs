@@ -45,7 +45,7 @@ impl FactoryWorker {
         loop {
             let starting = std::mem::take(&mut inner.state.lock().starting);
             for start in starting {
-                informers.spawn(start(all.clone()));
+                informers.spawn((start.run)(all.clone()));
             }
             tokio::select! {
                 biased;

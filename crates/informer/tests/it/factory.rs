@@ -3,12 +3,12 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube_client::Client;
 use kube_client::client::Body;
 use kube_core::{ApiResource, DynamicObject};
 use setpoint_informer::InformerFactory;
-use setpoint_informer::factory::FactoryOptions;
+use setpoint_informer::factory::{FactoryOptions, Selection};
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 use tokio::task::JoinSet;
@@ -29,6 +29,31 @@ impl tower_service::Service<Request<Body>> for Server {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let query = request.uri().query().unwrap_or_default();
+        let accept = request.headers()["accept"].to_str().unwrap();
+        if request.uri().path().ends_with("nodes") && accept.contains("as=PartialObjectMetadata") {
+            let meta = r#""kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"n1","resourceVersion":"#;
+            let body = if query.contains("watch=true") {
+                assert!(accept.contains("as=PartialObjectMetadata;"));
+                if query.contains("sendInitialEvents") {
+                    let body = BodyExt::boxed(Full::from("no"));
+                    return std::future::ready(Ok(Response::builder()
+                        .status(422)
+                        .body(body)
+                        .unwrap()));
+                }
+                let line = format!("{{\"type\":\"MODIFIED\",\"object\":{{{meta}\"2\"}}}}}}\n");
+                let frame = http_body::Frame::data(Bytes::from(line));
+                let line = futures::stream::iter([Ok::<_, Infallible>(frame)]);
+                use futures::StreamExt;
+                BodyExt::boxed(StreamBody::new(line.chain(futures::stream::pending())))
+            } else {
+                let list = format!(
+                    r#"{{"kind":"PartialObjectMetadataList","metadata":{{"resourceVersion":"1"}},"items":[{{{meta}"1"}}}}]}}"#
+                );
+                BodyExt::boxed(Full::from(list))
+            };
+            return std::future::ready(Ok(Response::builder().body(body).unwrap()));
+        }
         let (code, body) = if request.uri().path().contains("secrets") {
             (404, BodyExt::boxed(Full::from("404 page not found")))
         } else if query.contains("sendInitialEvents") {
@@ -106,5 +131,105 @@ async fn a_stop_signal_ends_the_factory_too() {
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap();
     assert!(pods.has_stopped());
+    factory.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn fac_1_2_one_informer_per_type_and_selection() {
+    let (factory, _tasks, _stop) = factory();
+    let ours = || {
+        let mut selection = Selection::default();
+        selection.namespace = Some("ours".to_owned());
+        factory.request::<Pod>(&()).selection(selection)
+    };
+    let all = factory.informer::<Pod>();
+    let build = |builder: setpoint_informer::SharedInformerBuilder<Pod>| {
+        builder.object_index("x", |_| vec![])
+    };
+    let one = ours().build(build).pinned();
+    let same = ours().build(|_| unreachable!("it is built already")).pinned();
+    assert!(same.lister().objects_by_index("x", "").is_ok() && one.lister().is_empty());
+    assert!(all.lister().objects_by_index("x", "").is_err());
+    factory.start();
+    factory.wait_for_sync().await.unwrap();
+    assert!(all.has_synced() && one.has_synced());
+}
+
+#[tokio::test(start_paused = true)]
+async fn fac_7_metadata_is_asked_for_and_taken_in_as_such() {
+    let (factory, _tasks, _stop) = factory();
+    let nodes = factory.metadata::<Node>();
+    let whole = factory.informer::<Node>();
+    factory.start();
+    factory.wait_for_sync().await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let node = nodes.lister().get("", "n1").unwrap().unwrap();
+    assert_eq!(node.metadata.resource_version.as_deref(), Some("2"), "changed by the watch");
+    assert_eq!(nodes.resource_type().to_string(), "nodes");
+    assert!(whole.lister().get("", "n1").unwrap().is_none(), "another cache, of whole objects");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_ends_with_its_last_lease_and_a_later_request_makes_a_new_one() {
+    let (factory, _tasks, _stop) = factory();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let before = tasks();
+    let first = factory.request::<Pod>(&()).leased();
+    let second = factory.request::<Pod>(&()).leased();
+    factory.start();
+    first.synced().await.unwrap();
+    drop(first);
+    assert!(!second.has_stopped());
+    let kept = second.lister();
+    let informer = (*second).clone();
+    drop(second);
+    assert!(informer.stopped().await.has_synced);
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(tasks(), before, "it left no task");
+    assert!(kept.is_empty(), "its cache still answers");
+
+    let again = factory.request::<Pod>(&()).leased();
+    assert!(!again.has_synced() && !again.has_stopped());
+    factory.wait_for_sync().await.unwrap();
+    assert!(!again.has_synced(), "it was not started");
+    factory.start();
+    again.synced().await.unwrap();
+    let pinned = factory.informer::<Pod>();
+    drop(again);
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert!(!pinned.has_stopped(), "somebody asked for it for good");
+
+    let never = factory.request::<ConfigMap>(&()).leased();
+    let informer = (*never).clone();
+    drop(never);
+    assert!(informer.has_stopped(), "never started, and forgotten");
+    factory.start();
+    factory.wait_for_sync().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn ref_33_an_informer_that_gave_up_is_made_anew() {
+    let mut options = FactoryOptions::default();
+    options.give_up_after = Some(std::time::Duration::from_secs(60));
+    options.resync_of.insert(
+        setpoint_informer::ResourceType::of::<Pod>(&()),
+        std::time::Duration::from_secs(77),
+    );
+    let (factory, worker) = InformerFactory::new(Client::new(Server, "default"), options);
+    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+    tasks.spawn(worker.run(stop.clone()));
+    let secrets = factory.informer::<Secret>();
+    let pods = factory.informer::<Pod>();
+    factory.start();
+    let failed = factory.wait_for_sync().await.unwrap_err();
+    assert_eq!(failed.resources, ["secrets"]);
+    let why = "failed to list secrets: the server could not find the requested resource";
+    assert_eq!(failed.causes["secrets"], why);
+    assert!(factory.statuses()["secrets"].has_given_up && factory.statuses()["pods"].has_synced);
+    assert!(secrets.status().has_given_up && !factory.informer::<Secret>().has_stopped());
+    let handler = |_: setpoint_informer::Event<Pod>| ();
+    let registration = pods.add_handler(handler, Default::default()).unwrap();
+    assert_eq!(registration.resync_period(), Some(std::time::Duration::from_secs(77)));
     factory.shutdown().await;
 }

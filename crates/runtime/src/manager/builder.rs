@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use setpoint_informer::{CachePolicy, factory::FactoryOptions};
+use setpoint_informer::{CachePolicy, MetricsRegistry, factory::FactoryOptions};
 use setpoint_object::time::Clock;
 
 use super::{GRACE_PERIOD, Grace, Manager, ManagerEnvironment};
@@ -69,6 +69,20 @@ impl ManagerBuilder {
     /// The first and the longest wait of an informer between failures. Default: client-go's.
     pub fn cache_backoff(mut self, min: Duration, max: Duration) -> Self {
         self.cache.backoff = Some((min, max));
+        self
+    }
+
+    /// Ends an informer whose type the server has refused (403, 404) for so long; controllers that still wait for its first
+    /// list then fail. Default: never, it goes on trying.
+    pub fn cache_give_up_after(mut self, patience: Duration) -> Self {
+        self.cache.give_up_after = Some(patience);
+        self
+    }
+
+    /// Where informers tell of themselves, under this informer name. Default: nowhere.
+    pub fn cache_metrics(mut self, registry: MetricsRegistry, name: impl Into<String>) -> Self {
+        self.cache.metrics = Some(registry);
+        self.cache.name = name.into();
         self
     }
 
