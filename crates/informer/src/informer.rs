@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   ListWatch ── Reflector ──▶ OrderedFifo ──▶ consumer ──▶ Indexer ──▶ Lister …
-//!               (one task)      bounded       (one task)  │
+//!               (one task       bounded       of both)    │
 //!                                                         └──▶ a queue per handler ──▶ handler (one task each)
 //! ```
 //!

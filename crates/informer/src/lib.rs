@@ -12,7 +12,7 @@
 //! | [`OrderedFifo`]    | [`delta`]     | deltas                     | the same, in order; a relist is one delta              |
 //! | [`Indexer`]        | [`indexer`]   | objects                    | objects by key and by index, to any number of [`Lister`]s |
 //! | [`SharedInformer`] | [`informer`]  | deltas                     | the cache's changes to every [`Handler`]               |
-//! | [`InformerFactory`]| [`factory`]   | requests for informers     | one informer per type                                  |
+//! | [`InformerFactory`]| [`factory`]   | requests for informers     | one informer per type and selection                   |
 //!
 //! Those who wire a controller by hand join the stages with a [`Controller`], into a store of their own: over either mode of the
 //! ordered queue or over [`DeltaFifo`]. Two more stores are for what an informer's cache is not: [`ExpiringStore`] forgets, and
@@ -24,7 +24,9 @@
 //! - A handler sees for each key `Added (Updated)* Deleted`, repeated; a deletion that was missed is told as a [`Tombstone`].
 //! - Half of a list is never visible, and no deletion is lost across a relist.
 //! - Nothing a slow, stuck or panicking handler does delays the cache or another handler, nor takes memory without bound.
-//! - It never gives up: what keeps it from its server is said in [`SharedInformer::status`], and it recovers by itself.
+//! - It never gives up unless it is told when to: what keeps it from its server is said in [`SharedInformer::status`], and it
+//!   recovers by itself. No server can keep it waiting without bound, nor take more than its turn.
+//! - A read can wait for a write: [`Lister::at_least`].
 //!
 //! What it does not: show every state, order changes between keys for a handler, or show a write before the watch brings it.
 //!

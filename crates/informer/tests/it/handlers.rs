@@ -86,7 +86,7 @@ async fn a_handler_of_an_empty_list_is_synced_with_its_informer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invariant_12_a_handler_that_never_returns_delays_nothing_and_holds_little() {
+async fn shi_4_5_invariant_12_a_handler_that_never_returns_delays_nothing_and_holds_little() {
     let mut steps = vec![wait(1)];
     for version in 10..5000 {
         steps.push(modified(if version % 2 == 0 { "a" } else { "b" }, version));

@@ -5,7 +5,8 @@ use setpoint_informer::source::scripted::{Answer, Script, Step};
 use setpoint_informer::{CachePolicy, HandlerOptions, SharedInformer, Stopped};
 
 #[tokio::test(start_paused = true)]
-async fn constructors_ask_nothing_and_what_was_never_run_stops_when_its_worker_is_dropped() {
+async fn shi_1_9_constructors_ask_nothing_and_what_was_never_run_stops_when_its_worker_is_dropped()
+{
     let script = Script::new([]);
     let (informer, worker) = builder(&script).build();
     let log = Log::default();
@@ -56,7 +57,7 @@ async fn shi_1_after_its_end_an_informer_answers_and_takes_nothing_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_run_ends_the_informer_and_its_handlers() {
+async fn shi_6_a_dropped_run_ends_the_informer_and_its_handlers() {
     let script = Script::new([page("5", &[])]);
     let mut running = Running::start(builder(&script));
     let registration = Log::default().add(&running.informer);
@@ -67,7 +68,7 @@ async fn a_dropped_run_ends_the_informer_and_its_handlers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn indices_answer_before_and_after_the_start() {
+async fn idx_6_indices_answer_before_and_after_the_start() {
     let script = Script::new([
         page("5", &[("a", 1), ("b", 2)]),
         Answer::Watch(vec![wait(1), modified("a", 2), wait(1), deleted("b", 3), Step::Hang]),
@@ -282,5 +283,40 @@ async fn objects_of_one_namespace_share_its_text() {
     let snapshot = running.informer.lister().snapshot();
     let keys: Vec<_> = snapshot.iter().map(|object| object.key().clone()).collect();
     assert!(std::sync::Arc::ptr_eq(&keys[0].namespace, &keys[1].namespace));
+    running.end().await;
+}
+
+/// SHI-2: transform and error handler belong to the builder, so there is nothing to be refused after the start; of each the last one
+/// set counts (REF-32).
+#[tokio::test(start_paused = true)]
+async fn shi_2_ref_32_transform_and_error_handler_are_chosen_before_and_the_last_counts() {
+    let errors = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = errors.clone();
+    let script = Script::new([no_list(missing()), page("5", &[("a", 1)])]);
+    let running = Running::start(
+        builder(&script)
+            .transform(|_| unreachable!("replaced"))
+            .transform(Ok)
+            .on_error(|_| unreachable!("replaced"))
+            .on_error(move |error| seen.lock().push(error.to_string())),
+    );
+    running.informer.synced().await.unwrap();
+    assert_eq!(*errors.lock(), ["failed to list configmaps"]);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn evt_4_5_a_relist_tells_of_deletions_first_and_then_in_the_order_of_the_list() {
+    let script = Script::new([
+        page("5", &[("b", 1), ("c", 2), ("a", 3)]),
+        Answer::Watch(vec![wait(2), fails(expired())]),
+        page("9", &[("d", 8), ("a", 7), ("b", 1)]),
+    ]);
+    let log = Log::default();
+    let running = Running::start_with(builder(&script), |informer| drop(log.add(informer)));
+    pass(1).await;
+    assert_eq!(log.take(), ["+b@1!", "+c@2!", "+a@3!"]);
+    pass(10).await;
+    assert_eq!(log.take(), ["-c@2?", "+d@8", "a@3>a@7", "b@1>b@1"]);
     running.end().await;
 }

@@ -37,7 +37,7 @@ async fn ask(source: &dyn ListWatch) -> Vec<(Duration, String)> {
     let began = Instant::now();
     let mut seen = Vec::new();
     let mut see = |what: String| seen.push((began.elapsed(), what));
-    let mut request = ListRequest { limit: Some(2), ..ListRequest::default() };
+    let request = ListRequest { limit: Some(2), ..ListRequest::default() };
     for _ in 0..2 {
         match source.list_in_parts(request.clone()).await {
             Ok(mut parts) => {
