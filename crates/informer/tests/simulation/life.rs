@@ -167,7 +167,11 @@ impl Life {
             builder = builder.index("digit", digit);
         }
         if has_transform {
-            builder = builder.transform(transform);
+            let server = server.clone();
+            builder = builder.transform(move |object| {
+                server.with(|state| state.transformed += 1);
+                transform(object)
+            });
         }
         server.with(|state| {
             state.note(match policy {
@@ -441,6 +445,13 @@ impl Life {
         sleep(SETTLED).await;
         self.observe()?;
         self.agree(|_| true)?;
+        let (transformed, entered) =
+            self.server.with(|state| (state.transformed, state.reference.entered));
+        if transformed > 0 && entered.is_some_and(|entered| entered != transformed) {
+            return Err(format!(
+                "invariant 11: {entered:?} objects entered, {transformed} were transformed"
+            ));
+        }
         let (told, (least, most)) =
             self.server.with(|state| (state.misfits_told, state.reference.rejected));
         if !(least..=most).contains(&told) {

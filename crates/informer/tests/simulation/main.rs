@@ -25,7 +25,7 @@
 //! | 8              | `Oracle::check_time`, and that no rule leads from 429 or a refused connection to a list               |
 //! | 9              | `Oracle::asks_watch`, and the coverage of both halves of the range                                    |
 //! | 10             | `Oracle::asks_list`: a page is asked for by its token alone                                           |
-//! | 11             | `Reference`: a list with an object that does not transform is not taken in at all                     |
+//! | 11             | `Life::quiesce` counts; `Reference`: a list with an object that does not transform is not taken in    |
 //! | 12             | `Life::quiesce`: quick handlers and the cache agree while others are stuck                            |
 //! | 13             | `Told::is_over`                                                                                       |
 //! | 14             | `Life::observe`: no state of the reference holds a part of a list                                     |

@@ -27,6 +27,9 @@ pub(crate) struct Reference {
     pub(crate) unknown_deletions: u64,
     /// How many objects an index function rejected; those that a list repeats are counted once, and each time.
     pub(crate) rejected: (u64, u64),
+    /// How many objects were delivered that a transform has to see (FIFO-24); none when one of them was poisoned, as what stood
+    /// behind that one was not looked at.
+    pub(crate) entered: Option<u64>,
     /// A write was not taken in, or may have been missed: only another list mends that.
     pub(crate) needs_list: bool,
     is_replaying: bool,
@@ -42,6 +45,7 @@ impl Reference {
             rejects_poison,
             unknown_deletions: 0,
             rejected: (0, 0),
+            entered: Some(0),
             needs_list: false,
             is_replaying: false,
         }
@@ -130,6 +134,12 @@ impl Reference {
         if *self.last() != cache {
             self.states.push(cache);
         }
+    }
+
+    /// An object is delivered that a transform has to see.
+    pub(crate) fn enters(&mut self, thing: Thing) {
+        let is_poison = self.is_poison(thing);
+        self.entered = self.entered.filter(|_| !is_poison).map(|n| n + 1);
     }
 
     /// Where a state of the cache is, looking from an earlier place on.

@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub(crate) is_stopping: bool,
     /// How many objects an index function rejected, as the informer says.
     pub(crate) misfits_told: u64,
+    /// How many objects the transform saw.
+    pub(crate) transformed: u64,
     down: Option<(Instant, Down)>,
     trace: Option<Vec<String>>,
     start: Instant,
@@ -229,6 +231,7 @@ impl Server {
                 is_healed: false,
                 is_stopping: false,
                 misfits_told: 0,
+                transformed: 0,
                 down: None,
                 trace: traces.then(Vec::new),
                 start: Instant::now(),
@@ -360,6 +363,7 @@ impl State {
     /// Items of the list that is being read.
     fn listing(&mut self, part: &[(Name, Thing)]) {
         self.reference.listing.extend_from_slice(part);
+        part.iter().for_each(|(_, thing)| self.reference.enters(*thing));
     }
 
     fn page_ended(&mut self, version: &str, token: Option<&str>) {

@@ -341,6 +341,10 @@ impl Watching {
         let Change { verb, name, thing } = change;
         let bytes = object(name, thing);
         let is_poison = state.reference.is_poison(thing);
+        // Of what is taken back from a list only the key is looked at.
+        if !self.is_collecting || verb != Verb::Deleted {
+            state.reference.enters(thing);
+        }
         if self.is_collecting {
             if is_poison && verb != Verb::Deleted {
                 state.note(Seen::StreamPoisoned);
