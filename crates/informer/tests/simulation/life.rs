@@ -4,7 +4,7 @@ use crate::fault::Down;
 use crate::oracle::Oracle;
 use crate::reference::{Cache, Reference};
 use crate::server::{Manners, Server, Streams};
-use crate::witness::{Temper, Told, Witness, cache_of};
+use crate::witness::{Temper, Told, Witness, cache_of, thing};
 use crate::world::Name;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,6 +17,7 @@ use setpoint_informer::{
     CachePolicy, HandlerOptions, Object, SharedInformer, SharedInformerBuilder, Snapshot,
 };
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -86,6 +87,8 @@ struct Life {
     has_late_index: bool,
     is_degraded: bool,
     weak: Vec<Weak<str>>,
+    /// How many wait to read what they wrote.
+    reading: Arc<AtomicUsize>,
 }
 
 /// Fails for what is poisoned, and takes something out of the rest.
@@ -211,6 +214,7 @@ impl Life {
             has_late_index: false,
             is_degraded: false,
             weak: Vec::new(),
+            reading: Arc::default(),
         };
         for _ in 0..rng.random_range(1..4) {
             life.join();
@@ -261,6 +265,29 @@ impl Life {
         self.witnesses.push(witness);
     }
 
+    /// Writes, and waits to read it, as a controller does.
+    fn write_then_read(&mut self) {
+        self.server.write();
+        let (Some(informer), server) = (self.informer.clone(), self.server.clone()) else { return };
+        let Some(change) = server.with(|state| state.world.last_change()) else { return };
+        let (lister, by_key) = (informer.lister(), self.rng.random());
+        let reading = self.reading.clone();
+        reading.fetch_add(1, Ordering::Relaxed);
+        self.tasks.spawn(async move {
+            let (key, version) = (change.name.key(), change.thing.version.to_string());
+            let reached = if by_key {
+                lister.at_least_for(&key, &version).await
+            } else {
+                lister.at_least(&version).await
+            };
+            reading.fetch_sub(1, Ordering::Relaxed);
+            if reached.is_ok() {
+                let cached = lister.object(&key).map(|object| thing(&object).1);
+                server.with(|state| state.judge_read(change, cached));
+            }
+        });
+    }
+
     async fn live(&mut self) -> Result<(), String> {
         let steps = self.rng.random_range(10..60);
         for _ in 0..steps {
@@ -309,6 +336,7 @@ impl Life {
                 }
             }
             20..30 => {}
+            30..36 => self.write_then_read(),
             _ => self.server.write(),
         }
         let wait = match self.rng.random_range(0..40) {
@@ -445,6 +473,10 @@ impl Life {
         sleep(SETTLED).await;
         self.observe()?;
         self.agree(|_| true)?;
+        let reading = self.reading.load(Ordering::Relaxed);
+        if reading > 0 {
+            return Err(format!("{reading} wait for a version that the cache has reached"));
+        }
         let (transformed, entered) =
             self.server.with(|state| (state.transformed, state.reference.entered));
         if transformed > 0 && entered.is_some_and(|entered| entered != transformed) {

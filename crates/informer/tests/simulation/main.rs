@@ -76,7 +76,7 @@ fn live(seeds: Range<u64>) -> Coverage {
         };
         if let Some(violation) = violation {
             panic!(
-                "{violation}\nreplay: SETPOINT_SEED={seed} cargo test -p setpoint-informer --test simulation replay -- --nocapture"
+                "{violation}\nreplay: SEED={seed} cargo test -p setpoint-informer --test simulation replay -- --nocapture"
             );
         }
     }
@@ -121,10 +121,10 @@ fn a_life_is_a_function_of_its_seed() {
     assert_ne!(trace(0), trace(1));
 }
 
-/// Lives the life of the seed in `SETPOINT_SEED` and prints its trace; does nothing without one.
+/// Lives the life of the seed in `SEED` and prints its trace; does nothing without one.
 #[test]
 fn replay() {
-    let Ok(seed) = std::env::var("SETPOINT_SEED") else { return };
+    let Ok(seed) = std::env::var("SEED") else { return };
     let outcome = life::run(seed.parse().unwrap(), true);
     for line in &outcome.trace {
         println!("{line}");

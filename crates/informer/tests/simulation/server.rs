@@ -4,7 +4,7 @@ use crate::fault::{self, Down};
 use crate::oracle::Oracle;
 use crate::reference::Reference;
 use crate::watching::Watching;
-use crate::world::{Flavor, Name, Thing, World, item};
+use crate::world::{Change, Flavor, Name, Thing, Verb, World, item};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -360,6 +360,26 @@ impl Server {
 }
 
 impl State {
+    /// What a reader finds in the cache that has waited for a change to be there.
+    pub(crate) fn judge_read(&mut self, change: Change, cached: Option<Thing>) {
+        let Change { verb, name, thing } = change;
+        self.note(Seen::WroteThenRead);
+        // What is not taken in is not there, nor what came before it; and what a server lost between a list without a version and
+        // its watch is.
+        let is_rejected = thing.flavor != Flavor::Plain || self.reference.rejected.1 > 0;
+        if is_rejected || self.reference.needs_list {
+            return;
+        }
+        let is_there = match (verb, cached) {
+            (Verb::Deleted, cached) => cached.is_none_or(|cached| cached.uid > thing.uid),
+            (_, Some(cached)) => cached.uid > thing.uid || cached.version >= thing.version,
+            (_, None) => self.world.things().get(&name) != Some(&thing),
+        };
+        if !is_there {
+            self.oracle.broken(format!("a read after a write finds {cached:?}: {change:?}"));
+        }
+    }
+
     /// Items of the list that is being read.
     fn listing(&mut self, part: &[(Name, Thing)]) {
         self.reference.listing.extend_from_slice(part);

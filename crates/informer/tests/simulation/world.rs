@@ -2,6 +2,7 @@
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use setpoint_informer::Key;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -36,6 +37,10 @@ impl Name {
     /// Out of a cached object's namespace and name.
     pub(crate) fn read(namespace: &str, name: &str) -> Self {
         Self { namespace: digit(namespace), name: digit(name) }
+    }
+
+    pub(crate) fn key(self) -> Key {
+        Key::new(self.namespace(), format!("o{}", self.name))
     }
 
     pub(crate) fn namespace(self) -> String {
@@ -194,6 +199,11 @@ impl World {
     pub(crate) fn change_after(&self, version: u64) -> Option<Change> {
         let at = self.changes.partition_point(|change| change.thing.version <= version);
         self.changes.get(at).copied()
+    }
+
+    /// The latest change.
+    pub(crate) fn last_change(&self) -> Option<Change> {
+        self.changes.back().copied()
     }
 
     /// Creates, changes, deletes or recreates a random object. Gives whether it was recreated.
