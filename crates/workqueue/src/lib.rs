@@ -85,15 +85,22 @@
 //! ```
 
 mod limiter;
-mod metrics;
+pub mod metrics;
+mod parallel;
 mod queue;
 
 pub use limiter::{
     Bucket, Exponential, FastSlow, Jitter, LimiterError, MaxOf, MaxWait, RateLimiter,
-    controller_default, item_default, priority_default,
+    WINDOW_ATTEMPTS_MAX, Windowed, controller_default, item_default, priority_default,
 };
 pub use metrics::{Metrics, Stats};
+pub use parallel::Parallelizer;
 pub use queue::{
     AddOptions, AtShutdown, Builder, DELAY_MAX, Entry, Get, Group, Item, LevelStats, OwnedItem,
     PRIORITY_LOW, Phase, Priorities, WorkQueue,
 };
+
+/// The README's examples, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

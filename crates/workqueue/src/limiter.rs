@@ -1,25 +1,32 @@
 //! How long a key that failed waits before it is tried again.
 
+mod attempts;
 mod bucket;
 mod exponential;
 mod fast_slow;
 mod jitter;
 mod max_of;
 mod max_wait;
+mod windowed;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 pub use self::{
-    bucket::Bucket, exponential::Exponential, fast_slow::FastSlow, jitter::Jitter, max_of::MaxOf,
+    bucket::Bucket,
+    exponential::Exponential,
+    fast_slow::FastSlow,
+    jitter::Jitter,
+    max_of::MaxOf,
     max_wait::MaxWait,
+    windowed::{WINDOW_ATTEMPTS_MAX, Windowed},
 };
 
 /// Decides how long a key waits, and counts its attempts.
 ///
-/// Called outside the queue's lock, possibly by several threads at once. It never forgets a key by itself: a worker calls
-/// [`forget`](Self::forget) when it succeeded or gave up.
+/// Called outside the queue's lock, possibly by several threads at once. Unless it was told to expire what is idle, it never forgets
+/// a key by itself: a worker calls [`forget`](Self::forget) when it succeeded or gave up.
 pub trait RateLimiter<K>: Send + Sync + 'static {
     /// How long `key` waits from `now`. Counts an attempt.
     fn when(&self, key: &K, now: Instant) -> Duration;
@@ -87,6 +94,24 @@ pub enum LimiterError {
     /// The largest of no delays is none.
     #[error("there is no limiter to take the largest delay of")]
     NoMembers,
+    /// A window that allows nothing, or more than is remembered.
+    #[error(
+        "{n} attempts in {window:?}: from 1 to {WINDOW_ATTEMPTS_MAX} in more than no time are possible"
+    )]
+    Window {
+        /// Attempts in a window.
+        n: u32,
+        /// Its length.
+        window: Duration,
+    },
+    /// What is kept would expire while it still matters.
+    #[error("what is idle expires after {idle:?}: that must be twice {longest:?} at least")]
+    Idle {
+        /// The time after which it would expire.
+        idle: Duration,
+        /// The longest delay.
+        longest: Duration,
+    },
     /// A jitter that is negative or no number.
     #[error("the jitter is {fraction} of the delay: it must be zero or above, and finite")]
     Jitter {
@@ -112,4 +137,11 @@ pub fn item_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> Expon
 /// The limiter that controller-runtime gives its priority queue: 5 ms doubling to 1000 s per key, and no bucket.
 pub fn priority_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> Exponential<K> {
     Exponential::constant(Duration::from_millis(5), Duration::from_secs(1000))
+}
+
+fn check_idle(idle: Duration, longest: Duration) -> Result<(), LimiterError> {
+    if idle.is_zero() || idle < longest.saturating_mul(2) {
+        return Err(LimiterError::Idle { idle, longest });
+    }
+    Ok(())
 }

@@ -1,12 +1,20 @@
 //! What a queue tells about itself.
 
+mod exposition;
+mod recorder;
+
 use std::time::Duration;
+
+pub use self::{
+    exposition::{Exposed, exposition},
+    recorder::{BUCKETS, PRIORITY_LABELS_MAX, Recorder},
+};
 
 /// Receives what happens in a queue, as counters and histograms need it; gauges are read with [`WorkQueue::stats`].
 ///
 /// Called after the queue's lock has been released, on the thread that caused the event: quick and non-blocking, please.
 /// The handle given to a queue stands for that queue: it carries the name and the labels. Without a handle a queue
-/// reads no clock for its metrics.
+/// reads no clock for its metrics. [`Recorder`] is a handle that keeps what dashboards expect.
 ///
 /// [`WorkQueue::stats`]: crate::WorkQueue::stats
 pub trait Metrics: Send + Sync + 'static {
@@ -20,7 +28,7 @@ pub trait Metrics: Send + Sync + 'static {
     fn done(&self, worked_for: Duration) {
         let _ = worked_for;
     }
-    /// A key was added with a delay, zero included (`workqueue_retries_total`).
+    /// A key was added with a delay; zero is counted too, except with priorities (`workqueue_retries_total`).
     fn retried(&self) {}
 }
 
@@ -28,7 +36,7 @@ pub trait Metrics: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys ready to be handed out: what `len` says.
+    /// Keys ready to be handed out: what `len` says, but for `dirty` with priorities.
     pub queued: usize,
     /// Keys that wait for their due time, those still held by a worker included.
     pub waiting: usize,
@@ -38,10 +46,10 @@ pub struct Stats {
     pub dirty: usize,
     /// Keys for which the rate limiter keeps state.
     pub limited: usize,
-    /// Sum of the ages of all keys in flight (`workqueue_unfinished_work_seconds`). Zero without a metrics handle.
+    /// Sum of the ages of all keys in flight (`workqueue_unfinished_work_seconds`). Zero without ages.
     pub unfinished: Duration,
-    /// Age of the key in flight for longest (`workqueue_longest_running_processor_seconds`). Zero without a metrics handle.
+    /// Age of the key in flight for longest (`workqueue_longest_running_processor_seconds`). Zero without ages.
     pub longest_running: Duration,
-    /// Age of the key that has been queued for longest. Zero without a metrics handle.
+    /// Age of the key that has been queued for longest, as far as the order of service tells. Zero without ages.
     pub oldest_queued: Duration,
 }

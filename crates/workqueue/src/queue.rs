@@ -5,6 +5,8 @@ mod builder;
 mod due;
 mod get;
 mod inspect;
+#[cfg(test)]
+mod interleavings;
 mod item;
 mod keys;
 mod lanes;

@@ -2,11 +2,9 @@
 
 use std::{hash::Hash, time::Duration};
 
-use hashbrown::HashMap;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{LimiterError, RateLimiter};
+use super::{LimiterError, RateLimiter, attempts::Attempts};
 
 /// `base · 2^n` for the n-th failure in a row of a key, at most `max`. The first failure waits `base`.
 ///
@@ -15,7 +13,7 @@ use super::{LimiterError, RateLimiter};
 pub struct Exponential<K> {
     base: Duration,
     max: Duration,
-    failures: Mutex<HashMap<K, u32>>,
+    failures: Attempts<K, u32>,
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> Exponential<K> {
@@ -34,28 +32,31 @@ impl<K: Clone + Eq + Hash + Send + 'static> Exponential<K> {
         Ok(Self::constant(base, max))
     }
 
+    /// The same, but the count of a key that did not fail for `idle` is dropped: keys that fail and then vanish without a `forget`
+    /// would otherwise be kept for ever. Twice the longest delay is a good value.
+    ///
+    /// # Errors
+    ///
+    /// `idle` is below twice the longest delay: a key must not be forgotten while it waits, or while its next try is under way.
+    pub fn expire_idle(mut self, idle: Duration) -> Result<Self, LimiterError> {
+        super::check_idle(idle, self.max)?;
+        self.failures.expire(idle);
+        Ok(self)
+    }
+
     /// From figures that are known to be right.
     pub(super) fn constant(base: Duration, max: Duration) -> Self {
-        Self { base, max, failures: Mutex::default() }
+        Self { base, max, failures: Attempts::default() }
     }
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> RateLimiter<K> for Exponential<K> {
-    fn when(&self, key: &K, _now: Instant) -> Duration {
-        let failed = {
-            let mut failures = self.failures.lock();
-            match failures.get_mut(key) {
-                Some(failures) => {
-                    let failed = *failures;
-                    *failures = failures.saturating_add(1);
-                    failed
-                }
-                None => {
-                    failures.insert(key.clone(), 1);
-                    0
-                }
-            }
-        };
+    fn when(&self, key: &K, now: Instant) -> Duration {
+        let failed = self.failures.with(key, now, |failures| {
+            let failed = *failures;
+            *failures = failures.saturating_add(1);
+            failed
+        });
         let factor = 1_u32.checked_shl(failed);
         factor
             .and_then(|factor| self.base.checked_mul(factor))
@@ -63,14 +64,14 @@ impl<K: Clone + Eq + Hash + Send + 'static> RateLimiter<K> for Exponential<K> {
     }
 
     fn forget(&self, key: &K) {
-        self.failures.lock().remove(key);
+        self.failures.forget(key);
     }
 
     fn num_requeues(&self, key: &K) -> u32 {
-        self.failures.lock().get(key).copied().unwrap_or(0)
+        self.failures.see(key, |failures| *failures).unwrap_or(0)
     }
 
     fn len(&self) -> usize {
-        self.failures.lock().len()
+        self.failures.len()
     }
 }

@@ -2,11 +2,9 @@
 
 use std::{hash::Hash, time::Duration};
 
-use hashbrown::HashMap;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::RateLimiter;
+use super::{LimiterError, RateLimiter, attempts::Attempts};
 
 /// `fast` for the first `n_fast` attempts of a key, then `slow`.
 #[derive(Debug)]
@@ -14,33 +12,45 @@ pub struct FastSlow<K> {
     fast: Duration,
     slow: Duration,
     n_fast: u32,
-    attempts: Mutex<HashMap<K, u32>>,
+    attempts: Attempts<K, u32>,
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> FastSlow<K> {
     /// `fast` for `n_fast` attempts, then `slow`. Any figures make sense; zero is at once.
     pub fn new(fast: Duration, slow: Duration, n_fast: u32) -> Self {
-        Self { fast, slow, n_fast, attempts: Mutex::default() }
+        Self { fast, slow, n_fast, attempts: Attempts::default() }
+    }
+
+    /// The same, but the count of a key that made no attempt for `idle` is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `idle` is below twice the longer delay: a key must not be forgotten while it waits, or while its next try is under way.
+    pub fn expire_idle(mut self, idle: Duration) -> Result<Self, LimiterError> {
+        super::check_idle(idle, self.fast.max(self.slow))?;
+        self.attempts.expire(idle);
+        Ok(self)
     }
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> RateLimiter<K> for FastSlow<K> {
-    fn when(&self, key: &K, _now: Instant) -> Duration {
-        let mut attempts = self.attempts.lock();
-        let attempt = attempts.entry_ref(key).or_insert(0);
-        *attempt = attempt.saturating_add(1);
-        if *attempt <= self.n_fast { self.fast } else { self.slow }
+    fn when(&self, key: &K, now: Instant) -> Duration {
+        let attempt = self.attempts.with(key, now, |attempts| {
+            *attempts = attempts.saturating_add(1);
+            *attempts
+        });
+        if attempt <= self.n_fast { self.fast } else { self.slow }
     }
 
     fn forget(&self, key: &K) {
-        self.attempts.lock().remove(key);
+        self.attempts.forget(key);
     }
 
     fn num_requeues(&self, key: &K) -> u32 {
-        self.attempts.lock().get(key).copied().unwrap_or(0)
+        self.attempts.see(key, |attempts| *attempts).unwrap_or(0)
     }
 
     fn len(&self) -> usize {
-        self.attempts.lock().len()
+        self.attempts.len()
     }
 }

@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod concurrency;
+mod exposition;
 mod groups;
 mod inspect;
 mod limiter;
+mod limiter_expiry;
 mod metrics;
 mod model;
+mod parallel;
 mod priority;
 mod priority_model;
 mod script;

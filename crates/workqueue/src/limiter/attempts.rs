@@ -1,0 +1,87 @@
+//! What a limiter keeps per key, and for how long.
+
+use std::{hash::Hash, mem, time::Duration};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// A value per key, which may expire.
+///
+/// Two generations: a key that is used moves to the young one; each time the idle time has passed, the old one is dropped and the
+/// young one becomes the old. So a key lives for at least the idle time after its last use and at most twice that, nothing
+/// is kept per key for it, and a generation is dropped at once. Time is looked at when a key is used: without use nothing grows.
+#[derive(Debug)]
+pub(super) struct Attempts<K, V> {
+    idle: Option<Duration>,
+    state: Mutex<State<K, V>>,
+}
+
+#[derive(Debug)]
+struct State<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+    turned: Option<Instant>,
+}
+
+impl<K, V> Default for Attempts<K, V> {
+    fn default() -> Self {
+        let state = State { young: HashMap::new(), old: HashMap::new(), turned: None };
+        Self { idle: None, state: Mutex::new(state) }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Default> Attempts<K, V> {
+    /// Forgets keys that were not used for `idle`.
+    pub(super) fn expire(&mut self, idle: Duration) {
+        self.idle = Some(idle);
+    }
+
+    /// Uses what is kept about `key`.
+    pub(super) fn with<T>(&self, key: &K, now: Instant, step: impl FnOnce(&mut V) -> T) -> T {
+        let mut state = self.state.lock();
+        if let Some(idle) = self.idle {
+            state.turn(idle, now);
+        }
+        let State { young, old, .. } = &mut *state;
+        if let Some(value) = young.get_mut(key) {
+            return step(value);
+        }
+        let value = if old.is_empty() { None } else { old.remove(key) };
+        step(young.entry_ref(key).or_insert(value.unwrap_or_default()))
+    }
+
+    /// Looks at what is kept about `key`, without using it.
+    pub(super) fn see<T>(&self, key: &K, look: impl FnOnce(&V) -> T) -> Option<T> {
+        let state = self.state.lock();
+        state.young.get(key).or_else(|| state.old.get(key)).map(look)
+    }
+
+    pub(super) fn forget(&self, key: &K) {
+        let mut state = self.state.lock();
+        if state.young.remove(key).is_none() && !state.old.is_empty() {
+            state.old.remove(key);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.young.len() + state.old.len()
+    }
+}
+
+impl<K, V> State<K, V> {
+    fn turn(&mut self, idle: Duration, now: Instant) {
+        let turned = *self.turned.get_or_insert(now);
+        let passed = now.saturating_duration_since(turned);
+        if passed < idle {
+            return;
+        }
+        self.turned = Some(now);
+        self.old = mem::take(&mut self.young);
+        // Nothing was used since: what would be old by now was not either.
+        if passed >= idle.saturating_mul(2) {
+            self.old = HashMap::new();
+        }
+    }
+}
