@@ -3,33 +3,39 @@
 //! # Theory
 //!
 //! One owner writes through an [`Indexer`]; anybody reads through a [`Lister`]. The state is a persistent map behind one lock
-//! that is held only to swap or to copy a reference: a reader takes a [`Snapshot`] and is never in the way of the writer, nor the
-//! writer in its. Every read answers from one snapshot (IDX-3).
+//! that a reader holds only to look up a key or to copy a reference: it takes a [`Snapshot`] for anything longer, is never in the
+//! way of the writer, and the writer is in its for as long as one transaction puts its objects in their places. Every read answers
+//! from one snapshot (IDX-3).
 //!
-//! Index functions run once per write. The values they gave are kept with the key, so that taking an object out of an index never
-//! depends on what a function says later; a function that fails rejects the write, and the indices stay in step with the
-//! objects (IDX-5).
+//! Index functions run once per write, and without the lock. The values they gave are kept with the object, so that taking it out
+//! of an index never depends on what a function says later; a function that fails rejects the write, and the indices stay in step
+//! with the objects (IDX-5).
 
 mod freshness;
+mod held;
 mod index;
 mod lister;
 mod snapshot;
+mod transaction;
+mod tree;
 
 pub use freshness::AtLeastError;
 pub use index::IndexError;
-pub(crate) use index::{Index, IndexFn};
+pub(crate) use index::IndexFn;
 pub use lister::{Lister, NamespaceLister, ReadError};
-pub use snapshot::{Snapshot, UnknownIndex};
+pub use snapshot::{Objects, Snapshot, UnknownIndex};
+pub use transaction::Write;
 
 use crate::broken::{Broken, Rule};
 use crate::key::Key;
 use crate::object::Object;
 use freshness::Announcer;
-use imbl::OrdMap;
+use held::Held;
+use index::{Function, Index, Values, values_of};
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use tree::Tree;
 
 /// The name of the index by namespace. It exists in every cache, at no cost: objects are ordered by namespace (IDX-12).
 pub const NAMESPACE_INDEX: &str = "namespace";
@@ -41,6 +47,10 @@ pub struct Indexer<K> {
     announcer: Announcer,
     /// Additions come in no order: their versions are not the cache's.
     is_replaying: bool,
+    /// In the order of the indices in the state.
+    functions: Vec<Function<K>>,
+    /// What was taken in before there was a dictionary is packed.
+    is_packed: bool,
 }
 
 impl<K> fmt::Debug for Indexer<K> {
@@ -51,9 +61,9 @@ impl<K> fmt::Debug for Indexer<K> {
 
 /// Everything a cache knows at one moment. Cloning is cheap: the maps share their nodes.
 pub(crate) struct State<K> {
-    pub(crate) objects: OrdMap<Key, Object<K>>,
-    pub(crate) indices: BTreeMap<Arc<str>, Index<K>>,
-    pub(crate) resource_version: Arc<str>,
+    objects: Tree<Held<K>>,
+    indices: Vec<Index<K>>,
+    resource_version: Arc<str>,
 }
 
 impl<K> Clone for State<K> {
@@ -88,12 +98,15 @@ pub enum AddIndexError {
 
 impl<K> Default for Indexer<K> {
     fn default() -> Self {
+        let state = State {
+            objects: Tree::default(),
+            indices: Vec::new(),
+            resource_version: Arc::from(""),
+        };
         Self {
-            state: Arc::new(RwLock::new(Arc::new(State {
-                objects: OrdMap::new(),
-                indices: BTreeMap::new(),
-                resource_version: Arc::from(""),
-            }))),
+            state: Arc::new(RwLock::new(Arc::new(state))),
+            functions: Vec::new(),
+            is_packed: false,
             broken: Broken::default(),
             announcer: Announcer::default(),
             is_replaying: false,
@@ -126,17 +139,27 @@ impl<K> Indexer<K> {
         functions: impl IntoIterator<Item = (Arc<str>, IndexFn<K>)>,
     ) -> Result<(), AddIndexError> {
         let mut state = State::clone(&self.state.read());
+        let mut added: Vec<Function<K>> = Vec::new();
         for (name, function) in functions {
-            if &*name == NAMESPACE_INDEX || state.indices.contains_key(&name) {
+            if &*name == NAMESPACE_INDEX
+                || state.indices.iter().any(|index| index.function.name == name)
+            {
                 return Err(IndexExists(name).into());
             }
-            let mut index = Index::new(name.clone(), function);
-            for (key, object) in &state.objects {
-                let values = index.values(object)?;
-                index.insert(key, values);
+            let function = Function::new(name, function);
+            let mut index = Index::new(function.clone());
+            let n_before = state.indices.len();
+            let mut filed = Vec::with_capacity(state.objects.len());
+            for held in state.objects.iter() {
+                let mut values = function.values(&held.object)?;
+                index.file(&held.object, &[], &mut values);
+                filed.push(held.with(n_before, values));
             }
-            state.indices.insert(name, index);
+            state.objects = Tree::from_sorted(filed);
+            state.indices.push(index);
+            added.push(function);
         }
+        self.functions.extend(added);
         *self.state.write() = Arc::new(state);
         Ok(())
     }
@@ -146,88 +169,153 @@ impl<K> Indexer<K> {
     /// # Errors
     /// When an index function fails; nothing has changed then.
     pub fn upsert(&mut self, object: Object<K>) -> Result<Option<Object<K>>, IndexError> {
-        let mut guard = self.state.write();
-        let state = Arc::make_mut(&mut guard);
-        let values = index_values(&state.indices, &object)?;
-        let key = object.key().clone();
-        for (index, values) in state.indices.values_mut().zip(values) {
-            if !self.broken.is(Rule::IndexKeepsOld) {
-                index.remove(&key);
-            }
-            index.insert(&key, values);
-        }
-        if !self.is_replaying && !object.resource_version().is_empty() {
-            state.resource_version = Arc::from(object.resource_version());
-        }
-        Ok(state.objects.insert(key, object))
+        let values = values_of(&self.functions, &object)?;
+        self.pack_held(&object);
+        let how = self.how();
+        let old = Arc::make_mut(&mut self.state.write()).put(object, values, how);
+        old.iter().for_each(Object::left);
+        Ok(old)
     }
 
     /// Takes one object out. A `resource_version` that is not empty becomes the cache's (IDX-10).
     pub fn remove(&mut self, key: &Key, resource_version: &str) -> Option<Object<K>> {
-        let mut guard = self.state.write();
-        let state = Arc::make_mut(&mut guard);
-        if !resource_version.is_empty() {
-            state.resource_version = Arc::from(resource_version);
-        }
-        for index in state.indices.values_mut() {
-            index.remove(key);
-        }
-        state.objects.remove(key)
+        let old = Arc::make_mut(&mut self.state.write()).take(key, resource_version);
+        old.iter().for_each(Object::left);
+        old
     }
 
     /// Makes the cache hold exactly these objects, in one step (IDX-8), and gives those that were rejected.
     ///
     /// A rejected object leaves its key as it was. Of two objects with one key the later counts. An object that is already held
     /// in the same version keeps its place in memory.
-    pub fn replace(&mut self, objects: Vec<Object<K>>, resource_version: &str) -> Vec<IndexError> {
+    pub fn replace(
+        &mut self,
+        mut objects: Vec<Object<K>>,
+        resource_version: &str,
+    ) -> Vec<IndexError> {
         let old = self.snapshot();
         let mut rejected = Vec::new();
-        let mut state = State {
-            objects: OrdMap::new(),
-            indices: old.0.indices.iter().map(|(n, index)| (n.clone(), index.emptied())).collect(),
-            resource_version: Arc::from(resource_version),
-        };
-        for object in objects {
-            let held = old.0.objects.get(object.key());
-            let object = match held {
-                Some(held) if is_same_version(held, &object) => held.clone(),
-                _ => object,
+        let mut indices: Vec<Index<K>> = self.functions.iter().cloned().map(Index::new).collect();
+        // A list comes almost in this order, so that there is little to sort.
+        objects.sort_by(|a, b| tree::compare(a.key(), b.key()));
+        let mut held = Vec::with_capacity(objects.len());
+        let mut objects = objects.into_iter().peekable();
+        while let Some(object) = objects.next() {
+            if objects.peek().is_some_and(|next| next.key() == object.key()) {
+                continue;
+            }
+            let before = old.0.objects.get(object.key().into());
+            let object = match before {
+                Some(before) if is_same_version(&before.object, &object) => before.object.clone(),
+                Some(before) => {
+                    before.object.left();
+                    object
+                }
+                None => object,
             };
-            let (object, values) = match (index_values(&state.indices, &object), held) {
+            let object = object.repacked().unwrap_or(object);
+            self.is_packed |= object.is_packed();
+            let (object, mut values) = match (values_of(&self.functions, &object), before) {
                 (Ok(values), _) => (object, values),
                 (Err(error), None) => {
                     rejected.push(error);
                     continue;
                 }
-                (Err(error), Some(held)) => {
+                (Err(error), Some(before)) => {
                     rejected.push(error);
-                    let kept = old.0.indices.values().map(|index| index.values_of(held.key()));
-                    (held.clone(), kept.collect())
+                    let kept = (0..indices.len()).map(|n| before.values(n).into()).collect();
+                    (before.object.clone(), kept)
                 }
             };
-            let key = object.key().clone();
-            for (index, values) in state.indices.values_mut().zip(values) {
-                index.remove(&key);
-                index.insert(&key, values);
+            for (index, values) in indices.iter_mut().zip(&mut values) {
+                index.file(&object, &[], values);
             }
-            state.objects.insert(key, object);
+            held.push(Held::new(object, values));
         }
-        *self.state.write() = Arc::new(state);
+        let objects = Tree::from_sorted(held);
+        let resource_version = Arc::from(resource_version);
+        *self.state.write() = Arc::new(State { objects, indices, resource_version });
         rejected
+    }
+
+    /// How writes are to be taken now.
+    fn how(&self) -> How {
+        How { moves_version: !self.is_replaying, keeps_old: self.broken.is(Rule::IndexKeepsOld) }
+    }
+
+    /// The first object that comes packed says that there is a dictionary now: packs what is held plain, which is as much as it
+    /// was made of.
+    fn pack_held(&mut self, arriving: &Object<K>) {
+        if self.is_packed || !arriving.is_packed() {
+            return;
+        }
+        self.is_packed = true;
+        let held = self.snapshot();
+        let packed: Vec<Object<K>> = held.iter().filter_map(Object::repacked).collect();
+        drop(held);
+        let mut state = self.state.write();
+        let state = Arc::make_mut(&mut state);
+        packed.into_iter().for_each(|object| state.exchange(object));
     }
 
     /// Notes that the cache is complete up to this resourceVersion (IDX-10).
     pub fn bookmark(&mut self, resource_version: &str) {
-        Arc::make_mut(&mut self.state.write()).resource_version = Arc::from(resource_version);
+        Arc::make_mut(&mut self.state.write()).reach(resource_version);
     }
 }
 
-/// The values that each index gives to an object, in the order of the indices.
-fn index_values<K>(
-    indices: &BTreeMap<Arc<str>, Index<K>>,
-    object: &Object<K>,
-) -> Result<Vec<Box<[Arc<str>]>>, IndexError> {
-    indices.values().map(|index| index.values(object)).collect()
+/// How a write is taken.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    /// Its version becomes the cache's.
+    moves_version: bool,
+    /// A rule that is broken on purpose.
+    keeps_old: bool,
+}
+
+impl<K> State<K> {
+    fn reach(&mut self, resource_version: &str) {
+        if !resource_version.is_empty() {
+            self.resource_version = Arc::from(resource_version);
+        }
+    }
+
+    fn put(&mut self, object: Object<K>, mut values: Values, how: How) -> Option<Object<K>> {
+        if how.moves_version {
+            self.reach(object.resource_version());
+        }
+        if self.indices.is_empty() {
+            return self.objects.insert(Held::new(object, values)).map(|held| held.object);
+        }
+        let old = self.objects.get(object.key().into()).cloned();
+        for (n, (index, values)) in self.indices.iter_mut().zip(&mut values).enumerate() {
+            let old = old.as_ref().filter(|_| !how.keeps_old);
+            let old = old.map_or(&[][..], |held| held.values(n));
+            index.file(&object, old, values);
+        }
+        self.objects.insert(Held::new(object, values));
+        old.map(|held| held.object)
+    }
+
+    /// Puts another form of a version that is held in its place.
+    fn exchange(&mut self, object: Object<K>) {
+        let Some(held) = self.objects.get(object.key().into()) else { return };
+        let held = held.exchanged(object.clone());
+        for (n, index) in self.indices.iter_mut().enumerate() {
+            let values = held.values(n);
+            index.file(&object, values, &mut values.to_vec());
+        }
+        self.objects.insert(held);
+    }
+
+    fn take(&mut self, key: &Key, resource_version: &str) -> Option<Object<K>> {
+        self.reach(resource_version);
+        let held = self.objects.remove(key.into())?;
+        for (n, index) in self.indices.iter_mut().enumerate() {
+            held.values(n).iter().for_each(|value| index.forget(key, value));
+        }
+        Some(held.object)
+    }
 }
 
 fn is_same_version<K>(held: &Object<K>, object: &Object<K>) -> bool {

@@ -161,7 +161,7 @@ impl<K> MutationCache<K> {
         };
         let stored = snapshot.by_index(index, value)?;
         let mut objects: BTreeMap<Key, Object<K>> =
-            stored.into_iter().map(|object| (object.key().clone(), object)).collect();
+            stored.map(|object| (object.key().clone(), object.clone())).collect();
         for object in written {
             // A version that the index function fails for is not read: what is stored stands.
             match snapshot.is_filed(index, value, &object) {

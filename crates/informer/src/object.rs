@@ -1,32 +1,49 @@
 //! One cached object, whichever way the cache holds it.
+mod body;
+mod skimmed;
+
 use crate::delta::Keyed;
 use crate::key::Key;
 use crate::policy::CachePolicy;
+use crate::pool::{Codec, Pool, Slot};
 use crate::record::Record;
+use body::{Body, Identity};
+pub(crate) use body::{PARTIAL_KIND, metadata_of};
 use bytes::Bytes;
 use kube_core::Resource;
-use serde::de::DeserializeOwned;
-use setpoint_object::Skim;
+use serde::de::{DeserializeOwned, Error as _};
+use setpoint_object::{Head, Skim};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 /// A handle to one version of one object: cheap to clone, shared with every other reader, never changed (IDX-9).
 ///
-/// What an enqueuing handler needs (key, uid, resourceVersion, labels, owners) costs no decode under any
-/// [`CachePolicy`]; [`get`](Self::get) gives the typed object.
+/// What an enqueuing handler needs (key, uid, resourceVersion) costs no decode under any [`CachePolicy`], and neither do labels
+/// and owners ([`skim`](Self::skim)); [`get`](Self::get) gives the typed object.
+///
+/// # In memory
+///
+/// Two allocations beside the name: this one, and the encoded object in exactly its size. uid and resourceVersion are places in
+/// it; what is packed has their text before it.
 pub struct Object<K>(Arc<Inner<K>>);
 
-struct Inner<K> {
+pub(crate) struct Inner<K> {
     key: Key,
-    uid: Box<str>,
-    resource_version: Box<str>,
+    identity: Identity,
     body: Body<K>,
+    /// Only metadata was taken in.
+    is_partial: bool,
+    /// Packing was tried and won nothing.
+    stays_plain: bool,
+    pool: Option<Arc<Pool<K>>>,
+    decoded: Slot<K>,
 }
 
-enum Body<K> {
-    Encoded(Bytes),
-    Decoded(Arc<K>),
+impl<K> Inner<K> {
+    pub(crate) fn decoded(&self) -> &Slot<K> {
+        &self.decoded
+    }
 }
 
 /// An object whose JSON does not fit its Rust type.
@@ -55,6 +72,76 @@ impl<K: Send + Sync + 'static> Keyed for Object<K> {
     }
 }
 
+/// How an intake makes objects.
+impl<K> Object<K> {
+    fn from_parts(key: Key, identity: Identity, body: Body<K>, pool: Option<Arc<Pool<K>>>) -> Self {
+        let policy = pool.as_ref().map(|pool| pool.policy);
+        Self(Arc::new(Inner {
+            key,
+            identity,
+            body,
+            is_partial: policy == Some(CachePolicy::Metadata),
+            stays_plain: false,
+            pool,
+            decoded: Slot::default(),
+        }))
+    }
+
+    /// An object that is kept as its JSON, of which this is the head.
+    pub(crate) fn plain(key: Key, json: Bytes, head: &Head, pool: Option<Arc<Pool<K>>>) -> Self {
+        let (identity, body) = Body::plain(json, head);
+        Self::from_parts(key, identity, body, pool)
+    }
+
+    /// An object that is kept decoded.
+    pub(crate) fn decoded(key: Key, value: Arc<K>, ids: (&str, &str), pool: Arc<Pool<K>>) -> Self {
+        let (identity, ids) = Identity::of(ids.0, ids.1);
+        Self::from_parts(key, identity, Body::Decoded(value, ids), Some(pool))
+    }
+
+    /// An object that is packed, or kept as its JSON where that wins nothing. `scratch` is overwritten.
+    pub(crate) fn packed(
+        key: Key,
+        json: &[u8],
+        head: &Head,
+        pool: Arc<Pool<K>>,
+        codec: &Codec,
+        scratch: &mut Vec<u8>,
+    ) -> Self {
+        match body::pack(codec, json, (&head.uid(json), &head.resource_version(json)), scratch) {
+            Some((identity, body)) => Self::from_parts(key, identity, body, Some(pool)),
+            None => {
+                let (identity, body) = Body::plain(Bytes::copy_from_slice(json), head);
+                let mut object = Self::from_parts(key, identity, body, Some(pool));
+                if let Some(inner) = Arc::get_mut(&mut object.0) {
+                    inner.stays_plain = true;
+                }
+                object
+            }
+        }
+    }
+
+    /// The packed form of an object that was taken in before there was something to pack it with; `None` when it is as it should be.
+    pub(crate) fn repacked(&self) -> Option<Self> {
+        let inner = &*self.0;
+        let pool = inner.pool.as_ref().filter(|pool| pool.policy.packs() && !inner.stays_plain)?;
+        let codec = pool.codec()?;
+        let json = inner.body.json()?;
+        let ids = (self.uid(), self.resource_version());
+        let (identity, body) = body::pack(codec, json, ids, &mut Vec::new())?;
+        Some(Self::from_parts(inner.key.clone(), identity, body, Some(pool.clone())))
+    }
+
+    pub(crate) fn is_packed(&self) -> bool {
+        matches!(self.0.body, Body::Packed(_))
+    }
+
+    /// The object has left the cache: nobody will read it there again.
+    pub(crate) fn left(&self) {
+        drop(self.0.decoded.empty());
+    }
+}
+
 impl<K> Object<K> {
     /// Namespace and name.
     pub fn key(&self) -> &Key {
@@ -73,59 +160,109 @@ impl<K> Object<K> {
 
     /// `metadata.uid`: which incarnation of the name this is (HWC-8). Empty when the server sent none.
     pub fn uid(&self) -> &str {
-        &self.0.uid
+        self.0.body.text(self.0.identity.uid)
     }
 
     /// `metadata.resourceVersion`; empty when the server sent none.
     pub fn resource_version(&self) -> &str {
-        &self.0.resource_version
+        self.0.body.text(self.0.identity.resource_version)
     }
 
-    /// The object's JSON, when the cache keeps it: under `Compact`, or when it could not be decoded.
+    /// The object's JSON, when the cache keeps it as that: under `Compact`, or when it could not be decoded or packed. Under any
+    /// policy but `Decoded` there is [`json`](Self::json).
     pub fn bytes(&self) -> Option<&Bytes> {
+        self.0.body.json()
+    }
+
+    /// The object's JSON; what is packed is unpacked anew. `None` when the cache keeps the decoded value.
+    pub fn json(&self) -> Option<Bytes> {
         match &self.0.body {
-            Body::Encoded(bytes) => Some(bytes),
-            Body::Decoded(_) => None,
+            Body::Decoded(..) => None,
+            Body::Packed(packed) => self.unpack(packed).ok().map(Bytes::from),
+            plain => plain.json().cloned(),
         }
+    }
+
+    /// Whether this is only the object's type and metadata (`CachePolicy::Metadata`): what else [`get`](Self::get) gives is empty
+    /// whatever the server holds.
+    pub fn is_partial(&self) -> bool {
+        self.0.is_partial
     }
 
     /// Whether two handles are to the same cached value.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+
+    fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+        let frame = packed.get(self.0.identity.end()..).unwrap_or_default();
+        // Only a codec packs, and there is never another one.
+        let codec = self.0.pool.as_ref().and_then(|pool| pool.codec());
+        let codec = codec.ok_or_else(|| serde_json::Error::custom("packed without a codec"))?;
+        codec.unpack(frame).map_err(serde_json::Error::io)
+    }
 }
 
 impl<K: DeserializeOwned> Object<K> {
-    /// The typed object. Under `Compact` this decodes anew at each call; under `Decoded` it counts a reference.
+    /// The typed object. Under `Decoded`, and for the objects that were read last, this counts a reference; otherwise it decodes.
     ///
     /// # Errors
     /// When the object does not fit `K`.
     pub fn get(&self) -> Result<Arc<K>, DecodeError> {
+        if let Some(value) = self.ready() {
+            return Ok(value);
+        }
+        let value = Arc::new(self.decode()?);
+        if let Some(pool) = &self.0.pool {
+            pool.keep(&self.0, &value);
+        }
+        Ok(value)
+    }
+
+    /// The typed object where it needs no decoding.
+    pub(crate) fn ready(&self) -> Option<Arc<K>> {
         match &self.0.body {
-            Body::Decoded(object) => Ok(object.clone()),
-            Body::Encoded(bytes) => match crate::decode::from_slice(bytes) {
-                Ok(object) => Ok(Arc::new(object)),
-                Err(source) => Err(DecodeError {
-                    key: self.0.key.clone(),
-                    kind: std::any::type_name::<K>(),
-                    resource_version: self.0.resource_version.to_string(),
-                    source: Arc::new(source),
-                }),
-            },
+            Body::Decoded(value, _) => Some(value.clone()),
+            _ => self.0.decoded.get(),
         }
     }
 
-    /// Makes the cached form of an object, as a cache under `policy` holds it.
+    /// The typed object for one look: it is decoded, if need be, and not kept.
+    pub(crate) fn look(&self) -> Result<Arc<K>, DecodeError> {
+        self.ready().map_or_else(|| self.decode().map(Arc::new), Ok)
+    }
+
+    fn decode(&self) -> Result<K, DecodeError> {
+        let decoded = match &self.0.body {
+            Body::Packed(packed) => {
+                self.unpack(packed).and_then(|json| crate::decode::from_slice(&json))
+            }
+            body => crate::decode::from_slice(body.json().map_or(&[][..], |json| json)),
+        };
+        decoded.map_err(|source| DecodeError {
+            key: self.0.key.clone(),
+            kind: std::any::type_name::<K>(),
+            resource_version: self.resource_version().to_owned(),
+            source: Arc::new(source),
+        })
+    }
+
+    /// Makes the cached form of an object, as a cache under `policy` holds it. One object alone is never packed.
     pub fn new(record: Record, policy: CachePolicy) -> Self {
         let Record { key, uid, resource_version, bytes } = record;
-        let body = match policy {
-            CachePolicy::Compact => Body::Encoded(bytes),
-            CachePolicy::Decoded => match crate::decode::from_slice(&bytes) {
-                Ok(object) => Body::Decoded(Arc::new(object)),
-                Err(_) => Body::Encoded(bytes),
-            },
+        let pool = Pool::new(policy, 0);
+        if policy == CachePolicy::Decoded
+            && let Ok(value) = crate::decode::from_slice(&bytes)
+        {
+            return Self::decoded(key, Arc::new(value), (&uid, &resource_version), pool);
+        }
+        let bytes = match policy {
+            CachePolicy::Metadata => body::metadata_of(&bytes, ("", ""))
+                .map_or(bytes, |(metadata, _)| Bytes::from(metadata)),
+            _ => bytes,
         };
-        Self(Arc::new(Inner { key, uid, resource_version, body }))
+        let (identity, body) = Body::known(bytes, &uid, &resource_version);
+        Self::from_parts(key, identity, body, Some(pool))
     }
 }
 
@@ -133,67 +270,29 @@ impl<K: Resource> Object<K> {
     /// The object's metadata, without decoding it.
     ///
     /// Under `Decoded` it is borrowed from the value: `api_version`, `kind`, the timestamps and `managed_fields` are then
-    /// left empty, except `deletion_timestamp`, which is non-empty when set.
+    /// left empty, except `deletion_timestamp`, which is non-empty when set. What is packed is unpacked for it, and copied out.
     pub fn skim(&self) -> Skim<'_> {
         match &self.0.body {
-            // Bytes enter a cache by a skim, so they skim again.
-            Body::Encoded(bytes) => Skim::of(bytes).unwrap_or_default(),
-            Body::Decoded(object) => skim_of(object.meta()),
+            Body::Decoded(object, _) => skimmed::of(object.meta()),
+            Body::Packed(packed) => {
+                let json = self.unpack(packed).unwrap_or_default();
+                Skim::of(&json).map(skimmed::owned).unwrap_or_default()
+            }
+            // Bytes enter a cache by a scan, so they skim.
+            body => body.json().and_then(|json| Skim::of(json).ok()).unwrap_or_default(),
         }
     }
 
     /// The value of one label.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         match &self.0.body {
-            Body::Encoded(_) => {
-                self.skim().labels.into_iter().find(|(label, _)| label == key).map(|(_, v)| v)
-            }
-            Body::Decoded(object) => {
+            Body::Decoded(object, _) => {
                 let labels = object.meta().labels.as_ref()?;
                 labels.get(key).map(|value| Cow::Borrowed(value.as_str()))
             }
+            _ => self.skim().labels.into_iter().find(|(label, _)| label == key).map(|(_, v)| v),
         }
     }
-}
-
-fn skim_of(meta: &kube_core::ObjectMeta) -> Skim<'_> {
-    fn text(value: &Option<String>) -> Cow<'_, str> {
-        Cow::Borrowed(value.as_deref().unwrap_or_default())
-    }
-    fn pairs(
-        map: &Option<std::collections::BTreeMap<String, String>>,
-    ) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
-        map.iter().flatten().map(|(k, v)| (Cow::from(k.as_str()), Cow::from(v.as_str()))).collect()
-    }
-    let mut skim = Skim::default();
-    skim.name = text(&meta.name);
-    skim.namespace = text(&meta.namespace);
-    skim.uid = text(&meta.uid);
-    skim.resource_version = text(&meta.resource_version);
-    skim.generation = meta.generation.unwrap_or_default();
-    skim.deletion_timestamp = meta
-        .deletion_timestamp
-        .as_ref()
-        .map(|time| Cow::from(time.0.to_string()))
-        .unwrap_or_default();
-    skim.labels = pairs(&meta.labels);
-    skim.annotations = pairs(&meta.annotations);
-    skim.finalizers =
-        meta.finalizers.iter().flatten().map(|name| Cow::from(name.as_str())).collect();
-    skim.owner_references = meta
-        .owner_references
-        .iter()
-        .flatten()
-        .map(|owner| setpoint_object::skim::OwnerReference {
-            api_version: Cow::from(owner.api_version.as_str()),
-            kind: Cow::from(owner.kind.as_str()),
-            name: Cow::from(owner.name.as_str()),
-            uid: Cow::from(owner.uid.as_str()),
-            controller: owner.controller.unwrap_or_default(),
-            block_owner_deletion: owner.block_owner_deletion.unwrap_or_default(),
-        })
-        .collect();
-    skim
 }
 
 impl<K> Clone for Object<K> {
@@ -205,53 +304,9 @@ impl<K> Clone for Object<K> {
 /// Key and resourceVersion: enough to tell versions apart in logs.
 impl<K> fmt::Debug for Object<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.0.key, self.0.resource_version)
+        write!(f, "{}@{}", self.key(), self.resource_version())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::resource_type::ResourceType;
-    use crate::testing::record;
-    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-
-    #[test]
-    fn every_policy_gives_the_same_answers() {
-        let json = br#"{"metadata":{"namespace":"ns","name":"a","uid":"u","resourceVersion":"3","generation":2,
-            "labels":{"app":"x"},"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z",
-            "ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"pu","controller":true}]},"data":{"k":"v"}}"#;
-        let record = Record::from_item(json, &ResourceType::of::<ConfigMap>(&())).unwrap();
-        let compact: Object<ConfigMap> = Object::new(record.clone(), CachePolicy::Compact);
-        let decoded: Object<ConfigMap> = Object::new(record, CachePolicy::Decoded);
-        assert_eq!(compact.get().unwrap(), decoded.get().unwrap());
-        assert_eq!(compact.label("app"), decoded.label("app"));
-        let (a, b) = (compact.skim(), decoded.skim());
-        assert_eq!(a.owner_references, b.owner_references);
-        assert_eq!(
-            (a.generation, &a.finalizers, &a.labels),
-            (b.generation, &b.finalizers, &b.labels)
-        );
-        assert_eq!(a.deletion_timestamp, b.deletion_timestamp);
-        assert!(compact.bytes().is_some() && decoded.bytes().is_none());
-        assert!(Arc::ptr_eq(&decoded.get().unwrap(), &decoded.get().unwrap()));
-    }
-
-    #[test]
-    fn an_object_that_does_not_fit_says_which_and_why() {
-        let json = br#"{"metadata":{"namespace":"ns","name":"a","resourceVersion":"3"},"spec":7}"#;
-        let record = Record::from_item(json, &ResourceType::of::<Pod>(&())).unwrap();
-        for policy in [CachePolicy::Compact, CachePolicy::Decoded] {
-            let object: Object<Pod> = Object::new(record.clone(), policy);
-            let error = object.get().unwrap_err();
-            assert!(error.to_string().ends_with("Pod ns/a at resourceVersion 3"), "{error}");
-            assert_eq!(object.bytes(), Some(&record.bytes));
-        }
-    }
-
-    #[test]
-    fn debug_tells_versions_apart() {
-        let object: Object<ConfigMap> = Object::new(record("a", 7), CachePolicy::Compact);
-        assert_eq!(format!("{object:?}"), "ns/a@7");
-    }
-}
+mod tests;

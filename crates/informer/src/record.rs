@@ -1,9 +1,10 @@
 //! An encoded object on its way from the server to the cache.
 use crate::key::Key;
+use crate::object::PARTIAL_KIND;
 use crate::resource_type::ResourceType;
-use bytes::{BufMut, Bytes, BytesMut};
-use setpoint_object::Skim;
+use bytes::Bytes;
 use setpoint_object::skim::SkimError;
+use setpoint_object::{Head, Prune};
 
 /// One object as the server sent it, with what the queue and the cache need of its metadata.
 ///
@@ -47,7 +48,7 @@ impl Record {
     /// # Errors
     /// When it is not a JSON object with a name.
     pub fn from_item(item: &[u8], resource_type: &ResourceType) -> Result<Self, RecordError> {
-        Self::new(item, &Skim::of(item)?, resource_type)
+        Self::new(&Arrival::item(item, None)?, resource_type)
     }
 
     /// Takes in the object of a watch event, which must be of the watched type (REF-24). A type that is absent passes, and so does
@@ -56,60 +57,105 @@ impl Record {
     /// # Errors
     /// When it is not a JSON object with a name, or is of another type.
     pub fn from_event(object: &[u8], resource_type: &ResourceType) -> Result<Self, RecordError> {
-        let skim = Skim::of(object)?;
-        let wrong = |got: &str, expected: &str| !got.is_empty() && got != expected;
-        let is_metadata =
-            skim.kind == "PartialObjectMetadata" && skim.api_version.starts_with("meta.k8s.io/");
-        if !is_metadata
-            && (wrong(&skim.kind, &resource_type.kind.kind)
-                || wrong(&skim.api_version, &resource_type.api_version))
-        {
-            return Err(RecordError::WrongType {
-                expected: format!("{} {}", resource_type.api_version, resource_type.kind.kind),
-                got: format!("{} {}", skim.api_version, skim.kind),
-            });
-        }
-        Self::new(object, &skim, resource_type)
+        Self::new(&Arrival::event(object, resource_type)?, resource_type)
     }
 
-    fn new(
-        object: &[u8],
-        skim: &Skim<'_>,
-        resource_type: &ResourceType,
-    ) -> Result<Self, RecordError> {
-        if skim.name.is_empty() {
-            return Err(RecordError::Nameless);
-        }
+    fn new(arrival: &Arrival<'_>, resource_type: &ResourceType) -> Result<Self, RecordError> {
+        let Arrival { bytes, head } = arrival;
+        let mut copy = Vec::new();
+        arrival.copy(resource_type, None, &mut copy)?;
         Ok(Self {
-            key: Key::new(&*skim.namespace, &*skim.name),
-            uid: Box::from(&*skim.uid),
-            resource_version: Box::from(&*skim.resource_version),
-            bytes: complete(object, skim, resource_type),
+            key: Key::new(&*head.namespace(bytes), &*head.name(bytes)),
+            uid: Box::from(&*head.uid(bytes)),
+            resource_version: Box::from(&*head.resource_version(bytes)),
+            bytes: Bytes::from(copy),
         })
     }
 }
 
-/// A copy of the object that names its type. A copy, because a slice would keep a whole list page in memory.
-fn complete(object: &[u8], skim: &Skim<'_>, resource_type: &ResourceType) -> Bytes {
-    let add_version = skim.api_version.is_empty() && !resource_type.api_version.is_empty();
-    let add_kind = skim.kind.is_empty() && !resource_type.kind.kind.is_empty();
-    let brace = match memchr::memchr(b'{', object) {
-        Some(brace) if add_version || add_kind => brace,
-        _ => return Bytes::copy_from_slice(object),
-    };
-    let mut bytes = BytesMut::with_capacity(object.len() + 96);
-    bytes.put_u8(b'{');
-    // The object has a name, so at least one member follows and a comma is due.
-    for (add, member, value) in [
-        (add_version, "apiVersion", &resource_type.api_version),
-        (add_kind, "kind", &resource_type.kind.kind),
-    ] {
-        if add {
-            bytes.put_slice(format!("\"{member}\":\"{value}\",").as_bytes());
+/// An object as it came, of which nothing is copied yet.
+pub(crate) struct Arrival<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) head: Head,
+}
+
+impl<'a> Arrival<'a> {
+    /// One item of a list (REF-10), of which the source may know the head.
+    pub(crate) fn item(bytes: &'a [u8], head: Option<Head>) -> Result<Self, RecordError> {
+        let head = head.map_or_else(|| Head::of(bytes), Ok)?;
+        if head.name(bytes).is_empty() {
+            return Err(RecordError::Nameless);
         }
+        Ok(Self { bytes, head })
     }
-    bytes.put_slice(&object[brace + 1..]);
-    bytes.freeze()
+
+    /// The object of a watch event (REF-24).
+    pub(crate) fn event(
+        bytes: &'a [u8],
+        resource_type: &ResourceType,
+    ) -> Result<Self, RecordError> {
+        let head = Head::of(bytes)?;
+        let (api_version, kind) = (head.api_version(bytes), head.kind(bytes));
+        let is_wrong = |got: &str, expected: &str| !got.is_empty() && got != expected;
+        let is_partial = kind == PARTIAL_KIND && api_version.starts_with("meta.k8s.io/");
+        if !is_partial
+            && (is_wrong(&kind, &resource_type.kind.kind)
+                || is_wrong(&api_version, &resource_type.api_version))
+        {
+            return Err(RecordError::WrongType {
+                expected: format!("{} {}", resource_type.api_version, resource_type.kind.kind),
+                got: format!("{api_version} {kind}"),
+            });
+        }
+        if head.name(bytes).is_empty() {
+            return Err(RecordError::Nameless);
+        }
+        Ok(Self { bytes, head })
+    }
+
+    /// Writes the object into `out`, in place of what it holds and in no more memory than it takes: without the fields to be
+    /// cut, and with its type, which the items of a built-in list leave out. A copy, as a slice would keep alive all that was
+    /// read with it. Gives where its identity is now.
+    pub(crate) fn copy(
+        &self,
+        resource_type: &ResourceType,
+        prune: Option<&Prune>,
+        out: &mut Vec<u8>,
+    ) -> Result<Head, RecordError> {
+        let Self { bytes, head } = self;
+        let missing = [
+            ("apiVersion", &*resource_type.api_version, head.api_version(bytes).is_empty()),
+            ("kind", &*resource_type.kind.kind, head.kind(bytes).is_empty()),
+        ];
+        let missing = missing
+            .iter()
+            .filter(|(_, value, is_missing)| *is_missing && !value.is_empty())
+            .map(|(member, value, _)| (*member, *value));
+        // A comma, two pairs of quotes, a colon.
+        let n_missing: usize =
+            missing.clone().map(|(member, value)| member.len() + value.len() + 6).sum();
+        out.clear();
+        out.reserve_exact(head.end() + n_missing);
+        let head = match prune {
+            Some(prune) => prune.cut(bytes, head, out)?,
+            None => {
+                out.extend_from_slice(&bytes[..head.end()]);
+                *head
+            }
+        };
+        if n_missing > 0 {
+            // At the end, so that nothing moves. The object has a name: something stands before.
+            out.pop();
+            for (member, value) in missing {
+                for part in [b",\"", member.as_bytes(), b"\":\"", value.as_bytes(), b"\""] {
+                    out.extend_from_slice(part);
+                }
+            }
+            out.push(b'}');
+        }
+        out.shrink_to_fit();
+        Ok(head)
+    }
 }
 
 #[cfg(test)]
@@ -123,11 +169,11 @@ mod tests {
 
     #[test]
     fn items_of_a_built_in_list_are_completed_with_their_type() {
-        let item = br#" {"metadata":{"name":"a"}}"#;
+        let item = br#"{"metadata":{"name":"a"}}"#;
         let record = Record::from_item(item, &pod()).unwrap();
         assert_eq!(
             &record.bytes[..],
-            br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#
+            br#"{"metadata":{"name":"a"},"apiVersion":"v1","kind":"Pod"}"#
         );
         let whole = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}"#;
         assert_eq!(&Record::from_item(whole, &pod()).unwrap().bytes[..], whole);
@@ -139,6 +185,23 @@ mod tests {
         assert!(Record::from_item(node, &pod()).is_ok());
         let error = Record::from_event(node, &pod()).unwrap_err();
         assert_eq!(error.to_string(), "expected v1 Pod, got v1 Node");
+    }
+
+    #[test]
+    fn a_copy_is_cut_and_completed_in_one_allocation_of_its_size() {
+        let item =
+            br#"{"metadata":{"name":"a","managedFields":[1,2],"uid":"u"},"spec":{"x":1}} and more"#;
+        let item = &item[..item.len() - " and more".len()];
+        let arrival = Arrival::item(item, None).unwrap();
+        let prune = Prune::parse(["metadata.managedFields", "spec.x"]).unwrap();
+        let mut out = Vec::new();
+        let head = arrival.copy(&pod(), Some(&prune), &mut out).unwrap();
+        assert_eq!(
+            out,
+            br#"{"metadata":{"name":"a","uid":"u"},"spec":{},"apiVersion":"v1","kind":"Pod"}"#
+        );
+        assert_eq!((&*head.name(&out), &*head.uid(&out)), ("a", "u"));
+        assert_eq!(out.capacity(), out.len());
     }
 
     #[test]

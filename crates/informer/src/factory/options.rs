@@ -6,6 +6,7 @@ use crate::resource_type::ResourceType;
 use crate::source::ClientSource;
 use crate::transform::Transform;
 use kube_client::Client;
+use setpoint_object::Prune;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
@@ -44,6 +45,10 @@ pub struct FactoryOptions {
     pub resync_of: HashMap<ResourceType, Duration>,
     /// What caches hold.
     pub policy: CachePolicy,
+    /// What is cut out of objects before they are cached; `None` is nothing, not even `managedFields`.
+    pub prune: Option<Prune>,
+    /// How many objects each cache keeps decoded, besides; `None` is [`DECODED_OBJECTS`](crate::DECODED_OBJECTS).
+    pub decoded_objects: Option<usize>,
     /// Changes every object before it enters; see [`Transform`].
     pub transform: Option<Transform>,
     /// The first and the longest wait between failures; `None` is client-go's.
@@ -65,6 +70,7 @@ impl fmt::Debug for FactoryOptions {
             .field("selection", &self.selection())
             .field("resync", &self.resync)
             .field("policy", &self.policy)
+            .field("prune", &self.prune)
             .field("transforms", &self.transform.is_some())
             .field("give_up_after", &self.give_up_after)
             .finish_non_exhaustive()
@@ -108,6 +114,12 @@ impl FactoryOptions {
             .seed(self.seed ^ hasher.finish());
         if let Some((min, max)) = self.backoff {
             builder = builder.backoff(min, max);
+        }
+        if let Some(prune) = self.prune.clone() {
+            builder = builder.prune(prune);
+        }
+        if let Some(n_objects) = self.decoded_objects {
+            builder = builder.decoded_objects(n_objects);
         }
         if let Some(transform) = self.transform.clone() {
             builder = builder.transform(move |object| transform(object));

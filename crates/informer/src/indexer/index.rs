@@ -1,7 +1,8 @@
-//! One index: keys by value.
+//! One index: objects by value.
+use super::tree::{Iter, Tree};
 use crate::key::Key;
 use crate::object::Object;
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use std::sync::Arc;
 
 /// What an index function says of an object: zero or more values (IDX-2).
@@ -20,36 +21,24 @@ pub struct IndexError {
     pub reason: String,
 }
 
-pub(crate) struct Index<K> {
-    name: Arc<str>,
+/// The function of an index. It is others' code, and runs without the lock.
+pub(super) struct Function<K> {
+    pub(super) name: Arc<str>,
     function: IndexFn<K>,
-    keys: OrdMap<Arc<str>, OrdSet<Key>>,
-    /// The values under which a key is filed; absent when there are none.
-    values: OrdMap<Key, Box<[Arc<str>]>>,
 }
 
-impl<K> Clone for Index<K> {
+impl<K> Clone for Function<K> {
     fn clone(&self) -> Self {
-        Self {
-            name: self.name.clone(),
-            function: self.function.clone(),
-            keys: self.keys.clone(),
-            values: self.values.clone(),
-        }
+        Self { name: self.name.clone(), function: self.function.clone() }
     }
 }
 
-impl<K> Index<K> {
+impl<K> Function<K> {
     pub(super) fn new(name: Arc<str>, function: IndexFn<K>) -> Self {
-        Self { name, function, keys: OrdMap::new(), values: OrdMap::new() }
+        Self { name, function }
     }
 
-    /// The same index over no objects.
-    pub(super) fn emptied(&self) -> Self {
-        Self::new(self.name.clone(), self.function.clone())
-    }
-
-    /// Asks the function; values come back without duplicates.
+    /// Asks the function; values come back sorted and without duplicates.
     pub(super) fn values(&self, object: &Object<K>) -> Result<Box<[Arc<str>]>, IndexError> {
         let mut values = (self.function)(object).map_err(|reason| IndexError {
             index: self.name.clone(),
@@ -60,38 +49,66 @@ impl<K> Index<K> {
         values.dedup();
         Ok(values.into_iter().map(Arc::from).collect())
     }
+}
 
-    pub(super) fn insert(&mut self, key: &Key, values: Box<[Arc<str>]>) {
-        for value in &values {
-            self.keys.entry(value.clone()).or_default().insert(key.clone());
+/// The values under which an object is filed, sorted, for each index in the order in which they were added.
+pub(super) type Values = Vec<Box<[Arc<str>]>>;
+
+/// What all functions say of an object.
+pub(super) fn values_of<'a, K: 'a>(
+    functions: impl IntoIterator<Item = &'a Function<K>>,
+    object: &Object<K>,
+) -> Result<Values, IndexError> {
+    functions.into_iter().map(|function| function.values(object)).collect()
+}
+
+/// The objects of one index. Each value has a tree of its own, so that a listing by value goes through nothing else.
+pub(super) struct Index<K> {
+    pub(super) function: Function<K>,
+    objects: OrdMap<Arc<str>, Tree<Object<K>>>,
+}
+
+impl<K> Clone for Index<K> {
+    fn clone(&self) -> Self {
+        Self { function: self.function.clone(), objects: self.objects.clone() }
+    }
+}
+
+impl<K> Index<K> {
+    /// Over no objects.
+    pub(super) fn new(function: Function<K>) -> Self {
+        Self { function, objects: OrdMap::new() }
+    }
+
+    /// Files an object under the new values instead of the old ones. A value that is known already comes to share its text.
+    pub(super) fn file(&mut self, object: &Object<K>, old: &[Arc<str>], new: &mut [Arc<str>]) {
+        for gone in old.iter().filter(|value| new.binary_search(value).is_err()) {
+            self.forget(object.key(), gone);
         }
-        if !values.is_empty() {
-            self.values.insert(key.clone(), values);
+        for value in new {
+            if let Some((known, _)) = self.objects.get_key_value(value) {
+                *value = known.clone();
+            }
+            self.objects.entry(value.clone()).or_default().insert(object.clone());
         }
     }
 
-    pub(super) fn remove(&mut self, key: &Key) {
-        for value in self.values.remove(key).iter().flatten() {
-            // IDX-7: a value without keys goes, or values that are rarely repeated pile up.
-            if let Some(keys) = self.keys.get_mut(value) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.keys.remove(value);
-                }
+    /// Takes an object out from under a value.
+    pub(super) fn forget(&mut self, key: &Key, value: &Arc<str>) {
+        // IDX-7: a value without objects goes, or values that are rarely repeated pile up.
+        if let Some(objects) = self.objects.get_mut(value) {
+            objects.remove(key.into());
+            if objects.is_empty() {
+                self.objects.remove(value);
             }
         }
     }
 
-    /// The values under which a key is filed now.
-    pub(super) fn values_of(&self, key: &Key) -> Box<[Arc<str>]> {
-        self.values.get(key).cloned().unwrap_or_default()
-    }
-
-    pub(super) fn keys(&self, value: &str) -> impl Iterator<Item = &Key> {
-        self.keys.get(value).into_iter().flatten()
+    pub(super) fn objects(&self, value: &str) -> Option<Iter<'_, Object<K>>> {
+        self.objects.get(value).map(Tree::iter)
     }
 
     pub(super) fn distinct(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.keys.keys()
+        self.objects.keys()
     }
 }

@@ -2,6 +2,7 @@
 use super::State;
 use super::freshness::Freshness;
 use super::snapshot::{Snapshot, UnknownIndex};
+use super::tree::KeyRef;
 use crate::key::Key;
 use crate::object::{DecodeError, Object};
 use kube_core::Resource;
@@ -53,7 +54,11 @@ impl<K> Lister<K> {
 
     /// One object by key, not decoded.
     pub fn object(&self, key: &Key) -> Option<Object<K>> {
-        self.0.read().objects.get(key).cloned()
+        self.find(key.into())
+    }
+
+    fn find(&self, key: KeyRef<'_>) -> Option<Object<K>> {
+        self.0.read().objects.get(key).map(|held| held.object.clone())
     }
 
     /// The resourceVersion up to which the cache is complete; empty before the first list.
@@ -85,7 +90,7 @@ impl<K> Lister<K> {
         index: &str,
         value: &str,
     ) -> Result<Vec<Object<K>>, UnknownIndex> {
-        self.snapshot().by_index(index, value)
+        Ok(self.snapshot().by_index(index, value)?.cloned().collect())
     }
 }
 
@@ -102,7 +107,7 @@ impl<K: DeserializeOwned> Lister<K> {
     /// # Errors
     /// When the object does not fit `K`.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
-        self.get_key(&Key::new(namespace, name))
+        self.read(KeyRef { namespace, name })
     }
 
     /// One object by key.
@@ -110,7 +115,20 @@ impl<K: DeserializeOwned> Lister<K> {
     /// # Errors
     /// When the object does not fit `K`.
     pub fn get_key(&self, key: &Key) -> Result<Option<Arc<K>>, DecodeError> {
-        self.object(key).map(|object| object.get()).transpose()
+        self.read(key.into())
+    }
+
+    fn read(&self, key: KeyRef<'_>) -> Result<Option<Arc<K>>, DecodeError> {
+        let object = {
+            let state = self.0.read();
+            let Some(held) = state.objects.get(key) else { return Ok(None) };
+            if let Some(value) = held.object.ready() {
+                return Ok(Some(value));
+            }
+            held.object.clone()
+        };
+        // Decoded without the lock.
+        object.get().map(Some)
     }
 
     /// The objects that an index files under a value, by key.
@@ -160,7 +178,7 @@ impl<K: Resource + DeserializeOwned> NamespaceLister<K> {
     /// # Errors
     /// When the object does not fit `K`.
     pub fn get(&self, name: &str) -> Result<Option<Arc<K>>, DecodeError> {
-        self.lister.get_key(&Key::new(self.namespace.clone(), name))
+        self.lister.get(&self.namespace, name)
     }
 
     /// The objects whose labels match, by name.

@@ -1,4 +1,7 @@
 //! A cache at one moment.
+use super::held::Held;
+use super::index::Index;
+use super::tree::{Iter, KeyRef, compare};
 use super::{NAMESPACE_INDEX, State};
 use crate::key::Key;
 use crate::object::Object;
@@ -48,56 +51,78 @@ impl<K> Snapshot<K> {
 
     /// One object.
     pub fn get(&self, key: &Key) -> Option<&Object<K>> {
-        self.0.objects.get(key)
+        self.find(key.into())
+    }
+
+    pub(super) fn find(&self, key: KeyRef<'_>) -> Option<&Object<K>> {
+        self.0.objects.get(key).map(|held| &held.object)
     }
 
     /// Every object, by namespace and name.
-    pub fn iter(&self) -> impl Iterator<Item = &Object<K>> {
-        self.0.objects.values()
+    pub fn iter(&self) -> Objects<'_, K> {
+        Objects(Kind::All(self.0.objects.iter()))
     }
 
     /// The objects of one namespace, by name. The empty namespace is that of cluster-scoped objects.
-    pub fn namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Object<K>> {
-        self.0
-            .objects
-            .range(Key::new(namespace, "")..)
-            .take_while(move |(key, _)| &*key.namespace == namespace)
-            .map(|(_, object)| object)
+    pub fn namespace<'a>(&'a self, namespace: &'a str) -> Objects<'a, K> {
+        let first = KeyRef { namespace, name: "" };
+        Objects(Kind::Namespace(self.0.objects.from(first), namespace))
     }
 
-    /// The objects that an index files under a value, by key.
+    /// The objects that an index files under a value, by key. Nothing is copied.
     ///
     /// # Errors
-    /// When there is no such index.
-    pub fn by_index(&self, index: &str, value: &str) -> Result<Vec<Object<K>>, UnknownIndex> {
+    /// When there is no such index (IDX-4).
+    pub fn by_index<'a>(
+        &'a self,
+        index: &str,
+        value: &'a str,
+    ) -> Result<Objects<'a, K>, UnknownIndex> {
         if index == NAMESPACE_INDEX {
-            return Ok(self.namespace(value).cloned().collect());
+            return Ok(self.namespace(value));
         }
-        let index = self.0.indices.get(index).ok_or_else(|| UnknownIndex(index.to_owned()))?;
-        Ok(index.keys(value).filter_map(|key| self.get(key)).cloned().collect())
+        let objects = self.index(index)?.objects(value);
+        Ok(Objects(objects.map_or(Kind::None, Kind::Index)))
+    }
+
+    /// The objects that an index files under any of some values: each once, by key (IDX-3).
+    ///
+    /// With the values that an index function gives to an object, this is client-go's `Index(name, object)`.
+    ///
+    /// # Errors
+    /// When there is no such index (IDX-4).
+    pub fn by_index_any<'a>(
+        &'a self,
+        index: &str,
+        values: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<&'a Object<K>>, UnknownIndex> {
+        let mut objects = Vec::new();
+        self.by_index(index, "")?;
+        for value in values {
+            objects.extend(self.by_index(index, value)?);
+        }
+        objects.sort_by(|a, b| compare(a.key(), b.key()));
+        objects.dedup_by(|a, b| a.key() == b.key());
+        Ok(objects)
     }
 
     /// The keys that an index files under a value, sorted.
     ///
     /// # Errors
-    /// When there is no such index.
+    /// When there is no such index (IDX-4).
     pub fn index_keys(&self, index: &str, value: &str) -> Result<Vec<Key>, UnknownIndex> {
-        if index == NAMESPACE_INDEX {
-            return Ok(self.namespace(value).map(|object| object.key().clone()).collect());
-        }
-        let index = self.0.indices.get(index).ok_or_else(|| UnknownIndex(index.to_owned()))?;
-        Ok(index.keys(value).cloned().collect())
+        Ok(self.by_index(index, value)?.map(|object| object.key().clone()).collect())
     }
 
     /// The values of an index under which there is anything, sorted; none for an unknown index (IDX-4).
     pub fn index_values(&self, index: &str) -> Vec<Arc<str>> {
         if index == NAMESPACE_INDEX {
             let mut values: Vec<Arc<str>> =
-                self.0.objects.keys().map(|key| key.namespace.clone()).collect();
+                self.iter().map(|object| object.key().namespace.clone()).collect();
             values.dedup();
             return values;
         }
-        self.0.indices.get(index).into_iter().flat_map(|index| index.distinct().cloned()).collect()
+        self.index(index).map_or_else(|_| Vec::new(), |index| index.distinct().cloned().collect())
     }
 
     /// Whether an index would file an object under a value; `None` when there is no such index, or its function fails.
@@ -105,7 +130,53 @@ impl<K> Snapshot<K> {
         if index == NAMESPACE_INDEX {
             return Some(object.namespace() == value);
         }
-        let values = self.0.indices.get(index)?.values(object).ok()?;
+        let values = self.index(index).ok()?.function.values(object).ok()?;
         Some(values.iter().any(|held| **held == *value))
+    }
+
+    fn index(&self, name: &str) -> Result<&Index<K>, UnknownIndex> {
+        let index = self.0.indices.iter().find(|index| &*index.function.name == name);
+        index.ok_or_else(|| UnknownIndex(name.to_owned()))
+    }
+}
+
+/// Objects of a [`Snapshot`], by key.
+pub struct Objects<'a, K>(Kind<'a, K>);
+
+enum Kind<'a, K> {
+    None,
+    All(Iter<'a, Held<K>>),
+    Namespace(Iter<'a, Held<K>>, &'a str),
+    Index(Iter<'a, Object<K>>),
+}
+
+impl<K> fmt::Debug for Objects<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Objects").finish_non_exhaustive()
+    }
+}
+
+impl<'a, K> Iterator for Objects<'a, K> {
+    type Item = &'a Object<K>;
+
+    fn next(&mut self) -> Option<&'a Object<K>> {
+        match &mut self.0 {
+            Kind::None => None,
+            Kind::All(all) => all.next().map(|held| &held.object),
+            Kind::Namespace(from, namespace) => from
+                .next()
+                .map(|held| &held.object)
+                .filter(|object| object.namespace() == *namespace),
+            Kind::Index(objects) => objects.next(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match &self.0 {
+            Kind::None => (0, Some(0)),
+            Kind::All(all) => all.size_hint(),
+            Kind::Namespace(from, _) => (0, from.size_hint().1),
+            Kind::Index(objects) => objects.size_hint(),
+        }
     }
 }

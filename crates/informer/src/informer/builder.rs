@@ -1,5 +1,6 @@
 //! How an informer is to be.
 use super::board::{Board, ErrorHandler};
+use super::intake::ObjectIntake;
 use super::processor::Processor;
 use super::worker::InformerWorker;
 use super::{Cacheable, Shared, SharedInformer};
@@ -8,12 +9,14 @@ use crate::indexer::{IndexExists, IndexFn, Indexer, NAMESPACE_INDEX};
 use crate::metrics::MetricsRegistry;
 use crate::object::Object;
 use crate::policy::CachePolicy;
+use crate::pool::{DECODED_OBJECTS, Pool};
 use crate::reflector::{ReflectorError, ReflectorOptions};
 use crate::resource_type::ResourceType;
 use crate::source::{ConsistencyDetector, Inconsistency, ListWatch};
 use crate::transform::{Transform, TransformError};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use setpoint_object::Prune;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +28,11 @@ pub struct SharedInformerBuilder<K> {
     source: Arc<dyn ListWatch>,
     resource_type: ResourceType,
     policy: CachePolicy,
+    decoded_objects: usize,
     resync: Duration,
     indices: Vec<(Arc<str>, IndexFn<K>)>,
     reflector: ReflectorOptions,
+    prune: Option<Prune>,
     transform: Option<Transform>,
     on_error: Option<ErrorHandler>,
     give_up_after: Option<Duration>,
@@ -52,9 +57,11 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             source,
             resource_type,
             policy: CachePolicy::default(),
+            decoded_objects: DECODED_OBJECTS,
             resync: Duration::ZERO,
             indices: Vec::new(),
             reflector: ReflectorOptions::default(),
+            prune: None,
             transform: None,
             on_error: None,
             give_up_after: None,
@@ -66,6 +73,20 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// What the cache keeps of each object. Default: [`CachePolicy::Compact`].
     pub fn policy(mut self, policy: CachePolicy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// How many of the objects that were read last are kept decoded, besides. Default: [`DECODED_OBJECTS`]; zero is none. Nothing
+    /// under [`CachePolicy::Decoded`].
+    pub fn decoded_objects(mut self, n_objects: usize) -> Self {
+        self.decoded_objects = n_objects;
+        self
+    }
+
+    /// Cuts fields out of every object before it enters, while it is copied: it costs next to nothing. Default: nothing is cut,
+    /// not even `managedFields`, which are often a third of an object and of use to few: [`Prune::managed_fields`].
+    pub fn prune(mut self, prune: Prune) -> Self {
+        self.prune = Some(prune);
         self
     }
 
@@ -116,8 +137,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// Changes every object before it enters, for instance
-    /// [`without_managed_fields`](crate::transform::without_managed_fields). The last one set counts. See [`Transform`].
+    /// Changes every object before it enters, after what [`prune`](Self::prune) does, which is the cheaper way to leave fields out.
+    /// The last one set counts. See [`Transform`].
     pub fn transform(
         mut self,
         transform: impl Fn(Bytes) -> Result<Bytes, TransformError> + Send + Sync + 'static,
@@ -211,7 +232,6 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             lister,
             processor: Mutex::new(Processor::new(
                 indexer,
-                self.policy,
                 self.resync,
                 metrics,
                 self.reflector.broken,
@@ -220,10 +240,15 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             wake: Notify::new(),
         });
         let rng = backoff::rng(self.seed, 1);
-        let worker =
-            InformerWorker::new(shared.clone(), self.source, self.reflector, self.transform, rng)
-                .give_up_after(self.give_up_after)
-                .metrics(reserved);
+        let intake = ObjectIntake::new(
+            shared.resource_type.clone(),
+            self.prune,
+            self.transform,
+            Pool::new(self.policy, self.decoded_objects),
+        );
+        let worker = InformerWorker::new(shared.clone(), self.source, self.reflector, intake, rng)
+            .give_up_after(self.give_up_after)
+            .metrics(reserved);
         Ok((SharedInformer(shared), worker))
     }
 }
@@ -232,7 +257,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
 pub(super) fn typed<K: Cacheable>(
     function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
 ) -> IndexFn<K> {
-    Arc::new(move |object| match object.get() {
+    // Not kept decoded: what is written is not what is read.
+    Arc::new(move |object| match object.look() {
         Ok(object) => Ok(function(&object)),
         Err(error) => Err(crate::status::chain(&error)),
     })

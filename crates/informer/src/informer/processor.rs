@@ -6,11 +6,10 @@ use crate::event::{Event, Tombstone};
 use crate::handler::{
     Handler, HandlerOptions, HandlerRegistration, Listener, RESYNC_MIN, Registered,
 };
-use crate::indexer::{AddIndexError, IndexError, IndexFn, Indexer};
+use crate::indexer::{AddIndexError, IndexError, IndexFn, Indexer, Write};
 use crate::key::Key;
 use crate::metrics::{self, Metrics};
 use crate::object::Object;
-use crate::policy::CachePolicy;
 use crate::status::Stopped;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -23,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 /// The writing side of an informer, behind its distribution lock.
 pub(crate) struct Processor<K> {
     // Inputs.
-    policy: CachePolicy,
     resync: Duration,
     broken: Broken,
     metrics: Option<Arc<dyn Metrics>>,
@@ -36,6 +34,8 @@ pub(crate) struct Processor<K> {
     check_period: Duration,
     phase: Phase,
     has_synced: bool,
+    /// Additions come in no order.
+    is_replaying: bool,
     /// Stops the handlers' tasks.
     stop: CancellationToken,
 }
@@ -72,13 +72,11 @@ pub(crate) struct Applied {
 impl<K: Cacheable> Processor<K> {
     pub(super) fn new(
         indexer: Indexer<K>,
-        policy: CachePolicy,
         resync: Duration,
         metrics: Option<Arc<dyn Metrics>>,
         broken: Broken,
     ) -> Self {
         Self {
-            policy,
             resync,
             broken,
             metrics,
@@ -88,12 +86,9 @@ impl<K: Cacheable> Processor<K> {
             check_period: resync,
             phase: Phase::New,
             has_synced: false,
+            is_replaying: false,
             stop: CancellationToken::new(),
         }
-    }
-
-    pub(super) fn policy(&self) -> CachePolicy {
-        self.policy
     }
 
     pub(super) fn add(
@@ -208,25 +203,20 @@ impl<K: Cacheable> Processor<K> {
     pub(super) fn apply(&mut self, deltas: Vec<Delta<Object<K>>>) -> Applied {
         self.places.retain(|place| !place.listener.is_removed());
         let mut applied = Applied::default();
+        let mut run = Vec::new();
         for delta in deltas {
-            self.note_order(&delta);
+            if self.changes_order(&delta) {
+                // What came before it was taken in the other way.
+                self.write(std::mem::take(&mut run), &mut applied);
+                self.is_replaying = !self.is_replaying;
+                self.indexer.set_replaying(self.is_replaying);
+            }
+            if delta.key().is_some() {
+                run.push(delta);
+                continue;
+            }
+            self.write(std::mem::take(&mut run), &mut applied);
             match delta {
-                Delta::Added(object)
-                | Delta::Updated(object)
-                | Delta::Replaced(object)
-                | Delta::Sync(object) => match self.indexer.upsert(object.clone()) {
-                    Ok(old) => self.tell_present(old, object),
-                    Err(error) => applied.rejected.push(error),
-                },
-                Delta::Deleted(object) => {
-                    self.indexer.remove(object.key(), object.resource_version());
-                    self.tell(Event::Deleted { tombstone: Tombstone::Final(object) });
-                }
-                Delta::DeletedFinalStateUnknown { key, last_known } => {
-                    self.indexer.remove(&key, "");
-                    let tombstone = Tombstone::Missed { key, last_known };
-                    self.tell(Event::Deleted { tombstone });
-                }
                 Delta::ReplacedAll { items, resource_version } => {
                     applied.rejected.extend(self.replace_all(items, &resource_version));
                     applied.became_synced |= !std::mem::replace(&mut self.has_synced, true);
@@ -240,8 +230,16 @@ impl<K: Cacheable> Processor<K> {
                     }
                 }
                 Delta::Bookmark { resource_version } => self.indexer.bookmark(&resource_version),
+                // These have a key.
+                Delta::Added(_)
+                | Delta::Updated(_)
+                | Delta::Replaced(_)
+                | Delta::Sync(_)
+                | Delta::Deleted(_)
+                | Delta::DeletedFinalStateUnknown { .. } => {}
             }
         }
+        self.write(run, &mut applied);
         self.indexer.announce();
         // One wake for all there is: what a handler's task does not find now it need not be woken for.
         for place in self.places.iter_mut().filter(|place| place.has_news) {
@@ -267,8 +265,8 @@ impl<K: Cacheable> Processor<K> {
     }
 
     /// A list without a version is followed by a watch from nowhere, which replays what exists in any order: until something
-    /// else comes, the versions of additions are not the cache's (REF-21).
-    fn note_order(&mut self, delta: &Delta<Object<K>>) {
+    /// else comes, the versions of additions are not the cache's (REF-21). Whether that begins or ends here.
+    fn changes_order(&self, delta: &Delta<Object<K>>) -> bool {
         let is_replaying = match delta {
             Delta::ReplacedAll { resource_version, .. } => matches!(&**resource_version, "" | "0"),
             Delta::Updated(object) | Delta::Deleted(object)
@@ -277,9 +275,40 @@ impl<K: Cacheable> Processor<K> {
                 false
             }
             Delta::Bookmark { .. } => false,
-            _ => return,
+            _ => return false,
         };
-        self.indexer.set_replaying(is_replaying);
+        is_replaying != self.is_replaying
+    }
+
+    /// Deltas about single objects: the cache changes by all of them in one step (IDX-11), and then each is told of.
+    fn write(&mut self, run: Vec<Delta<Object<K>>>, applied: &mut Applied) {
+        let writes = run.iter().filter_map(|delta| match delta {
+            Delta::Deleted(object) => Some(Write::Delete(object.clone())),
+            Delta::DeletedFinalStateUnknown { key, .. } => Some(Write::Remove(key.clone())),
+            delta => delta.item().cloned().map(Write::Upsert),
+        });
+        let written = self.indexer.transaction(writes.collect());
+        for (delta, old) in run.into_iter().zip(written) {
+            match (delta, old) {
+                (
+                    Delta::Added(object)
+                    | Delta::Updated(object)
+                    | Delta::Replaced(object)
+                    | Delta::Sync(object),
+                    Ok(old),
+                ) => self.tell_present(old, object),
+                (Delta::Deleted(object), _) => {
+                    self.tell(Event::Deleted { tombstone: Tombstone::Final(object) });
+                }
+                (Delta::DeletedFinalStateUnknown { key, last_known }, _) => {
+                    let tombstone = Tombstone::Missed { key, last_known };
+                    self.tell(Event::Deleted { tombstone });
+                }
+                (_, Err(error)) => applied.rejected.push(error),
+                // Everything else is about no single object.
+                (_, Ok(_)) => {}
+            }
+        }
     }
 
     /// EVT-4: the cache changes at once; then come the deletions, and then what the list holds, in its order.
@@ -287,6 +316,9 @@ impl<K: Cacheable> Processor<K> {
         let old = self.indexer.snapshot();
         let keys: Vec<Key> = objects.iter().map(|object| object.key().clone()).collect();
         let rejected = self.indexer.replace(objects, resource_version);
+        if self.places.is_empty() {
+            return rejected;
+        }
         let new = self.indexer.snapshot();
         for object in old.iter() {
             let key = object.key();

@@ -3,14 +3,12 @@ use super::intake::ObjectIntake;
 use super::{Cacheable, Shared};
 use crate::broken::Rule;
 use crate::delta::{DeltaQueue, OrderedFifo};
-use crate::intake::RecordIntake;
 use crate::metrics::ReservedMetrics;
 use crate::object::Object;
 use crate::reflector::{
     ObjectError, Reflector, ReflectorError, ReflectorObserver, ReflectorOptions, Resync,
 };
 use crate::source::ListWatch;
-use crate::transform::Transform;
 use rand::rngs::SmallRng;
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub struct InformerWorker<K: Cacheable> {
     source: Arc<dyn ListWatch>,
     options: ReflectorOptions,
-    transform: Option<Transform>,
+    intake: ObjectIntake<K>,
     rng: SmallRng,
     patience: Option<Duration>,
     end: End<K>,
@@ -56,10 +54,10 @@ impl<K: Cacheable> InformerWorker<K> {
         shared: Arc<Shared<K>>,
         source: Arc<dyn ListWatch>,
         options: ReflectorOptions,
-        transform: Option<Transform>,
+        intake: ObjectIntake<K>,
         rng: SmallRng,
     ) -> Self {
-        Self { source, options, transform, rng, patience: None, end: End(shared, None) }
+        Self { source, options, intake, rng, patience: None, end: End(shared, None) }
     }
 
     pub(super) fn give_up_after(mut self, patience: Option<Duration>) -> Self {
@@ -78,20 +76,19 @@ impl<K: Cacheable> InformerWorker<K> {
     /// # Panics
     /// When the reflector or the consumer panics, which they pass on (REF-8). Handlers' panics stay with them.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { source, options, transform, rng, patience, end } = self;
+        let Self { source, options, intake, rng, patience, end } = self;
         let (shared, broken) = (&end.0, options.broken);
         let queue: Arc<dyn DeltaQueue<Object<K>>> = Arc::new(OrderedFifo::new());
-        let (period, handlers_stop, policy) = {
+        let (period, handlers_stop) = {
             let mut processor = shared.processor.lock();
-            (processor.start(), processor.stop_token(), processor.policy())
+            (processor.start(), processor.stop_token())
         };
-        let records = RecordIntake::new(shared.resource_type.clone()).transform(transform);
         let stop = stop.child_token();
         let due = shared.clone();
         let reflector = Reflector::new(
             source,
             shared.resource_type.clone(),
-            Box::new(ObjectIntake::<K>::new(records, policy)),
+            Box::new(intake),
             queue.clone(),
             shared.board.clone(),
             options,

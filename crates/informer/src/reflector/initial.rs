@@ -179,6 +179,7 @@ impl<T: Keyed> Reflector<T> {
                 },
                 WatchFrame::Bookmark(object) => {
                     if let Some(resource_version) = end_marker(&object) {
+                        self.intake.settle(items.objects()).await;
                         let items = items.finish();
                         self.hand_over(items, resource_version, opened).await?;
                         return Ok(Ok(OpenWatch::after_initial(frames, opened, watch_timeout)));

@@ -10,6 +10,7 @@ mod factory;
 mod freshness;
 mod handlers;
 mod metrics;
+mod policies;
 mod reflector;
 mod reflector_bounds;
 mod reflector_stream;

@@ -1,0 +1,58 @@
+//! Many writes in one step.
+use super::Indexer;
+use super::index::{IndexError, values_of};
+use crate::key::Key;
+use crate::object::Object;
+use std::sync::Arc;
+
+/// One write of a transaction.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Write<K> {
+    /// Puts an object in.
+    Upsert(Object<K>),
+    /// Takes out the object of the same key; this is its last state, whose resourceVersion becomes the cache's (IDX-10).
+    Delete(Object<K>),
+    /// Takes out the object of this key, of whose end nothing is known: the cache's resourceVersion stays.
+    Remove(Key),
+}
+
+impl<K> Indexer<K> {
+    /// Makes several writes in one step: a reader sees none of them or all (IDX-11). Says of each, in their order, what was
+    /// there before, or why it was rejected; a rejected write leaves its key as it was and hinders no other.
+    pub fn transaction(
+        &mut self,
+        writes: Vec<Write<K>>,
+    ) -> Vec<Result<Option<Object<K>>, IndexError>> {
+        // The functions are others' code: they are asked before the lock is taken.
+        let asked: Vec<_> = writes
+            .into_iter()
+            .map(|write| {
+                let values = match &write {
+                    Write::Upsert(object) => values_of(&self.functions, object)?,
+                    Write::Delete(_) | Write::Remove(_) => Vec::new(),
+                };
+                Ok((write, values))
+            })
+            .collect();
+        for (write, _) in asked.iter().flatten() {
+            if let Write::Upsert(object) = write {
+                self.pack_held(object);
+            }
+        }
+        let how = self.how();
+        let mut guard = self.state.write();
+        let state = Arc::make_mut(&mut guard);
+        let write = |asked: Result<_, IndexError>| {
+            Ok(match asked? {
+                (Write::Upsert(object), values) => state.put(object, values, how),
+                (Write::Delete(last), _) => state.take(last.key(), last.resource_version()),
+                (Write::Remove(key), _) => state.take(&key, ""),
+            })
+        };
+        let written: Vec<_> = asked.into_iter().map(write).collect();
+        drop(guard);
+        written.iter().flatten().flatten().for_each(Object::left);
+        written
+    }
+}

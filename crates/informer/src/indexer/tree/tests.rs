@@ -1,0 +1,96 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, PartialEq)]
+struct Item(Key, u32);
+
+impl HasKey for Item {
+    fn key(&self) -> &Key {
+        &self.0
+    }
+}
+
+fn items(tree: &Tree<Item>) -> Vec<Item> {
+    tree.iter().cloned().collect()
+}
+
+fn name() -> impl Strategy<Value = String> {
+    // Names that share much, and a few that share nothing.
+    prop_oneof![
+        8 => (0_u32..3000).prop_map(|n| format!("a-name-that-is-long-{n:04}-x")),
+        2 => (0_u32..40).prop_map(|n| format!("{n}")),
+        1 => "[a-z\\x00-]{0,3}",
+    ]
+}
+
+fn key() -> impl Strategy<Value = Key> {
+    (prop_oneof![Just(""), Just("ns"), Just("ns-2"), Just("ns-20000000")], name())
+        .prop_map(|(namespace, name)| Key::new(namespace, name.as_str()))
+}
+
+/// The order of the tree for a map of the standard library.
+fn ordered(key: &Key) -> (Vec<u8>, usize) {
+    (KeyRef::from(key).bytes().collect(), key.namespace.len())
+}
+
+type Model = BTreeMap<(Vec<u8>, usize), Item>;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn it_does_what_a_map_does_and_copies_do_not_change(
+        sorted in prop::collection::vec((key(), 0_u32..9), 0..400),
+        steps in prop::collection::vec((key(), prop::option::weighted(0.6, 0_u32..9)), 0..600),
+        froms in prop::collection::vec(key(), 8),
+    ) {
+        let mut model: Model =
+            sorted.into_iter().map(|(key, value)| (ordered(&key), Item(key, value))).collect();
+        let mut tree = Tree::from_sorted(model.values().cloned());
+        let mut copies = Vec::new();
+        for (n, (key, value)) in steps.into_iter().enumerate() {
+            if n % 100 == 7 {
+                copies.push((tree.clone(), items(&tree)));
+            }
+            let (was, held) = match value {
+                Some(value) => {
+                    let item = Item(key.clone(), value);
+                    (tree.insert(item.clone()), model.insert(ordered(&key), item))
+                }
+                None => (tree.remove((&key).into()), model.remove(&ordered(&key))),
+            };
+            prop_assert_eq!(was, held);
+        }
+        prop_assert_eq!(tree.len(), model.len());
+        prop_assert_eq!(items(&tree), model.values().cloned().collect::<Vec<_>>());
+        for key in froms {
+            prop_assert_eq!(tree.get((&key).into()), model.get(&ordered(&key)));
+            let from: Vec<Item> = tree.from((&key).into()).cloned().collect();
+            let want: Vec<Item> =
+                model.range(ordered(&key)..).map(|(_, item)| item.clone()).collect();
+            prop_assert_eq!(from, want);
+        }
+        for (copy, then) in copies {
+            prop_assert_eq!(items(&copy), then);
+        }
+        let keys: Vec<Key> = model.values().map(|item| item.0.clone()).collect();
+        for key in &keys {
+            prop_assert!(tree.get(key.into()).is_some());
+            prop_assert!(tree.remove(key.into()).is_some());
+        }
+        prop_assert!(tree.is_empty() && tree.root.is_none());
+    }
+}
+
+#[test]
+fn idx_1_order_is_by_namespace_and_then_by_name() {
+    let keys = [("", "z"), ("a", "b"), ("a", "ba"), ("a-b", "a"), ("aa", ""), ("aa", "a")];
+    let keys = keys.map(|(namespace, name)| Key::new(namespace, name));
+    let mut tree = Tree::default();
+    for key in keys.iter().rev() {
+        tree.insert(Item(key.clone(), 0));
+    }
+    assert!(keys.is_sorted());
+    assert!(tree.iter().map(|item| &item.0).eq(&keys));
+}

@@ -1,0 +1,114 @@
+//! Packing JSON with a dictionary.
+use parking_lot::Mutex;
+use zstd::bulk::{Compressor, Decompressor};
+use zstd::zstd_safe::{self, CParameter};
+
+/// How hard the packer tries: zstd's level 1. With a dictionary of their kind the levels hardly differ: Pods of 2.8 KiB come to 335
+/// bytes at level 1, 340 at 3, 365 at 6 and 346 at 9, and their metadata of 670 bytes to 144, 146, 147 and 147.
+const LEVEL: i32 = 1;
+
+/// How many contexts of each kind are kept for the next caller. More callers at a time make their own, which then go. With its
+/// copy of the dictionary one takes up to half a MiB.
+const CONTEXTS_MAX: usize = 4;
+
+/// Packs and unpacks with one dictionary. What one packs only it unpacks.
+pub(crate) struct Codec {
+    dictionary: Vec<u8>,
+    compressors: Mutex<Vec<Compressor<'static>>>,
+    decompressors: Mutex<Vec<Decompressor<'static>>>,
+}
+
+impl Codec {
+    /// With an empty dictionary it packs without one.
+    pub(crate) fn new(dictionary: Vec<u8>) -> Self {
+        Self {
+            dictionary,
+            compressors: Mutex::new(Vec::new()),
+            decompressors: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Packs into `out`, behind what it holds; gives whether it could. It always can, unless memory is short.
+    pub(crate) fn pack(&self, json: &[u8], out: &mut Vec<u8>) -> bool {
+        let held = self.compressors.lock().pop();
+        let Some(mut compressor) = held.or_else(|| self.compressor().ok()) else { return false };
+        let from = out.len();
+        out.resize(from + zstd_safe::compress_bound(json.len()), 0);
+        let packed = compressor.compress_to_buffer(json, &mut out[from..]);
+        let mut held = self.compressors.lock();
+        if held.len() < CONTEXTS_MAX {
+            held.push(compressor);
+        }
+        drop(held);
+        out.truncate(from + packed.as_ref().map_or(0, |n| *n));
+        packed.is_ok()
+    }
+
+    /// What was packed.
+    ///
+    /// # Errors
+    /// When it was not packed by this codec.
+    pub(crate) fn unpack(&self, packed: &[u8]) -> std::io::Result<Vec<u8>> {
+        let broken = || std::io::Error::other("not a frame of this cache");
+        let n_bytes = zstd_safe::get_frame_content_size(packed).ok().flatten();
+        let n_bytes = n_bytes.and_then(|n| usize::try_from(n).ok()).ok_or_else(broken)?;
+        let held = self.decompressors.lock().pop();
+        let mut decompressor = match held {
+            Some(held) => held,
+            None if self.dictionary.is_empty() => Decompressor::new()?,
+            None => Decompressor::with_dictionary(&self.dictionary)?,
+        };
+        let json = decompressor.decompress(packed, n_bytes);
+        let mut held = self.decompressors.lock();
+        if held.len() < CONTEXTS_MAX {
+            held.push(decompressor);
+        }
+        json
+    }
+
+    fn compressor(&self) -> std::io::Result<Compressor<'static>> {
+        let mut compressor = match self.dictionary.is_empty() {
+            true => Compressor::new(LEVEL)?,
+            false => Compressor::with_dictionary(LEVEL, &self.dictionary)?,
+        };
+        // There is one dictionary, and memory is not checked for rot: neither number is needed.
+        compressor.set_parameter(CParameter::DictIdFlag(false))?;
+        compressor.set_parameter(CParameter::ChecksumFlag(false))?;
+        compressor.set_parameter(CParameter::ContentSizeFlag(true))?;
+        Ok(compressor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_back_with_a_dictionary_and_without() {
+        let json = br#"{"metadata":{"name":"a","labels":{"app":"a","app2":"a"}}}"#;
+        for dictionary in [Vec::new(), json.repeat(20)] {
+            let codec = Codec::new(dictionary);
+            let mut packed = b"before".to_vec();
+            assert!(codec.pack(json, &mut packed));
+            assert_eq!(codec.unpack(&packed[6..]).unwrap(), json);
+            assert!(codec.unpack(b"nonsense").is_err());
+            assert!(codec.unpack(&packed[6..packed.len() - 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn contexts_are_kept_up_to_the_bound() {
+        let codec = Codec::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..2 * CONTEXTS_MAX {
+                scope.spawn(|| {
+                    let mut packed = Vec::new();
+                    assert!(codec.pack(b"{}", &mut packed));
+                    assert_eq!(codec.unpack(&packed).unwrap(), b"{}");
+                });
+            }
+        });
+        assert!(codec.compressors.lock().len() <= CONTEXTS_MAX);
+        assert!(codec.decompressors.lock().len() <= CONTEXTS_MAX);
+    }
+}

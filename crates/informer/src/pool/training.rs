@@ -1,0 +1,101 @@
+//! Making a dictionary of the first objects.
+use super::Codec;
+use bytes::Bytes;
+use tokio::task::JoinSet;
+
+/// How many objects a dictionary is made of. Fewer are kept as plain JSON until there are as many: a small cache is not worth it.
+pub(crate) const SAMPLES: usize = 256;
+
+/// How many bytes of objects are enough, however few those are: 1 MiB.
+pub(crate) const SAMPLE_BYTES: usize = 1 << 20;
+
+/// The size of a dictionary: 64 KiB at most, and a tenth of what it is made of, as zstd advises.
+pub(crate) const DICTIONARY_BYTES_MAX: usize = 64 << 10;
+
+/// Collects samples and then makes a codec of them.
+#[derive(Default)]
+pub(crate) struct Training {
+    samples: Vec<Bytes>,
+    n_bytes: usize,
+    /// The making, which is too long for a runtime's thread.
+    task: JoinSet<Codec>,
+}
+
+impl Training {
+    /// One more object. Only its reference is kept.
+    pub(crate) fn add(&mut self, json: &Bytes) {
+        if !self.is_due() {
+            self.n_bytes += json.len();
+            self.samples.push(json.clone());
+        }
+    }
+
+    /// Whether there are enough samples.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.task.is_empty() || self.samples.len() >= SAMPLES || self.n_bytes >= SAMPLE_BYTES
+    }
+
+    /// Makes the codec. May be dropped and called again: it goes on where it was.
+    pub(crate) async fn codec(&mut self) -> Codec {
+        if self.task.is_empty() {
+            let samples = std::mem::take(&mut self.samples);
+            self.task.spawn_blocking(move || train(&samples));
+        }
+        match self.task.join_next().await {
+            Some(Ok(codec)) => codec,
+            // It does not panic; and without a dictionary much is gained, too.
+            _ => Codec::new(Vec::new()),
+        }
+    }
+}
+
+/// Objects that are too few, or have nothing in common, make no dictionary: then there is none.
+fn train(samples: &[Bytes]) -> Codec {
+    let n_bytes: usize = samples.iter().map(Bytes::len).sum();
+    let dictionary = zstd::dict::from_samples(samples, (n_bytes / 10).min(DICTIONARY_BYTES_MAX));
+    Codec::new(dictionary.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_objects_make_the_same_dictionary_and_it_helps() {
+        let json = |n: u32| {
+            Bytes::from(format!(
+                r#"{{"metadata":{{"name":"pod-{n}","namespace":"production","uid":"{:032x}"}},"status":{{"phase":"Running","qosClass":"Burstable"}}}}"#,
+                n.wrapping_mul(2_654_435_769)
+            ))
+        };
+        let mut packed = Vec::new();
+        for _ in 0..2 {
+            let mut training = Training::default();
+            let mut n = 0;
+            while !training.is_due() {
+                training.add(&json(n));
+                n += 1;
+            }
+            assert_eq!(n as usize, SAMPLES);
+            let codec = training.codec().await;
+            let mut one = Vec::new();
+            assert!(codec.pack(&json(1_000_000), &mut one));
+            packed.push(one);
+        }
+        assert_eq!(packed[0], packed[1]);
+        let mut plain = Vec::new();
+        assert!(Codec::new(Vec::new()).pack(&json(1_000_000), &mut plain));
+        assert!(packed[0].len() * 3 < plain.len() * 2, "{} of {}", packed[0].len(), plain.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_large_objects_are_enough_and_may_make_no_dictionary() {
+        let mut training = Training::default();
+        training.add(&vec![b'x'; SAMPLE_BYTES].into());
+        assert!(training.is_due());
+        let codec = training.codec().await;
+        let mut packed = Vec::new();
+        assert!(codec.pack(b"{}", &mut packed));
+        assert_eq!(codec.unpack(&packed).unwrap(), b"{}");
+    }
+}

@@ -1,0 +1,293 @@
+//! What a cache keeps of objects, and that reads are the same whatever it keeps.
+use crate::support::{builder, modified, page, settle, wait};
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube_core::metadata::PartialObjectMeta;
+use kube_core::{ApiResource, DynamicObject};
+use proptest::prelude::*;
+use setpoint_informer::source::scripted::{Answer, Script, Step};
+use setpoint_informer::source::{ListPage, WatchFrame};
+use setpoint_informer::{CachePolicy, Object, SharedInformer, SharedInformerBuilder, Snapshot};
+use setpoint_object::Prune;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const POLICIES: [CachePolicy; 4] =
+    [CachePolicy::Compact, CachePolicy::Compressed, CachePolicy::Metadata, CachePolicy::Decoded];
+
+/// More objects than a dictionary is made of.
+const MANY: u64 = 300;
+
+fn map(n: u64, version: u64) -> Bytes {
+    let app = n % 7;
+    Bytes::from(format!(
+        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"namespace":"ns-{}","name":"map-{n:05}","uid":"uid-{n}","resourceVersion":"{version}","labels":{{"app":"app-{app}"}},"managedFields":[{{"manager":"m","fieldsV1":{{"f:data":{{}}}}}}],"ownerReferences":[{{"apiVersion":"v1","kind":"Pod","name":"p","uid":"owner-{app}"}}]}},"data":{{"v":"{version}","text":"what all of them have in common"}}}}"#,
+        n % 3
+    ))
+}
+
+fn frame(n: u64, version: u64) -> Step {
+    Step::Frame(WatchFrame::Modified(map(n, version)))
+}
+
+fn list(items: Vec<Bytes>) -> Answer {
+    Answer::List(Ok(ListPage::new("1000", items)))
+}
+
+/// An informer that has followed its script to the end.
+struct Followed<K> {
+    informer: SharedInformer<K>,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+async fn follow<K: setpoint_informer::Cacheable>(builder: SharedInformerBuilder<K>) -> Followed<K> {
+    let (informer, worker) = builder.build();
+    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+    tasks.spawn(worker.run(stop.clone()));
+    informer.synced().await.unwrap();
+    for _ in 0..5 {
+        settle().await;
+    }
+    Followed { informer, stop, tasks }
+}
+
+impl<K: setpoint_informer::Cacheable> Followed<K> {
+    fn snapshot(&self) -> Snapshot<K> {
+        self.informer.lister().snapshot()
+    }
+
+    async fn end(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap();
+        }
+    }
+}
+
+/// What can be read of every object without its data.
+fn shown(snapshot: &Snapshot<ConfigMap>) -> Vec<String> {
+    let show = |object: &Object<ConfigMap>| {
+        let skim = object.skim();
+        let map = object.get().unwrap();
+        format!(
+            "{object:?} {} {:?} {:?} {} {:?} {:?}",
+            object.uid(),
+            object.label("app"),
+            object.label("none"),
+            skim.owner_references[0].uid,
+            map.metadata.name,
+            map.metadata.labels,
+        )
+    };
+    let mut shown: Vec<String> = snapshot.iter().map(show).collect();
+    for index in ["app", "typed", "namespace"] {
+        for value in snapshot.index_values(index) {
+            let keys = snapshot.index_keys(index, &value).unwrap();
+            let found: Vec<_> =
+                snapshot.by_index(index, &value).unwrap().map(|object| object.key()).collect();
+            assert!(keys.iter().eq(found));
+            shown.push(format!("{index} {value} {keys:?}"));
+        }
+    }
+    shown.push(snapshot.resource_version().to_owned());
+    shown
+}
+
+fn indexed(script: &Script, policy: CachePolicy) -> SharedInformerBuilder<ConfigMap> {
+    builder(script)
+        .policy(policy)
+        .object_index("app", |object| object.label("app").map(Into::into).into_iter().collect())
+        .index("typed", |map: &ConfigMap| map.metadata.uid.clone().into_iter().collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn every_policy_reads_the_same(
+        n_objects in prop_oneof![1_u64..20, MANY..MANY + 50],
+        events in prop::collection::vec((0_u64..MANY, any::<bool>()), 0..80),
+        is_streamed in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let items: Vec<Bytes> = (0..n_objects).map(|n| map(n, n + 1)).collect();
+        let steps = || {
+            let events = events.iter().enumerate().map(|(at, (n, deletes))| {
+                let object = map(*n, 2000 + at as u64);
+                Step::Frame(match deletes {
+                    true => WatchFrame::Deleted(object),
+                    false => WatchFrame::Modified(object),
+                })
+            });
+            [wait(1)].into_iter().chain(events).chain([Step::Hang])
+        };
+        let mut first: Option<Vec<String>> = None;
+        for policy in POLICIES {
+            let script = if is_streamed {
+                let initial = items.iter().map(|item| Step::Frame(WatchFrame::Added(item.clone())));
+                let all = initial.chain([crate::support::marker(1000)]).chain(steps());
+                Script::streaming([Answer::Watch(all.collect())])
+            } else {
+                Script::new([list(items.clone()), Answer::Watch(steps().collect())])
+            };
+            let shown = runtime.block_on(async {
+                let followed = follow(indexed(&script, policy)).await;
+                tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+                let snapshot = followed.snapshot();
+                for object in snapshot.iter() {
+                    let map = object.get().unwrap();
+                    assert_eq!(map.data.is_none(), policy == CachePolicy::Metadata);
+                    assert_eq!(object.is_partial(), policy == CachePolicy::Metadata);
+                }
+                let shown = shown(&snapshot);
+                followed.end().await;
+                shown
+            });
+            match &first {
+                None => first = Some(shown),
+                Some(first) => prop_assert_eq!(first, &shown, "{:?}", policy),
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_taken_in_before_there_was_a_dictionary_is_packed_too() {
+    let items: Vec<Bytes> = (0..MANY).map(|n| map(n, n + 1)).collect();
+    let initial = items.iter().map(|item| Step::Frame(WatchFrame::Added(item.clone())));
+    let initial = initial.chain([crate::support::marker(1000), Step::Hang]).collect();
+    let pages = [
+        Answer::List(Ok(ListPage::new("1000", items[..100].to_vec()).continued("a"))),
+        Answer::List(Ok(ListPage::new("1000", items[100..200].to_vec()).continued("b"))),
+        list(items[200..].to_vec()),
+    ];
+    let events = items.iter().map(|item| Step::Frame(WatchFrame::Added(item.clone())));
+    let events = events.chain([frame(5, 2000), Step::Hang]).collect();
+    for (what, script) in [
+        ("a streamed list", Script::streaming([Answer::Watch(initial)])),
+        ("pages", Script::new(pages)),
+        ("events", Script::new([list(Vec::new()), Answer::Watch(events)])),
+    ] {
+        let followed = follow(builder(&script).policy(CachePolicy::Compressed)).await;
+        let snapshot = followed.snapshot();
+        assert_eq!(snapshot.len() as u64, MANY, "{what}");
+        let plain = snapshot.iter().filter(|object| object.bytes().is_some()).count();
+        assert_eq!(plain, 0, "{what}");
+        for object in snapshot.iter() {
+            let n = object.name()[4..].parse().unwrap();
+            let version = object.resource_version().parse().unwrap();
+            assert_eq!(object.json().unwrap(), map(n, version), "{what}");
+        }
+        followed.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_few_objects_stay_plain_and_so_does_what_does_not_shrink() {
+    let script = Script::new([page("5", &[("a", 1)])]);
+    let followed = follow(builder(&script).policy(CachePolicy::Compressed)).await;
+    assert!(followed.snapshot().iter().all(|object| object.bytes().is_some()));
+    followed.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_are_cut_as_objects_enter_and_managed_fields_are_kept_by_default() {
+    for policy in POLICIES {
+        let script = || Script::new([list((0..3).map(|n| map(n, n + 1)).collect())]);
+        let kept = follow(builder(&script()).policy(policy)).await;
+        let prune = Prune::parse(["metadata.managedFields", "data.text"]).unwrap();
+        let cut = follow(builder(&script()).policy(policy).prune(prune)).await;
+        for (kept, cut) in kept.snapshot().iter().zip(cut.snapshot().iter()) {
+            let (kept, cut) = (kept.get().unwrap(), cut.get().unwrap());
+            assert_eq!(
+                kept.metadata.managed_fields.is_some(),
+                policy != CachePolicy::Metadata,
+                "{policy:?}"
+            );
+            assert!(cut.metadata.managed_fields.is_none());
+            let text = |map: &ConfigMap| map.data.as_ref().is_some_and(|d| d.contains_key("text"));
+            assert_eq!(text(&kept), policy != CachePolicy::Metadata);
+            assert!(!text(&cut));
+        }
+        kept.end().await;
+        cut.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ref_24_an_answer_of_metadata_only_is_of_the_type_that_is_watched() {
+    let partial = |version: u64| {
+        Bytes::from(format!(
+            r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{{"namespace":"ns","name":"a","uid":"u","resourceVersion":"{version}"}}}}"#
+        ))
+    };
+    let script = || {
+        Script::new([
+            list(vec![partial(1)]),
+            Answer::Watch(vec![wait(1), Step::Frame(WatchFrame::Modified(partial(2))), Step::Hang]),
+        ])
+    };
+    let later = || tokio::time::sleep(std::time::Duration::from_secs(2));
+
+    let typed = SharedInformer::<PartialObjectMeta<Pod>>::builder(script());
+    let typed = follow(typed.policy(CachePolicy::Metadata)).await;
+    later().await;
+    let pod = typed.informer.lister().get("ns", "a").unwrap().unwrap();
+    assert_eq!(pod.metadata.resource_version.as_deref(), Some("2"));
+    assert_eq!(pod.types.as_ref().unwrap().kind, "Pod");
+    typed.end().await;
+
+    let pods = ApiResource::erase::<Pod>(&());
+    let dynamic = SharedInformer::<DynamicObject>::builder_dynamic(script(), &pods);
+    let dynamic = follow(dynamic.policy(CachePolicy::Metadata)).await;
+    later().await;
+    let pod = dynamic.informer.lister().get("ns", "a").unwrap().unwrap();
+    assert_eq!(pod.metadata.resource_version.as_deref(), Some("2"));
+    assert_eq!(pod.types.as_ref().unwrap().api_version, "v1");
+    dynamic.end().await;
+
+    let empty = SharedInformer::<Pod>::builder(script()).policy(CachePolicy::Metadata);
+    let empty = follow(empty).await;
+    let lister = empty.informer.lister();
+    assert!(lister.get("ns", "a").unwrap().unwrap().spec.is_none(), "as such an answer decodes");
+    assert!(lister.snapshot().iter().all(Object::is_partial));
+    empty.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_last_stays_decoded_up_to_a_bound_and_as_long_as_it_is_cached() {
+    let script = Script::new([
+        page("5", &[("a", 1), ("b", 2), ("c", 3)]),
+        Answer::Watch(vec![wait(10), modified("a", 6), Step::Hang]),
+    ]);
+    let followed = follow(builder(&script).decoded_objects(2)).await;
+    let lister = followed.informer.lister();
+    let get = |name: &str| lister.get("ns", name).unwrap().unwrap();
+    let (a, b) = (get("a"), get("b"));
+    assert!(Arc::ptr_eq(&a, &get("a")) && Arc::ptr_eq(&b, &get("b")));
+    let c = get("c");
+    assert!(Arc::ptr_eq(&c, &get("c")), "the newest has a place");
+    let n_kept = [&a, &b].into_iter().filter(|value| Arc::strong_count(value) == 2).count();
+    assert_eq!(n_kept, 1, "and one of the others lost its");
+
+    let a = get("a");
+    let last = Arc::downgrade(&a);
+    drop((a, b, c));
+    get("a");
+    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
+    assert!(last.upgrade().is_none(), "it left the cache");
+    assert_eq!(get("a").metadata.resource_version.as_deref(), Some("6"));
+    followed.end().await;
+
+    let script = Script::new([page("5", &[("a", 1)])]);
+    let off = follow(builder(&script).decoded_objects(0)).await;
+    let get = || off.informer.lister().get("ns", "a").unwrap().unwrap();
+    assert!(!Arc::ptr_eq(&get(), &get()));
+    off.end().await;
+}
