@@ -35,7 +35,8 @@ seen! {
     Slow, Blocked, Panics, Late, Removed, OwnResync, ToldAdded, ToldInitial, ToldUpdated, ToldSync, ToldFinal, ToldMissed,
     ToldNewUid, ToldUnknownDeleted, QueueFull,
     // What the informer says, and what is read.
-    Degraded, Recovered, SyncedWaited, WroteThenRead, SnapshotKept, LateIndex, MisfitRejected, ObjectSkipped, StoppedEarly, DecodedKept, CompactKept,
+    Degraded, Recovered, SyncedWaited, WroteThenRead, SnapshotKept, LateIndex, MisfitRejected, ObjectSkipped,
+    StoppedEarly, CompactKept, DecodedKept, CompressedKept, MetadataKept,
 }
 
 #[derive(Clone, PartialEq, Eq)]

@@ -30,6 +30,10 @@ const QUIESCENCE_MAX: Duration = Duration::from_secs(2400);
 /// How long after that every handler that is not stuck has handled what it was told: a call takes up to 3 s, and a panic 1 s.
 const SETTLED: Duration = Duration::from_secs(40);
 
+/// What caches keep of an object.
+const POLICIES: &[CachePolicy] =
+    &[CachePolicy::Compact, CachePolicy::Decoded, CachePolicy::Compressed, CachePolicy::Metadata];
+
 /// What came of a life.
 pub(crate) struct Outcome {
     /// The first rule that was broken.
@@ -145,10 +149,11 @@ impl Life {
         let page_size = if rng.random_bool(0.2) { Some(rng.random_range(1..4)) } else { None };
         let internal_error_budget =
             if rng.random() { Duration::ZERO } else { Duration::from_secs(30) };
-        let policy = *pick(&mut rng, &[CachePolicy::Compact, CachePolicy::Decoded]);
+        let policy = *pick(&mut rng, POLICIES);
         let has_digits = rng.random();
         let has_transform: bool = rng.random();
-        let reference = Reference::new(has_digits, has_transform);
+        let reference =
+            Reference::new(has_digits && policy != CachePolicy::Metadata, has_transform);
         let oracle = Oracle::new(stream_list, page_size, internal_error_budget);
         let server = Server::new(rng.random(), manners, oracle, reference, traces);
         for _ in 0..rng.random_range(0..10) {
@@ -179,6 +184,8 @@ impl Life {
         server.with(|state| {
             state.note(match policy {
                 CachePolicy::Decoded => Seen::DecodedKept,
+                CachePolicy::Compressed => Seen::CompressedKept,
+                CachePolicy::Metadata => Seen::MetadataKept,
                 _ => Seen::CompactKept,
             });
             state.trace(|| {
