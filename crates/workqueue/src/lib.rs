@@ -61,7 +61,7 @@
 //! # Bounds
 //!
 //! A queue holds each key once, so it is bounded by the keys its owner knows (at most four billion); nothing else in it grows. A
-//! few dozen keys that are done are kept a little longer, until they are swept out together. After a peak the room is given back.
+//! few thousand keys that are done are kept longer, for the case that they come back. After a peak the room is given back.
 //! The per-key failure counts of a [`RateLimiter`] live until `forget`; [`RateLimiter::len`] shows their number.
 //!
 //! # Knows nothing of

@@ -3,7 +3,7 @@
 //! A table finds a key's slot by its hash; everything else speaks of slots. So `get` and `done` hash nothing, and an add hashes
 //! once, before it takes the lock.
 
-use std::hash::Hash;
+use std::{collections::VecDeque, hash::Hash};
 
 use hashbrown::HashTable;
 
@@ -18,8 +18,11 @@ pub(super) const KEYS_MAX: usize = SlotIdx::MAX as usize;
 /// After a peak, slots beyond this many are given back when the queue is empty.
 const ROOM_MIN: usize = 4096;
 
-/// So many keys that have become absent are still kept.
-const LISTED_MAX: usize = 64;
+/// So many keys that have become absent are still kept, so that keys that come and go find their slots.
+const LISTED_MAX: usize = 2048;
+
+/// So many of them are swept at a time: enough to wait for memory once, and the lock is held for some microseconds.
+const SWEEP: usize = 64;
 
 /// A key's state, as in the table of the crate page; to have no slot is to be absent too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub(super) struct Keys<K> {
     free: Vec<SlotIdx>,
     by_hash: HashTable<SlotIdx>,
     /// Slots to look at in the next sweep: those of absent keys, and of some that have come back.
-    listed: Vec<SlotIdx>,
+    listed: VecDeque<SlotIdx>,
     n_absent: usize,
 }
 
@@ -57,7 +60,7 @@ impl<K> Default for Keys<K> {
             slots: Vec::new(),
             free: Vec::new(),
             by_hash: HashTable::new(),
-            listed: Vec::new(),
+            listed: VecDeque::new(),
             n_absent: 0,
         }
     }
@@ -90,27 +93,29 @@ impl<K> Keys<K> {
     }
 
     /// Makes a key absent. Its slot is swept later, together with others: the table's places are far apart in memory, and many
-    /// visits at once wait for it no longer than one. A key that is added again before finds its slot.
+    /// visits at once wait for it no longer than one. A key that is added again before finds its slot, and costs the table nothing.
     #[inline]
     pub(super) fn remove(&mut self, idx: SlotIdx) {
         let slot = self.slot_mut(idx);
         slot.stage = Stage::Absent;
         if !slot.is_listed {
             slot.is_listed = true;
-            self.listed.push(idx);
+            self.listed.push_back(idx);
         }
         self.n_absent += 1;
         let is_last = self.n_absent == self.by_hash.len() && self.slots.capacity() > ROOM_MIN;
-        if self.listed.len() >= LISTED_MAX || is_last {
-            self.sweep();
+        if is_last {
+            self.sweep(usize::MAX);
+        } else if self.listed.len() >= LISTED_MAX {
+            self.sweep(SWEEP);
         }
     }
 
-    /// Takes absent keys out of the table.
+    /// Takes absent keys out of the table: of the first `n` listed slots those that have not come back.
     #[inline(never)]
-    fn sweep(&mut self) {
-        let mut listed = std::mem::take(&mut self.listed);
-        for idx in listed.drain(..) {
+    fn sweep(&mut self, n: usize) {
+        for _ in 0..n.min(self.listed.len()) {
+            let Some(idx) = self.listed.pop_front() else { break };
             let slot = self.slot_mut(idx);
             slot.is_listed = false;
             if slot.stage != Stage::Absent {
@@ -125,7 +130,6 @@ impl<K> Keys<K> {
             self.free.push(idx);
             self.n_absent -= 1;
         }
-        self.listed = listed;
         if self.by_hash.is_empty() && self.slots.capacity() > ROOM_MIN {
             self.slots = Vec::new();
             self.free = Vec::new();

@@ -49,3 +49,26 @@ async fn without_ages_there_are_none() {
     assert_eq!(queue.entry(&"a").unwrap().age, None);
     assert_eq!(queue.stats().oldest_queued, Duration::ZERO);
 }
+
+/// Keys that are done are kept for a while, and nobody sees them.
+#[tokio::test]
+async fn many_keys_come_and_go_in_their_order() {
+    let queue = WorkQueue::builder().build();
+    for round in 0..4_u32 {
+        // Some are those of the round before, some are new.
+        let keys = || round * 2_500..round * 2_500 + 5_000;
+        keys().for_each(|key| queue.add(key));
+        for key in keys() {
+            let item = queue.try_get().unwrap();
+            assert_eq!(*item.key(), key);
+            if key % 3 == 0 {
+                queue.add(key);
+            }
+        }
+        for key in keys().filter(|key| key % 3 == 0) {
+            assert_eq!(*queue.try_get().unwrap().key(), key);
+        }
+        assert!(queue.try_get().is_none() && queue.entries(1).is_empty());
+        assert_eq!(queue.stats(), setpoint_workqueue::Stats::default());
+    }
+}

@@ -14,4 +14,5 @@ mod parallel;
 mod priority;
 mod priority_model;
 mod script;
+mod simulation;
 mod table;
