@@ -9,6 +9,7 @@ use std::{
 use setpoint_workqueue::{Exponential, WorkQueue};
 use tokio::task::JoinSet;
 
+/// WQ-11, WQ-12, WQ-31 (no add ever waits), properties 1, 2 and 19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_worker_per_key_and_nothing_lost() {
     const N_KEYS: usize = 50;
@@ -73,6 +74,7 @@ async fn one_worker_per_key_and_nothing_lost() {
     }
 }
 
+/// WQ-14, property 13.
 #[tokio::test(start_paused = true)]
 async fn cancelled_waiters_lose_nothing() {
     let queue = WorkQueue::builder().build();
@@ -94,6 +96,7 @@ async fn cancelled_waiters_lose_nothing() {
     assert_eq!(queue.stats(), setpoint_workqueue::Stats::default());
 }
 
+/// WQ-14: a hot key does not hold a thread.
 #[tokio::test(start_paused = true)]
 async fn worker_that_always_finds_a_key_yields_to_others() {
     let queue = WorkQueue::builder().build();

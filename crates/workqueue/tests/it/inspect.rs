@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use setpoint_workqueue::{AddOptions, Phase, Priorities, WorkQueue};
 
+/// MET-6.
 #[tokio::test(start_paused = true)]
 async fn each_key_shows_its_phase_age_due_time_and_attempts() {
     let queue = WorkQueue::builder().priorities(Priorities::Strict).ages(true).build();
@@ -42,6 +43,7 @@ async fn each_key_shows_its_phase_age_due_time_and_attempts() {
     assert_eq!(queue.entries(10).len(), 4);
 }
 
+/// MET-6: ages are kept only where somebody asks for them.
 #[tokio::test(start_paused = true)]
 async fn without_ages_there_are_none() {
     let queue = WorkQueue::builder().build();

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use setpoint_workqueue::{
     Bucket, Exponential, FastSlow, Jitter, LimiterError, MaxOf, MaxWait, RateLimiter,
-    controller_default, item_default,
+    controller_default, item_default, priority_default,
 };
 use tokio::time::Instant;
 
@@ -18,6 +18,7 @@ fn check(limiter: &dyn RateLimiter<&'static str>, n: usize, expect: Expect) {
     expect.assert_eq(&delays.join(" "));
 }
 
+/// RL-1, RL-9, property 8.
 #[test]
 fn exponential_doubles_to_its_cap_and_starts_over_when_forgotten() {
     let limiter = MaxOf::new(vec![Box::new(
@@ -43,9 +44,11 @@ fn exponential_doubles_to_its_cap_and_starts_over_when_forgotten() {
     check(&limiter, 1, expect!["5ms"]);
 }
 
+/// RL-6, RL-7, RL-8.
 #[test]
 fn defaults_are_those_of_client_go() {
     check(&item_default(), 3, expect!["1ms 2ms 4ms"]);
+    check(&priority_default(), 3, expect!["5ms 10ms 20ms"]);
     let limiter = controller_default();
     let now = Instant::now();
     let delays: Vec<Duration> = (0..120).map(|key| limiter.when(&key, now)).collect();
@@ -57,6 +60,7 @@ fn defaults_are_those_of_client_go() {
     assert_eq!(delays[119], Duration::from_secs(2));
 }
 
+/// RL-2.
 #[test]
 fn bucket_is_refilled_at_its_rate_up_to_its_burst() {
     let bucket = Bucket::new(10.0, 2).unwrap();
@@ -67,6 +71,16 @@ fn bucket_is_refilled_at_its_rate_up_to_its_burst() {
     assert_eq!(RateLimiter::<&str>::num_requeues(&bucket, &"a"), 0);
 }
 
+/// RL-12, RL-13: under overload the delay grows without bound, long after the burst; the bucket does not see that delays end together.
+#[test]
+fn thousand_failures_at_once_wait_for_their_tokens() {
+    let bucket = Bucket::new(10.0, 100).unwrap();
+    let now = Instant::now();
+    let last = (0..1000).map(|key| bucket.when(&key, now)).max();
+    assert_eq!(last, Some(Duration::from_secs(90)));
+}
+
+/// RL-3.
 #[test]
 fn fast_slow_turns_slow_after_its_fast_tries() {
     check(
@@ -76,6 +90,7 @@ fn fast_slow_turns_slow_after_its_fast_tries() {
     );
 }
 
+/// RL-5.
 #[test]
 fn max_wait_caps_and_the_inner_one_still_counts() {
     let limiter = MaxWait::new(
@@ -86,6 +101,7 @@ fn max_wait_caps_and_the_inner_one_still_counts() {
     assert_eq!(RateLimiter::<&str>::num_requeues(&limiter, &"a"), 4);
 }
 
+/// RL-4, property 10.
 #[test]
 fn max_of_charges_every_member_once() {
     let limiter = MaxOf::both(
@@ -96,6 +112,7 @@ fn max_of_charges_every_member_once() {
     assert_eq!(limiter.num_requeues(&"a"), 3);
 }
 
+/// RL-14.
 #[test]
 fn figures_that_cannot_work_are_refused() {
     let second = Duration::from_secs(1);
@@ -124,6 +141,7 @@ fn figures_that_cannot_work_are_refused() {
 }
 
 proptest! {
+    /// RL-10.
     #[test]
     fn jitter_adds_up_to_its_part_and_is_a_function_of_its_seed(seed: u64, fraction in 0.0..2.0_f64) {
         let make = || Jitter::new(FastSlow::new(Duration::from_secs(1), Duration::from_secs(1), 0), fraction, seed).unwrap();
@@ -136,6 +154,7 @@ proptest! {
         }
     }
 
+    /// Property 9.
     #[test]
     fn bucket_never_lets_more_through_than_burst_and_rate(steps in proptest::collection::vec(0..500_u64, 1..60), burst in 1..5_u32) {
         let bucket = Bucket::new(10.0, burst).unwrap();

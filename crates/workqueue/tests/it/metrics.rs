@@ -24,6 +24,7 @@ impl Metrics for Log {
     }
 }
 
+/// The table of section 6; MET-2: ages are of the moment of the question.
 #[tokio::test(start_paused = true)]
 async fn each_event_is_told_once_with_its_times() {
     let log = Arc::new(Log::default());

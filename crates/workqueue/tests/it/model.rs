@@ -98,6 +98,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    /// Properties 1 to 7 and 11 of the rules; the invariants at rest of section 2 (property 4).
     #[test]
     fn queue_does_what_the_model_does(steps in proptest::collection::vec(step(), 0..120)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

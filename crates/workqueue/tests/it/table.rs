@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use crate::script::check;
 
+/// WQ-2, WQ-4, WQ-5, WQ-10.
 #[test]
 fn keys_are_handed_out_in_the_order_of_their_first_add() {
     check(
@@ -12,6 +13,7 @@ fn keys_are_handed_out_in_the_order_of_their_first_add() {
     );
 }
 
+/// WQ-3, WQ-9, WQ-12, property 3.
 #[test]
 fn key_added_while_in_flight_is_handed_out_again_after_done() {
     check(
@@ -20,11 +22,13 @@ fn key_added_while_in_flight_is_handed_out_again_after_done() {
     );
 }
 
+/// WQ-7.
 #[test]
 fn key_added_while_in_flight_goes_behind_those_that_wait() {
     check("add a; get; add a; add b; done a; get; get", expect!["got a · got b · got a"]);
 }
 
+/// WQ-33, WQ-34, WQ-38: what waits is seen by `waiting`; property 5.
 #[test]
 fn waiting_key_becomes_queued_when_due() {
     check(
@@ -33,6 +37,7 @@ fn waiting_key_becomes_queued_when_due() {
     );
 }
 
+/// CLK-3.
 #[test]
 fn due_keys_come_earliest_first_even_when_time_jumps() {
     check(
@@ -41,6 +46,7 @@ fn due_keys_come_earliest_first_even_when_time_jumps() {
     );
 }
 
+/// WQ-32, property 6.
 #[test]
 fn second_delay_keeps_the_earlier_due_time() {
     check(
@@ -53,6 +59,7 @@ fn second_delay_keeps_the_earlier_due_time() {
     );
 }
 
+/// WQ-36 and WQ-37, by choice; property 7.
 #[test]
 fn plain_add_consumes_the_waiting_entry() {
     check(
@@ -61,6 +68,7 @@ fn plain_add_consumes_the_waiting_entry() {
     );
 }
 
+/// WQ-37, by choice.
 #[test]
 fn delay_for_a_queued_or_dirty_key_is_ignored() {
     check(
@@ -69,6 +77,7 @@ fn delay_for_a_queued_or_dirty_key_is_ignored() {
     );
 }
 
+/// WQ-33, WQ-42.
 #[test]
 fn delay_while_in_flight_starts_at_the_call_and_is_kept_over_done() {
     check(
@@ -77,6 +86,7 @@ fn delay_while_in_flight_starts_at_the_call_and_is_kept_over_done() {
     );
 }
 
+/// WQ-3, WQ-34.
 #[test]
 fn key_that_falls_due_while_in_flight_is_dirty() {
     check(
@@ -85,6 +95,7 @@ fn key_that_falls_due_while_in_flight_is_dirty() {
     );
 }
 
+/// WQ-37, by choice.
 #[test]
 fn add_while_returning_consumes_the_waiting_entry() {
     check(
@@ -93,11 +104,13 @@ fn add_while_returning_consumes_the_waiting_entry() {
     );
 }
 
+/// WQ-30.
 #[test]
 fn zero_delay_is_a_plain_add() {
     check("after a 0; len; waiting", expect!["len 1 · waiting 0"]);
 }
 
+/// WQ-37.
 #[test]
 fn cancelled_delay_is_no_hand_out() {
     check(
@@ -108,11 +121,13 @@ fn cancelled_delay_is_no_hand_out() {
     );
 }
 
+/// WQ-37.
 #[test]
 fn delay_that_is_over_cannot_be_cancelled() {
     check("after a 10; sleep 10; cancel a; get", expect!["cancelled false · got a"]);
 }
 
+/// WQ-40, WQ-42, WQ-43.
 #[test]
 fn rate_limited_adds_double_until_forgotten() {
     check(
@@ -122,6 +137,7 @@ fn rate_limited_adds_double_until_forgotten() {
     );
 }
 
+/// WQ-41.
 #[test]
 fn forget_touches_the_limiter_only() {
     check(
@@ -130,6 +146,7 @@ fn forget_touches_the_limiter_only() {
     );
 }
 
+/// WQ-38, MET-6.
 #[test]
 fn stats_count_each_state() {
     check(
@@ -138,11 +155,13 @@ fn stats_count_each_state() {
     );
 }
 
+/// WQ-13, property 17. WQ-8 cannot be written: only an item that was handed out has `done`.
 #[test]
 fn panicking_worker_gives_its_key_back() {
     check("add a; get; add a; panic a; get", expect!["got a · got a"]);
 }
 
+/// WQ-1, WQ-6, WQ-20, WQ-39, property 11.
 #[test]
 fn shutdown_hands_out_what_is_queued_and_refuses_the_rest() {
     check(
@@ -151,6 +170,7 @@ fn shutdown_hands_out_what_is_queued_and_refuses_the_rest() {
     );
 }
 
+/// WQ-21.
 #[test]
 fn key_dirty_before_the_shutdown_is_handed_out_and_a_later_add_is_lost() {
     check(
@@ -159,6 +179,7 @@ fn key_dirty_before_the_shutdown_is_handed_out_and_a_later_add_is_lost() {
     );
 }
 
+/// WQ-24, WQ-39.
 #[test]
 fn shutdown_drops_the_delay_of_a_held_key() {
     check(
@@ -167,6 +188,7 @@ fn shutdown_drops_the_delay_of_a_held_key() {
     );
 }
 
+/// WQ-22, made stronger; property 12.
 #[test]
 fn drain_waits_for_queued_and_held_keys() {
     check(
@@ -175,11 +197,13 @@ fn drain_waits_for_queued_and_held_keys() {
     );
 }
 
+/// WQ-39.
 #[test]
 fn drain_of_an_idle_queue_returns_at_once_whatever_waits() {
     check("after a 1000; drain; waiting; get", expect!["drained · waiting 0 · none"]);
 }
 
+/// WQ-23, WQ-25.
 #[test]
 fn shutdown_during_a_drain_ends_it() {
     check(
@@ -188,6 +212,7 @@ fn shutdown_during_a_drain_ends_it() {
     );
 }
 
+/// WQ-4, WQ-5, WQ-6.
 #[test]
 fn waiter_is_woken_by_an_add_a_due_time_and_a_shutdown() {
     check(
@@ -196,6 +221,7 @@ fn waiter_is_woken_by_an_add_a_due_time_and_a_shutdown() {
     );
 }
 
+/// WQ-14, property 13.
 #[test]
 fn waiter_that_leaves_swallows_nothing() {
     check("wait w; wait x; add a; leave w; poll x", expect!["x: got a"]);
@@ -205,6 +231,7 @@ fn waiter_that_leaves_swallows_nothing() {
     );
 }
 
+/// WQ-35: whoever keeps the time hears of an earlier one, without a heartbeat.
 #[test]
 fn earlier_due_time_wakes_the_one_who_sleeps_until_a_later_one() {
     check(
@@ -213,6 +240,7 @@ fn earlier_due_time_wakes_the_one_who_sleeps_until_a_later_one() {
     );
 }
 
+/// WQ-34.
 #[test]
 fn several_waiters_share_what_falls_due_together() {
     check(
@@ -221,6 +249,7 @@ fn several_waiters_share_what_falls_due_together() {
     );
 }
 
+/// WQ-35.
 #[test]
 fn one_who_slept_until_a_due_time_that_went_hears_of_the_next() {
     check(
