@@ -1,7 +1,7 @@
 //! What is measured, and the table it goes into.
 //!
 //! `cargo xtask bench` builds the program and this one for release, measures the API server and rewrites its part of
-//! `benches/RESULTS.md`; `cargo xtask bench informer` does the same for informers.
+//! `benches/RESULTS.md`; `cargo xtask bench informer` and `… workqueue` do the same for informers and the work queue.
 //! Figures of one run compare; figures of different machines or days do not. Each goal stands beside its figure.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
@@ -15,6 +15,7 @@ mod results;
 mod scan;
 mod source;
 mod table;
+mod workqueue;
 
 use clap::{Parser, Subcommand};
 use table::Table;
@@ -38,6 +39,8 @@ enum Command {
     Informer(informer::Args),
     /// Print what it costs to look at one Pod's bytes.
     Scan,
+    /// Measure the work queue, and write its table.
+    Workqueue(workqueue::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -50,6 +53,7 @@ fn main() -> anyhow::Result<()> {
             scan::measure();
             Ok(())
         }
+        Some(Command::Workqueue(args)) => workqueue::measure(&args),
     }
 }
 

@@ -8,25 +8,35 @@ use std::process::Command;
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Arguments of the bench program: `informer` for the informer table, its peers included; none: the API server's.
+    /// Arguments of the bench program: `informer` or `workqueue` for their tables, the peers included; none: the API server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let is_informer = args.rest.first().is_some_and(|first| first == "informer");
-    // The program that is measured from outside, or the one that counts its allocations.
-    build(if is_informer { "setpoint-benches" } else { "setpoint" })?;
+    let what = args.rest.first().map(String::as_str);
+    let is_informer = what == Some("informer");
+    let is_queue = what == Some("workqueue");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["run", "--release", "--package", "setpoint-benches", "--"]).args(&args.rest);
     if is_informer {
-        match client_go() {
+        match go_program("client-go") {
             Ok(path) => {
                 cargo.env("SETPOINT_BENCH_CLIENT_GO", path);
             }
             Err(error) => eprintln!("client-go is left out: {error:#}"),
         }
     }
+    if is_queue {
+        match go_program("workqueue") {
+            Ok(path) => {
+                cargo.env("SETPOINT_BENCH_WORKQUEUE_GO", path);
+            }
+            Err(error) => eprintln!("client-go is left out: {error:#}"),
+        }
+    }
+    // The program that is measured from outside, or the one that counts its allocations.
+    build(if is_informer || is_queue { "setpoint-benches" } else { "setpoint" })?;
     if cargo.status().context("cannot start cargo")?.success() {
         Ok(())
     } else {
@@ -34,10 +44,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// The client in Go, built.
-fn client_go() -> Result<std::path::PathBuf> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/peers/client-go");
-    GoParts::install()?.build(Path::new(folder), "client-go")
+/// A peer in Go, built.
+fn go_program(name: &str) -> Result<std::path::PathBuf> {
+    let peers = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/peers");
+    GoParts::install()?.build(&Path::new(peers).join(name), name)
 }
 
 fn build(package: &str) -> Result<()> {
