@@ -24,7 +24,6 @@
 
 mod collect;
 mod graph;
-mod metadata;
 mod monitor;
 mod reference;
 

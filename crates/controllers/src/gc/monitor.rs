@@ -2,10 +2,11 @@
 
 use super::Shared;
 use super::graph::{Coordinates, Observation, OwnerReference};
-use super::metadata::MetadataSource;
 use crate::api::Resource;
 use kube_core::{ApiResource, DynamicObject, GroupVersionKind};
-use setpoint_informer::{ClientSource, Event, HandlerOptions, HandlerRegistration, SharedInformer};
+use setpoint_informer::{
+    CachePolicy, ClientSource, Event, HandlerOptions, HandlerRegistration, SharedInformer,
+};
 use setpoint_object::Skim;
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -43,7 +44,8 @@ pub(super) fn start(
     let source =
         ClientSource::dynamic::<DynamicObject>(shared.api.client().clone(), &api_resource, None);
     let (informer, worker) =
-        SharedInformer::<DynamicObject>::builder_dynamic(MetadataSource(source), &api_resource)
+        SharedInformer::<DynamicObject>::builder_dynamic(source, &api_resource)
+            .policy(CachePolicy::Metadata)
             .build();
     let handler = {
         let shared = shared.clone();
@@ -62,8 +64,8 @@ fn take_in(shared: &Shared, api_version: &str, kind: &str, event: &Event<Dynamic
     let look_at = match event {
         Event::Deleted { .. } => shared.graph.lock().forget(&object.uid().into()),
         _ => {
-            let Some(Ok(skim)) = object.bytes().map(|bytes| Skim::of(bytes)) else { return };
-            shared.graph.lock().observe(observation(api_version, kind, &skim))
+            let observation = observation(api_version, kind, &object.skim());
+            shared.graph.lock().observe(observation)
         }
     };
     shared.look_at(look_at);
