@@ -159,7 +159,10 @@ pub(crate) fn run(args: &Args, heap: Heap) -> anyhow::Result<()> {
         let findings = Findings::default();
         let run = Run { client, args: args.clone(), facts, heap, findings, heap_before: 0, phase };
         match args.kind {
-            Kind::Setpoint => informer::run(run).await,
+            Kind::Setpoint if run.args.policy == "metadata" => {
+                informer::run::<PartialObjectMeta<Pod>>(run).await
+            }
+            Kind::Setpoint => informer::run::<Pod>(run).await,
             Kind::KubeRuntime => reflector::run::<Pod>(run).await,
             Kind::KubeRuntimeMetadata => reflector::run::<PartialObjectMeta<Pod>>(run).await,
             Kind::Floor => floor::run(run).await,

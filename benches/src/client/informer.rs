@@ -1,13 +1,12 @@
 //! This project's informer.
 use super::{Findings, Run};
 use anyhow::{Context, bail};
-use k8s_openapi::api::core::v1::Pod;
 use setpoint::informer::reflector::ReflectorOptions;
-use setpoint::informer::transform::without_managed_fields;
 use setpoint::informer::{
-    CachePolicy, ClientSource, Event, HandlerOptions, HandlerRegistration, Key, Lister,
+    CachePolicy, Cacheable, ClientSource, Event, HandlerOptions, HandlerRegistration, Key, Lister,
     SharedInformer, Snapshot,
 };
+use setpoint::object::Prune;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,19 +22,27 @@ const FEW: u64 = 64;
 fn policy(name: &str) -> anyhow::Result<CachePolicy> {
     Ok(match name {
         "compact" => CachePolicy::Compact,
+        "compressed" => CachePolicy::Compressed,
+        "metadata" => CachePolicy::Metadata,
         "decoded" => CachePolicy::Decoded,
         other => bail!("no policy {other}"),
     })
 }
 
-pub(super) async fn run(mut run: Run) -> anyhow::Result<Findings> {
-    let source = ClientSource::all::<Pod>(run.client.clone());
+/// `K` is a Pod, or under [`CachePolicy::Metadata`] its `PartialObjectMeta`, for which the source sends no more than that.
+pub(super) async fn run<K>(mut run: Run) -> anyhow::Result<Findings>
+where
+    K: Cacheable,
+    K::DynamicType: Default,
+{
+    let policy = policy(&run.args.policy)?;
+    let source = ClientSource::dynamic::<K>(run.client.clone(), &K::DynamicType::default(), None)
+        .metadata_only(policy == CachePolicy::Metadata);
     let mut options = ReflectorOptions::default();
     options.stream_list = run.args.stream;
-    let mut builder =
-        SharedInformer::<Pod>::builder(source).policy(policy(&run.args.policy)?).reflector(options);
+    let mut builder = SharedInformer::<K>::builder(source).policy(policy).reflector(options);
     if run.args.prune {
-        builder = builder.transform(without_managed_fields);
+        builder = builder.prune(Prune::managed_fields());
     }
     run.sync_begins()?;
     let (informer, worker) = builder.build();
@@ -43,7 +50,7 @@ pub(super) async fn run(mut run: Run) -> anyhow::Result<Findings> {
     let counted = counts.clone();
     let last_version = run.facts.last_version.to_string();
     let registration = informer.add_handler(
-        move |event: Event<Pod>| {
+        move |event: Event<K>| {
             counted.calls.fetch_add(1, Relaxed);
             if event.object().is_some_and(|object| object.resource_version() == last_version) {
                 counted.last_seen.store(1, Relaxed);
@@ -57,7 +64,7 @@ pub(super) async fn run(mut run: Run) -> anyhow::Result<Findings> {
     informer.synced().await?;
     registration.synced().await?;
     run.sync_ends(informer.lister().len() as u64)?;
-    let bytes_of = |snapshot: Snapshot<Pod>| {
+    let bytes_of = |snapshot: Snapshot<K>| {
         snapshot.iter().filter_map(|object| Some(object.bytes()?.len() as u64)).sum()
     };
     run.findings.json_bytes = bytes_of(informer.lister().snapshot());
@@ -96,7 +103,7 @@ impl Counts {
 
 /// Median and 99th percentile of typed reads, over so many of the keys, without the time that the clock takes. Each key of a few
 /// was read before.
-fn reads(lister: &Lister<Pod>, keys: &[Key], n_keys: u64) -> anyhow::Result<[u64; 2]> {
+fn reads<K: Cacheable>(lister: &Lister<K>, keys: &[Key], n_keys: u64) -> anyhow::Result<[u64; 2]> {
     let key = |n: u64| &keys[(n.wrapping_mul(15_485_863) % n_keys.min(keys.len() as u64)) as usize];
     if n_keys <= FEW {
         for n in 0..n_keys {
