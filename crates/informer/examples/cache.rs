@@ -167,7 +167,7 @@ async fn measure(policy: CachePolicy, prunes: bool, n_objects: u64, n_events: u6
     let made = ran();
     let sample = n_objects.min(20_000);
     let bytes: usize = (0..sample).map(|n| black_box(pods.pod(n, 1000 + n)).len()).sum();
-    let making = each((ran() - made), sample);
+    let making = each(ran() - made, sample);
 
     let (before, rss_before) = (heap(), rss_mib("VmRSS"));
     let builder = SharedInformer::<Pod>::builder(Source(pods.clone())).policy(policy);
@@ -178,7 +178,7 @@ async fn measure(policy: CachePolicy, prunes: bool, n_objects: u64, n_events: u6
     let start = ran();
     tasks.spawn(worker.run(stop.clone()));
     informer.synced().await.unwrap();
-    let sync = each((ran() - start), n_objects);
+    let sync = each(ran() - start, n_objects);
     let lister = informer.lister();
     let held = (heap() - before) / n_objects as i64;
     let (rss, peak) = (rss_mib("VmRSS"), rss_mib("VmHWM"));
@@ -193,7 +193,7 @@ async fn measure(policy: CachePolicy, prunes: bool, n_objects: u64, n_events: u6
         tokio::task::yield_now().await;
     }
     let counted = 10_000_000 + n_events - 1 - first;
-    let event = each((ran() - start), counted);
+    let event = each(ran() - start, counted);
     let held_after = (heap() - before) / n_objects as i64;
 
     let keys: Vec<_> = (0..2000.min(n_objects))
