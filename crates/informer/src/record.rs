@@ -89,12 +89,12 @@ impl<'a> Arrival<'a> {
         Ok(Self { bytes, head })
     }
 
-    /// The object of a watch event (REF-24).
+    /// The object of a watch event (REF-24), which nobody need have looked at.
     pub(crate) fn event(
         bytes: &'a [u8],
         resource_type: &ResourceType,
     ) -> Result<Self, RecordError> {
-        let head = Head::of(bytes)?;
+        let head = crate::source::look(bytes)?;
         let (api_version, kind) = (head.api_version(bytes), head.kind(bytes));
         let is_wrong = |got: &str, expected: &str| !got.is_empty() && got != expected;
         let is_partial = kind == PARTIAL_KIND && api_version.starts_with("meta.k8s.io/");

@@ -18,7 +18,8 @@ pub mod trace;
 pub use client::{ClientSource, LIST_STREAM_BYTES_MAX};
 pub use consistency::{ConsistencyDetector, Difference, Inconsistency};
 pub use error::SourceError;
-pub use frame::{FRAME_BYTES_MAX, WatchFrame, frames};
+pub(crate) use frame::look;
+pub use frame::{FRAME_BYTES_MAX, WatchFrame, frames, frames_unchecked};
 pub use list::{ITEM_BYTES_MAX, LIST_BODY_BYTES_MAX, ListEnd, ListPage, ListSplitter};
 pub use part::{ListHead, ListItem, ListPart, ListStream};
 
@@ -53,6 +54,15 @@ pub trait ListWatch: Send + Sync + 'static {
     /// its first error.
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>>;
 
+    /// Opens a watch as [`watch`](Self::watch) does, for a reader that looks at every object itself: the source need not have
+    /// looked at objects that are added, modified or deleted. What a reflector calls, so that an object is looked at once.
+    fn watch_unchecked(
+        &self,
+        request: WatchRequest,
+    ) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
+        self.watch(request)
+    }
+
     /// Whether the server can send a list as a watch (`sendInitialEvents`, KEP-3157). Sources that cannot say `false`, and
     /// the reflector lists in pages.
     fn can_stream_list(&self) -> bool {
@@ -75,6 +85,13 @@ impl<S: ListWatch + ?Sized> ListWatch for Arc<S> {
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
         (**self).watch(request)
+    }
+
+    fn watch_unchecked(
+        &self,
+        request: WatchRequest,
+    ) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
+        (**self).watch_unchecked(request)
     }
 
     fn can_stream_list(&self) -> bool {

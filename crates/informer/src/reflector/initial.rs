@@ -1,12 +1,14 @@
 //! Everything that is there: as a streamed list, or in pages.
 use super::arriving::{Arriving, Collected};
-use super::live::OpenWatch;
+use super::live::{OpenWatch, malformed};
 use super::round::Ended;
 use super::{EVENTS_PER_POLL_MAX, ObjectError, PAGE_SIZE, Reflector, ReflectorError};
 use crate::broken::Rule;
 use crate::delta::{Delta, Keyed};
+use crate::record::RecordError;
 use crate::source::{ListHead, ListPart, ListRequest, SourceError, WatchFrame};
 use crate::transform::TransformError;
+use bytes::Bytes;
 use futures::StreamExt;
 use setpoint_object::Skim;
 use std::time::Duration;
@@ -110,7 +112,7 @@ impl<T: Keyed> Reflector<T> {
         let mut arriving = Arriving::new(opened, &self.options);
         let mut events = 0_usize;
         let mut items = Collected::default();
-        let opening = timeout_at(arriving.limit(), source.watch(request)).await;
+        let opening = timeout_at(arriving.limit(), source.watch_unchecked(request)).await;
         let mut frames = match opening {
             Ok(Ok(frames)) => frames,
             Ok(Err(error)) => return Ok(Err(self.stream_failed(error))),
@@ -154,28 +156,22 @@ impl<T: Keyed> Reflector<T> {
             };
             let now = Instant::now();
             events += 1;
+            let mut untaken = None;
             match frame {
                 WatchFrame::Added(object) => {
                     arriving.quiet_since = now;
                     match self.intake.event(&object) {
                         Ok(item) => items.add(item),
-                        Err(ObjectError::Transform(error)) => {
-                            // REF-11 h: a list may do without this very state of the object.
-                            return Ok(Err(Retry::InPages(self.transform_error(error))));
-                        }
-                        Err(error) => self.skip(error),
+                        Err(error) => untaken = self.untaken(error, &object),
                     }
                 }
                 WatchFrame::Modified(object) => match self.intake.event(&object) {
                     Ok(item) => items.change(item),
-                    Err(ObjectError::Transform(error)) => {
-                        return Ok(Err(Retry::InPages(self.transform_error(error))));
-                    }
-                    Err(error) => self.skip(error),
+                    Err(error) => untaken = self.untaken(error, &object),
                 },
                 WatchFrame::Deleted(object) => match self.intake.key(&object) {
                     Ok(key) => items.remove(&key),
-                    Err(error) => self.skip(error),
+                    Err(error) => untaken = self.untaken(error, &object),
                 },
                 WatchFrame::Bookmark(object) => {
                     if let Some(resource_version) = end_marker(&object) {
@@ -190,6 +186,9 @@ impl<T: Keyed> Reflector<T> {
                 }
                 WatchFrame::Error(_) => {}
             }
+            if let Some(retry) = untaken {
+                return Ok(Err(retry));
+            }
             if arriving.is_over(now) {
                 return Ok(Err(self.stream_stalled(opened.elapsed())));
             }
@@ -202,6 +201,21 @@ impl<T: Keyed> Reflector<T> {
             }
             if events.is_multiple_of(EVENTS_PER_POLL_MAX) {
                 tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// What an object that was not taken in means for the stream it came by; nothing, when it is skipped.
+    fn untaken(&mut self, error: ObjectError, object: &Bytes) -> Option<Retry> {
+        match error {
+            // REF-11 h: a list may do without this very state of the object.
+            ObjectError::Transform(error) => Some(Retry::InPages(self.transform_error(error))),
+            ObjectError::Record(RecordError::Malformed(error)) if object.starts_with(b"{") => {
+                Some(self.stream_failed(malformed(&error)))
+            }
+            error => {
+                self.skip(error);
+                None
             }
         }
     }

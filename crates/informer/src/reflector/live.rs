@@ -1,6 +1,6 @@
 //! What changes: watches, one after the other.
 use super::round::Ended;
-use super::{EVENTS_PER_POLL_MAX, Reflector};
+use super::{EVENTS_PER_POLL_MAX, ObjectError, Reflector};
 use crate::broken::Rule;
 use crate::delta::{self, Delta, Keyed, QueueClosed};
 use crate::record::RecordError;
@@ -8,6 +8,7 @@ use crate::source::{SourceError, WatchFrame, WatchStream};
 use bytes::Bytes;
 use futures::StreamExt;
 use setpoint_object::Skim;
+use setpoint_object::skim::SkimError;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -123,7 +124,7 @@ impl<T: Keyed> Reflector<T> {
         let opened = Instant::now();
         let deadline = opened + request.timeout + WATCH_GRACE;
         let source = self.source.clone();
-        let frames = match timeout_at(deadline, source.watch(request)).await {
+        let frames = match timeout_at(deadline, source.watch_unchecked(request)).await {
             Ok(frames) => frames?,
             Err(_) => return Err(SourceError::protocol("no answer to a watch within its timeout")),
         };
@@ -155,8 +156,10 @@ impl<T: Keyed> Reflector<T> {
                 None => return Closed::Normally,
             };
             watch.events += 1;
-            if self.take(frame, &mut watch.is_ordered).await.is_err() {
-                return Closed::Queue;
+            match self.take(frame, &mut watch.is_ordered).await {
+                Ok(()) => {}
+                Err(Untaken::Closed) => return Closed::Queue,
+                Err(Untaken::Malformed(error)) => return Closed::By(malformed(&error)),
             }
             if watch.events.is_multiple_of(EVENTS_PER_POLL_MAX as u64) {
                 // An endless stream starves nobody: not the deadline either, which is looked at when the stream has nothing.
@@ -170,17 +173,20 @@ impl<T: Keyed> Reflector<T> {
     }
 
     /// Queues what one frame says, and only then moves the version (REF-22).
-    async fn take(&mut self, frame: WatchFrame, is_ordered: &mut bool) -> Result<(), QueueClosed> {
+    async fn take(&mut self, frame: WatchFrame, is_ordered: &mut bool) -> Result<(), Untaken> {
         let (delta, object): (fn(T) -> Delta<T>, _) = match &frame {
             WatchFrame::Added(object) => (Delta::Added, object),
             WatchFrame::Modified(object) => (Delta::Updated, object),
             WatchFrame::Deleted(object) => (Delta::Deleted, object),
             WatchFrame::Bookmark(_) | WatchFrame::Unknown { .. } | WatchFrame::Error(_) => {
-                return self.take_version(frame, is_ordered).await;
+                return Ok(self.take_version(frame, is_ordered).await?);
             }
         };
         let item = match self.intake.event(object) {
             Ok(item) => item,
+            Err(ObjectError::Record(RecordError::Malformed(error))) if object.starts_with(b"{") => {
+                return Err(Untaken::Malformed(error));
+            }
             Err(error) => {
                 if self.options.broken.is(Rule::RecordsSkipped) {
                     self.reached(&version_of(object).unwrap_or_default());
@@ -242,6 +248,24 @@ impl<T: Keyed> Reflector<T> {
         }
         Ok(())
     }
+}
+
+/// Why a frame was not taken in.
+enum Untaken {
+    Closed,
+    /// Its object is not JSON: who knows what else is lost.
+    Malformed(SkimError),
+}
+
+impl From<QueueClosed> for Untaken {
+    fn from(_: QueueClosed) -> Self {
+        Self::Closed
+    }
+}
+
+/// A watch that sends what is not JSON is broken.
+pub(super) fn malformed(error: &SkimError) -> SourceError {
+    SourceError::protocol(format!("not a watch event: {error}"))
 }
 
 fn version_of(object: &Bytes) -> Result<String, RecordError> {

@@ -189,6 +189,23 @@ impl ClientSource {
         let response = self.get(query, accept, self.gzip).await?;
         Ok(list::parts(list::body(response), self.shard_selector.clone()))
     }
+
+    /// Opens a watch: the body of its answer.
+    async fn open(&self, request: WatchRequest) -> Result<Body, SourceError> {
+        let mut query = self
+            .query()
+            .add("watch", "true")
+            .add("allowWatchBookmarks", "true")
+            .add("resourceVersion", &request.resource_version)
+            .add("timeoutSeconds", &request.timeout.as_secs().to_string());
+        if request.send_initial_events {
+            query =
+                query.add("sendInitialEvents", "true").add("resourceVersionMatch", "NotOlderThan");
+        }
+        let accept = if self.metadata_only { METADATA } else { JSON };
+        let response = self.get(query, accept, false).await?;
+        Ok(response.into_body())
+    }
 }
 
 /// The body of a failure.
@@ -244,25 +261,16 @@ impl ListWatch for ClientSource {
     }
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
-        async move {
-            let mut query = self
-                .query()
-                .add("watch", "true")
-                .add("allowWatchBookmarks", "true")
-                .add("resourceVersion", &request.resource_version)
-                .add("timeoutSeconds", &request.timeout.as_secs().to_string());
-            if request.send_initial_events {
-                query = query
-                    .add("sendInitialEvents", "true")
-                    .add("resourceVersionMatch", "NotOlderThan");
-            }
-            let accept = if self.metadata_only { METADATA } else { JSON };
-            let response = self.get(query, accept, false).await?;
-            Ok(frame::frames(response.into_body().into_data_stream()))
-        }
-        .boxed()
+        async move { Ok(frame::frames(self.open(request).await?.into_data_stream())) }.boxed()
     }
 
+    fn watch_unchecked(
+        &self,
+        request: WatchRequest,
+    ) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
+        async move { Ok(frame::frames_unchecked(self.open(request).await?.into_data_stream())) }
+            .boxed()
+    }
     fn can_stream_list(&self) -> bool {
         self.can_stream_list && self.shard_selector.is_empty()
     }

@@ -73,15 +73,17 @@ impl WatchFrame {
         Self::parse_any(line)
     }
 
-    /// Reads one frame as [`parse`](Self::parse) does, but leaves its object unchecked where it can, for a reader that scans it
-    /// anyway: nothing is known of an object before [`WatchFrame::checked`] has seen it.
+    /// Reads one frame as [`parse`](Self::parse) does, but leaves an object that was added, modified or deleted unchecked where it
+    /// can, for a reader that scans it anyway: nothing is known of it before [`WatchFrame::checked`] has seen it.
     ///
     /// # Errors
     /// When it is seen that it is not the JSON of a watch event.
     pub fn parse_unchecked(line: &Bytes) -> Result<Self, SourceError> {
         match plain(line) {
-            Some((verb, object)) => Self::new(verb, line.slice(object)),
-            None => Self::parse_any(line),
+            Some((verb @ ("ADDED" | "MODIFIED" | "DELETED"), object)) => {
+                Self::new(verb, line.slice(object))
+            }
+            _ => Self::parse(line),
         }
     }
 
@@ -90,22 +92,9 @@ impl WatchFrame {
     /// # Errors
     /// When the frame was not the JSON of a watch event: the watch is broken, and what it said is lost.
     pub fn checked(mut object: Bytes) -> Result<(Bytes, Head), SourceError> {
-        let malformed =
-            |error: SkimError| SourceError::protocol(format!("not a watch event: {error}"));
-        let Some(head) = Head::scan(&object).map_err(malformed)? else {
-            let at = object.len();
-            return Err(malformed(SkimError { at, what: "an object without an end" }));
-        };
-        let behind = object.split_off(head.end());
-        if !behind.is_empty() {
-            // Members of the frame that stood behind the object.
-            let members = [br#"{"object":0"#, &behind[..], b"}"].concat();
-            let members: Result<Behind, _> = serde_json::from_slice(&members);
-            if members.is_err() || members.is_ok_and(|members| members.verb.is_some()) {
-                let at = head.end();
-                return Err(malformed(SkimError { at, what: "text after the object" }));
-            }
-        }
+        let head = look(&object)
+            .map_err(|error| SourceError::protocol(format!("not a watch event: {error}")))?;
+        object.truncate(head.end());
         Ok((object, head))
     }
 
@@ -141,6 +130,22 @@ impl WatchFrame {
     }
 }
 
+/// Looks at an object of which nothing is known. Members of the frame may stand behind it, which the head leaves out.
+pub(crate) fn look(object: &[u8]) -> Result<Head, SkimError> {
+    let Some(head) = Head::scan(object)? else {
+        return Err(SkimError { at: object.len(), what: "an object without an end" });
+    };
+    let behind = &object[head.end()..];
+    if !behind.is_empty() {
+        let members = [br#"{"object":0"#, behind, b"}"].concat();
+        let members: Result<Behind, _> = serde_json::from_slice(&members);
+        if !members.is_ok_and(|members| members.verb.is_none()) {
+            return Err(SkimError { at: head.end(), what: "text after the object" });
+        }
+    }
+    Ok(head)
+}
+
 /// The verb of a frame of the form `{"type":"VERB","object":{…}}`, and where its object is if it is one.
 fn plain(line: &[u8]) -> Option<(&str, Range<usize>)> {
     let rest = line.trim_ascii_end();
@@ -166,8 +171,28 @@ where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
-    let chunk = Bytes::new();
-    let cutter = Some(Cutter { chunks: chunks.boxed(), chunk, pending: BytesMut::new() });
+    cut(chunks, WatchFrame::parse)
+}
+
+/// The same for a reader that looks at the objects itself: [`WatchFrame::parse_unchecked`].
+pub fn frames_unchecked<S, E>(chunks: S) -> BoxStream<'static, Result<WatchFrame, SourceError>>
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+{
+    cut(chunks, WatchFrame::parse_unchecked)
+}
+
+/// Reads one line.
+type Parse = fn(&Bytes) -> Result<WatchFrame, SourceError>;
+
+fn cut<S, E>(chunks: S, parse: Parse) -> BoxStream<'static, Result<WatchFrame, SourceError>>
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+    E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
+{
+    let (chunk, pending) = (Bytes::new(), BytesMut::new());
+    let cutter = Some(Cutter { chunks: chunks.boxed(), parse, chunk, pending });
     stream::unfold(cutter, |cutter| async move {
         let mut cutter = cutter?;
         match cutter.frame().await {
@@ -181,6 +206,7 @@ where
 
 struct Cutter<S> {
     chunks: S,
+    parse: Parse,
     /// What of the last chunk is not read yet.
     chunk: Bytes,
     /// The start of a frame, from chunks before: it holds no newline.
@@ -208,7 +234,7 @@ where
                     tokio::task::coop::consume_budget().await;
                     continue;
                 }
-                return Some(WatchFrame::parse(&line));
+                return Some((self.parse)(&line));
             }
             self.pending.extend_from_slice(&part);
             match self.chunks.next().await {
@@ -216,6 +242,7 @@ where
                 Some(Err(error)) => return Some(Err(SourceError::transport(error))),
                 None => {
                     let line = self.line(Bytes::new());
+                    // Whole or not is for a look at all of it to say.
                     return WatchFrame::parse(&line).ok().map(Ok);
                 }
             }

@@ -160,8 +160,12 @@ fn a_line_of_64_mib_is_refused_however_it_comes() {
         let (n_pieces, mut n_read) = (pieces.len(), 0);
         let pieces = stream::iter(pieces).inspect(|_| n_read += 1).map(Ok::<_, Infallible>);
         // Not boxed, so that what was read can be counted.
-        let mut cutter =
-            Cutter { chunks: pieces.boxed_local(), chunk: Bytes::new(), pending: BytesMut::new() };
+        let mut cutter = Cutter {
+            chunks: pieces.boxed_local(),
+            parse: WatchFrame::parse,
+            chunk: Bytes::new(),
+            pending: BytesMut::new(),
+        };
         let got = cutter.frame().now_or_never().unwrap();
         assert!(matches!(got, Some(Err(SourceError::TooLarge { .. }))), "{got:?}");
         assert!(cutter.pending.len() <= FRAME_BYTES_MAX);
