@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use setpoint::informer::reflector::ReflectorOptions;
 use setpoint::informer::{
     CachePolicy, Cacheable, ClientSource, Event, HandlerOptions, HandlerRegistration, Key, Lister,
-    SharedInformer, Snapshot,
+    SharedInformer,
 };
 use setpoint::object::Prune;
 use std::hint::black_box;
@@ -64,10 +64,11 @@ where
     informer.synced().await?;
     registration.synced().await?;
     run.sync_ends(informer.lister().len() as u64)?;
-    let bytes_of = |snapshot: Snapshot<K>| {
-        snapshot.iter().filter_map(|object| Some(object.bytes()?.len() as u64)).sum()
-    };
-    run.findings.json_bytes = bytes_of(informer.lister().snapshot());
+    let snapshot = informer.lister().snapshot();
+    let bytes = snapshot.iter().filter_map(|object| Some(object.bytes()?.len() as u64));
+    run.findings.json_bytes = bytes.sum();
+    // While somebody holds a snapshot, each event copies the path to what it changes.
+    drop(snapshot);
 
     if run.args.reads {
         let lister = informer.lister();

@@ -524,25 +524,6 @@ async fn ref_7_24_invariant_16_bad_objects_are_skipped_and_do_not_move_the_versi
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_26_invariant_16_an_object_that_is_not_json_breaks_the_watch_and_the_list_comes_again()
-{
-    for broken in [r#"{"metadata":{"name":"a"#, r#"{"metadata":{"name":"a"}]"#] {
-        let broken = Step::Frame(WatchFrame::Added(bytes::Bytes::from_static(broken.as_bytes())));
-        let script = Script::new([
-            page("5", &[]),
-            Answer::Watch(vec![wait(2), added("b", 6), broken, added("c", 7), Step::Hang]),
-            page("9", &[("c", 7)]),
-        ]);
-        let running = Running::start(builder(&script));
-        pass(20).await;
-        let again = [r#"list "6""#, r#"watch "9""#];
-        assert_eq!(asked(&script)[2..], again, "nothing behind it is taken in");
-        assert_eq!(running.cache(), ["ns/c@7"]);
-        running.end().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn invariant_16_a_list_with_bad_and_repeated_items_is_taken_in_without_the_bad_ones() {
     let items = vec![item("a", 1), bytes::Bytes::from_static(b"{}"), item("a", 2), item("b", 1)];
     let script =
