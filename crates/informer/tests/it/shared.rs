@@ -320,3 +320,32 @@ async fn evt_4_5_a_relist_tells_of_deletions_first_and_then_in_the_order_of_the_
     assert_eq!(log.take(), ["-c@2?", "+d@8", "a@3>a@7", "b@1>b@1"]);
     running.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn evt_9_invariant_15_what_comes_at_once_is_told_as_what_comes_one_by_one() {
+    let steps = || {
+        [
+            added("a", 6),
+            modified("b", 7),
+            modified("a", 8),
+            modified("a", 9),
+            deleted("b", 10),
+            added("b", 11),
+            modified("b", 12),
+        ]
+    };
+    let at_once: Vec<Step> = steps().into_iter().chain([Step::Hang]).collect();
+    let one_by_one: Vec<Step> = steps().into_iter().flat_map(|step| [wait(1), step]).collect();
+    for frames in [at_once, one_by_one] {
+        let script = Script::new([page("5", &[("b", 1)]), Answer::Watch(frames)]);
+        let log = Log::default();
+        let running = Running::start_with(builder(&script), |informer| drop(log.add(informer)));
+        pass(8).await;
+        // "old" is what the cache held before this very change, also where one transaction took in many.
+        let told =
+            ["+b@1!", "+a@6", "b@1>b@7", "a@6>a@8", "a@8>a@9", "-b@10", "+b@11", "b@11>b@12"];
+        assert_eq!(log.take(), told);
+        assert_eq!(running.cache(), ["ns/a@9", "ns/b@12"]);
+        running.end().await;
+    }
+}
