@@ -46,7 +46,9 @@ impl Subject {
     }
 
     pub(super) fn sync_only(mut self) -> Self {
-        self.arguments.push("--sync-only".into());
+        if !self.arguments.iter().any(|argument| argument == "--sync-only") {
+            self.arguments.push("--sync-only".into());
+        }
         self
     }
 
