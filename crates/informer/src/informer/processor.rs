@@ -329,10 +329,11 @@ impl<K: Cacheable> Processor<K> {
             }
         }
         let mut told: HashSet<&Key> = rejected.iter().map(|error| &error.key).collect();
+        // Most lists come in order: then nothing is in them twice, and nothing need be remembered.
+        let is_sorted = keys.is_sorted_by(|a, b| a < b);
         for key in &keys {
-            if told.insert(key)
-                && let Some(object) = new.get(key)
-            {
+            let is_new = if is_sorted { !told.contains(key) } else { told.insert(key) };
+            if is_new && let Some(object) = new.get(key) {
                 self.tell_present(old.get(key).cloned(), object.clone());
             }
         }

@@ -237,6 +237,9 @@ where
                 return Some((self.parse)(&line));
             }
             self.pending.extend_from_slice(&part);
+            // Whoever reads the next chunk can have the memory of this one, if nobody keeps even an empty slice of it.
+            drop(part);
+            self.chunk = Bytes::new();
             match self.chunks.next().await {
                 Some(Ok(chunk)) => self.chunk = chunk,
                 Some(Err(error)) => return Some(Err(SourceError::transport(error))),

@@ -193,3 +193,22 @@ proptest! {
         }
     }
 }
+
+/// A chunk stays in memory as long as anybody holds a slice of it, however short: the reader of the connection could not use its
+/// buffer again.
+#[test]
+fn nothing_is_kept_of_a_chunk_that_was_read() {
+    let whole = b"{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n".repeat(3);
+    for cut in [whole.len(), whole.len() - 5] {
+        let (first, rest) = whole.split_at(cut);
+        let first = Bytes::from(first.to_vec());
+        let watched = first.clone();
+        let chunks = stream::iter([first, Bytes::from(rest.to_vec())]).map(Ok::<_, Infallible>);
+        let mut frames = frames(chunks.chain(stream::pending()));
+        for _ in 0..3 {
+            assert!(frames.next().now_or_never().is_some());
+        }
+        assert!(frames.next().now_or_never().is_none());
+        assert!(watched.is_unique(), "cut at {cut}");
+    }
+}

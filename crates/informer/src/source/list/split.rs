@@ -155,6 +155,15 @@ impl ListSplitter {
     /// When the text is not JSON, as far as a skim looks, or not a list: a `Table` is refused (REF-7), as its rows would pass for
     /// no objects at all. [`SourceError::TooLarge`] for an item past [`ITEM_BYTES_MAX`]. The splitter is of no use after it.
     pub fn next_item(&mut self) -> Result<Option<(Bytes, Head)>, SourceError> {
+        let item = self.read_on()?;
+        if self.chunk.is_empty() {
+            // Whoever reads the next chunk can have the memory of this one, if nobody keeps even an empty slice of it.
+            self.chunk = Bytes::new();
+        }
+        Ok(item)
+    }
+
+    fn read_on(&mut self) -> Result<Option<(Bytes, Head)>, SourceError> {
         loop {
             // A value that has begun goes on with whatever comes; elsewhere white space means nothing.
             let is_inside = self.is_inside_value();
