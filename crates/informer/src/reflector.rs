@@ -21,6 +21,7 @@ mod live;
 mod resync;
 mod round;
 
+pub(crate) use initial::end_marker;
 pub use initial::{INITIAL_EVENTS_END, LIST_OBJECTS_MAX, LIST_PAGES_MAX};
 pub use live::WATCH_GRACE;
 pub use resync::Resync;

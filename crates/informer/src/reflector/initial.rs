@@ -387,7 +387,7 @@ impl<T: Keyed> Reflector<T> {
 }
 
 /// The version of a bookmark that ends the initial events.
-fn end_marker(object: &[u8]) -> Option<String> {
+pub(crate) fn end_marker(object: &[u8]) -> Option<String> {
     let skim = Skim::of(object).ok()?;
     let is_end = skim
         .annotations

@@ -3,13 +3,12 @@ use super::{
     ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError, WatchFrame, WatchRequest,
     WatchStream,
 };
-use crate::reflector::{INITIAL_EVENTS_END, LIST_PAGES_MAX};
+use crate::reflector::{LIST_PAGES_MAX, end_marker};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream;
 use futures::{FutureExt, StreamExt};
 use serde_json::Value;
-use setpoint_object::Skim;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -156,7 +155,7 @@ impl Checked {
                 }
             }
             Ok(WatchFrame::Bookmark(object)) => {
-                if let Some(resource_version) = end_of(object)
+                if let Some(resource_version) = end_marker(object)
                     && let Some(streamed) = self.streamed.take()
                 {
                     self.compare(streamed, resource_version).await;
@@ -265,14 +264,4 @@ fn digest(object: &Bytes) -> Option<(String, u64)> {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     Some((uid, hasher.finish()))
-}
-
-/// The version of a bookmark that ends initial events.
-fn end_of(object: &[u8]) -> Option<String> {
-    let skim = Skim::of(object).ok()?;
-    let is_end = skim
-        .annotations
-        .iter()
-        .any(|(annotation, value)| annotation == INITIAL_EVENTS_END && value == "true");
-    is_end.then(|| skim.resource_version.into_owned())
 }

@@ -12,14 +12,14 @@ use super::{
     WatchStream,
 };
 use crate::backoff;
-use crate::reflector::INITIAL_EVENTS_END;
+use crate::reflector::end_marker;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use setpoint_object::{ApiError, Reason, Skim};
+use setpoint_object::{ApiError, Reason};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -334,7 +334,9 @@ impl Faulty {
                 Err(error) => return Some(Err(error)),
             };
             let on_bookmark = match &frame {
-                WatchFrame::Bookmark(object) if is_end_marker(object) => Some(Fault::HideEndMarker),
+                WatchFrame::Bookmark(object) if end_marker(object).is_some() => {
+                    Some(Fault::HideEndMarker)
+                }
                 WatchFrame::Bookmark(_) => Some(Fault::DropBookmark),
                 _ => None,
             };
@@ -368,10 +370,4 @@ impl Faulty {
             });
         }
     }
-}
-
-fn is_end_marker(object: &[u8]) -> bool {
-    Skim::of(object).is_ok_and(|skim| {
-        skim.annotations.iter().any(|(name, value)| name == INITIAL_EVENTS_END && value == "true")
-    })
 }
