@@ -1,0 +1,187 @@
+//! One connection: protocol, limits, requests, polite end.
+
+use crate::conversation::Conversation;
+use crate::leftover::{self, Leftover, Received};
+use crate::limits::{
+    HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, Limits, PING_INTERVAL, PING_MAX, STREAMS_MAX,
+};
+use crate::pace::{Answering, Overdue, Pace};
+use crate::tasks::{Spawner, Tasks};
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+/// What is spoken over a connection. Agreed in the TLS handshake; over plain text it is HTTP/1: HTTP/2 would need a guess there that
+/// can wait for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 and HTTP/1.0.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// Why a connection ended other than by its peer's or the server's wish.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The socket or TLS failed.
+    #[error("set up the connection")]
+    SetUp(#[from] std::io::Error),
+    /// The handshake took longer than [`HANDSHAKE_MAX`](crate::HANDSHAKE_MAX).
+    #[error("the TLS handshake took too long")]
+    Handshake,
+    /// HTTP failed.
+    #[error("speak HTTP")]
+    Http(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The peer did nothing for too long.
+    #[error("the peer did nothing for too long ({0:?})")]
+    Overdue(Overdue),
+}
+
+/// Serves one connection over any stream until its peer closes it, it did nothing for too long, or `stop` has let it finish. For
+/// tests of limits without a socket, and for listeners of one's own. Dropping it drops what is being answered.
+///
+/// # Errors
+///
+/// When HTTP fails, or the peer did nothing for too long in the midst of something.
+pub async fn serve_connection<I, A, Fut, B>(
+    io: I,
+    protocol: Protocol,
+    limits: &Limits,
+    answer: A,
+    stop: CancellationToken,
+) -> Result<(), ConnectionError>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes, Error = Infallible> + Unpin + Send + 'static,
+{
+    let pace = Pace::new(protocol, limits);
+    let tasks = Tasks::default();
+    let builder = builder(tasks.spawner(), protocol);
+    let (of_requests, spawner) = (pace.clone(), tasks.spawner());
+    let leftover_bytes_max = limits.leftover_bytes_max;
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (pace, answering) = (of_requests.clone(), of_requests.request());
+        let spawner = spawner.clone();
+        let leftover = Leftover::default();
+        let answer = answer(request.map(|body| leftover.lend(body)));
+        async move {
+            let mut response = answer.await;
+            let conversation = Conversation::take(&mut response);
+            if let Some(unread) = leftover.take() {
+                // What still comes of this request is not the head of the next.
+                let reading = pace.request();
+                spawner.spawn(async move {
+                    leftover::drain(unread, leftover_bytes_max).await;
+                    drop(reading);
+                });
+            }
+            if let Some(conversation) = conversation {
+                spawner.spawn(conversation);
+            }
+            Ok::<_, Infallible>(response.map(|body| Answered::new(body, answering)))
+        }
+    });
+    let io = TokioIo::new(pace.watch(io));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
+    let served = tokio::select! {
+        biased;
+        // Not cancelled by the other arms: it goes on below.
+        served = connection.as_mut() => served,
+        overdue = pace.overdue() => {
+            if overdue != Overdue::Request {
+                return Err(ConnectionError::Overdue(overdue));
+            }
+            connection.as_mut().graceful_shutdown();
+            // Whether it is whole or not: nothing was being asked.
+            _ = tokio::time::timeout(LAST_WORDS_MAX, connection).await;
+            return Ok(());
+        }
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                biased;
+                served = connection => served,
+                // The connection ends with it.
+                overdue = pace.overdue() => return Err(ConnectionError::Overdue(overdue)),
+            }
+        }
+    };
+    served.map_err(ConnectionError::Http)?;
+    // What remains is no request that could be late, and still must be taken in.
+    let _talking = pace.request();
+    tokio::select! {
+        () = tasks.finish() => Ok(()),
+        overdue = pace.overdue() => Err(ConnectionError::Overdue(overdue)),
+    }
+}
+
+fn builder(spawner: Spawner, protocol: Protocol) -> auto::Builder<Spawner> {
+    let mut builder = auto::Builder::new(spawner);
+    // The time for a head is the pace's: hyper's would also end a connection that idles.
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_MAX);
+    match protocol {
+        Protocol::Http1 => builder.http1_only(),
+        Protocol::Http2 => builder.http2_only(),
+    }
+}
+
+/// The body of an answer. If it is a stream, the request lasts until it is dropped.
+struct Answered<B> {
+    body: B,
+    #[expect(dead_code, reason = "its end says that the answer was given")]
+    answering: Option<Answering>,
+}
+
+impl<B: Body> Answered<B> {
+    fn new(body: B, answering: Answering) -> Self {
+        let is_stream = body.size_hint().exact().is_none();
+        Self { body, answering: is_stream.then_some(answering) }
+    }
+}
+
+impl<B: Body<Data = Bytes, Error = Infallible> + Unpin> Body for Answered<B> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! On paused time and without a socket.
+
+use super::*;
+use crate::limits::{LEFTOVER_WAIT_MAX, STALL_MAX};
+use http::StatusCode;
+use http_body_util::{Full, StreamBody};
+use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+fn full(text: &'static str) -> Response<Full<Bytes>> {
+    Response::new(Full::new(Bytes::from_static(text.as_bytes())))
+}
+
+/// A connection in a task; how it ended is the task's result.
+fn connect<A, Fut, B>(
+    tasks: &mut JoinSet<Result<(), ConnectionError>>,
+    protocol: Protocol,
+    stop: &CancellationToken,
+    answer: A,
+) -> DuplexStream
+where
+    A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes, Error = Infallible> + Unpin + Send + 'static,
+{
+    let (near, far) = duplex(1024);
+    let stop = stop.clone();
+    tasks.spawn(
+        async move { serve_connection(far, protocol, &Limits::default(), answer, stop).await },
+    );
+    near
+}
+
+/// What arrives until the connection is closed.
+async fn rest(near: &mut DuplexStream) -> String {
+    let mut bytes = Vec::new();
+    _ = near.read_to_end(&mut bytes).await;
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Counts itself while it lives.
+struct Living(Arc<AtomicUsize>);
+
+impl Living {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+type Http2Client = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
+
+async fn http2(near: DuplexStream, tasks: &mut JoinSet<()>) -> Http2Client {
+    let shake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near));
+    let (client, connection) = shake.await.unwrap();
+    tasks.spawn(async move { _ = connection.await });
+    client
+}
+
+fn get() -> Request<Full<Bytes>> {
+    Request::get("http://a/").body(Full::default()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dropped_connection_answers_is_dropped_with_it() {
+    let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
+    let n_living = Arc::new(AtomicUsize::new(0));
+    let count = n_living.clone();
+    let near = connect(&mut tasks, Protocol::Http2, &CancellationToken::new(), move |_| {
+        let living = Living::new(&count);
+        async move {
+            sleep(Duration::from_secs(3600)).await;
+            drop(living);
+            full("late")
+        }
+    });
+    let mut client = http2(near, &mut peers).await;
+    let mut asking = client.clone();
+    peers.spawn(async move { _ = asking.send_request(get()).await });
+    peers.spawn(async move { _ = client.send_request(get()).await });
+    while n_living.load(Ordering::Relaxed) < 2 {
+        tokio::task::yield_now().await;
+    }
+    tasks.shutdown().await;
+    // The streams' tasks were told to end; a turn of the runtime later they have.
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(n_living.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_of_an_answer_is_no_idling_and_its_end_is() {
+    let mut tasks = JoinSet::new();
+    let near = &mut connect(&mut tasks, Protocol::Http1, &CancellationToken::new(), async |_| {
+        let ticks = futures::stream::unfold(0, |n| async move {
+            sleep(Duration::from_secs(600)).await;
+            (n < 3).then_some((Ok(Frame::data(Bytes::from_static(b"tick"))), n + 1))
+        });
+        Response::new(StreamBody::new(Box::pin(ticks)))
+    });
+    near.write_all(GET).await.unwrap();
+    let begun = Instant::now();
+    let answer = rest(near).await;
+    assert_eq!(answer.matches("tick").count(), 3);
+    assert_eq!(begun.elapsed(), Duration::from_secs(4 * 600) + Limits::default().idle_max);
+    assert!(matches!(tasks.join_next().await, Some(Ok(Ok(())))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn peer_that_opens_no_window_for_its_answer_idles() {
+    let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
+    let near = connect(&mut tasks, Protocol::Http2, &CancellationToken::new(), async |_| full("x"));
+    let (near, deaf) = (TokioIo::new(near), TokioExecutor::new());
+    let mut builder = hyper::client::conn::http2::Builder::new(deaf);
+    builder.initial_stream_window_size(0);
+    let (mut client, connection) = builder.handshake(near).await.unwrap();
+    peers.spawn(async move { _ = connection.await });
+    let begun = Instant::now();
+    let answer = client.send_request(get()).await.unwrap();
+    assert!(matches!(tasks.join_next().await, Some(Ok(Ok(())))));
+    assert_eq!(begun.elapsed(), Limits::default().idle_max + LAST_WORDS_MAX);
+    drop(answer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn body_that_nobody_wanted_is_read_on_and_is_no_head() {
+    let mut tasks = JoinSet::new();
+    let stop = CancellationToken::new();
+    let near = &mut connect(&mut tasks, Protocol::Http1, &stop, async |_| full("no"));
+    near.write_all(b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nab").await.unwrap();
+    sleep(LEFTOVER_WAIT_MAX / 2).await;
+    near.write_all(b"cd").await.unwrap();
+    sleep(Limits::default().head_max * 2).await;
+    near.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert_eq!(rest(near).await.matches("200 OK").count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn conversation_belongs_to_its_connection_and_a_deaf_peer_ends_it() {
+    let mut tasks = JoinSet::new();
+    let n_living = Arc::new(AtomicUsize::new(0));
+    let count = n_living.clone();
+    let near = &mut connect(
+        &mut tasks,
+        Protocol::Http1,
+        &CancellationToken::new(),
+        move |mut request: Request<Received>| {
+            let living = Living::new(&count);
+            let upgrade = hyper::upgrade::on(&mut request);
+            async move {
+                let mut response = full("");
+                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                response.extensions_mut().insert(Conversation::new(async move {
+                    let _living = living;
+                    let mut talk = TokioIo::new(upgrade.await.unwrap());
+                    sleep(Duration::from_secs(3600)).await;
+                    while talk.write_all(&[b'!'; 64]).await.is_ok() {}
+                }));
+                response
+            }
+        },
+    );
+    let head = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: talk\r\n\r\n";
+    near.write_all(head).await.unwrap();
+    let begun = Instant::now();
+    let ended = tasks.join_next().await.unwrap().unwrap();
+    assert!(matches!(ended, Err(ConnectionError::Overdue(Overdue::Taking))), "{ended:?}");
+    assert_eq!(begun.elapsed(), Duration::from_secs(3600) + STALL_MAX);
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(n_living.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_waits_for_answers_and_not_for_half_a_head() {
+    let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+    let slow = async |_| {
+        sleep(Duration::from_secs(600)).await;
+        full("at last")
+    };
+    let mut asking = connect(&mut tasks, Protocol::Http1, &stop, slow);
+    let mut half = connect(&mut tasks, Protocol::Http1, &stop, slow);
+    asking.write_all(GET).await.unwrap();
+    half.write_all(&GET[..5]).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    stop.cancel();
+    let begun = Instant::now();
+    assert_eq!(rest(&mut half).await, "");
+    assert!(begun.elapsed() <= Limits::default().head_max);
+    assert!(rest(&mut asking).await.ends_with("at last"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_takes_no_more_than_its_connections_and_drops_the_rest_at_the_deadline() {
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let limits = Limits { connections_max: 1, ..Limits::default() };
+    let (stop, served) = (CancellationToken::new(), Arc::new(Mutex::new(0)));
+    let count = served.clone();
+    let answer = move |_| {
+        *count.lock() += 1;
+        async {
+            sleep(Duration::from_secs(3600)).await;
+            full("late")
+        }
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(crate::Server::new(socket, limits.clone()).run(answer, stop.clone()));
+    let mut peers = Vec::new();
+    for _ in 0..2 {
+        let mut peer = tokio::net::TcpStream::connect(address).await.unwrap();
+        peer.write_all(GET).await.unwrap();
+        peers.push(peer);
+    }
+    while *served.lock() == 0 {
+        tokio::task::yield_now().await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(*served.lock(), 1);
+    stop.cancel();
+    let begun = Instant::now();
+    tasks.join_next().await.unwrap().unwrap();
+    assert_eq!(begun.elapsed(), limits.drain_max);
+}

@@ -1,0 +1,85 @@
+//! What a request's body still holds when its answer is ready.
+//!
+//! An answer that needs no body (404, 401, a body over the limit) leaves it unread. HTTP/1 can only go on with the next request behind
+//! it, so hyper closes the connection; a client that is still writing then meets a broken pipe instead of its answer. Go's server
+//! reads a little on, and so does this one: the body comes back here when it is dropped, and is read to its end while the answer is on
+//! its way, within limits. Beyond them the connection is closed after all.
+
+use crate::limits::LEFTOVER_WAIT_MAX;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Where an unread body is handed back.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Leftover(Arc<Mutex<Option<Incoming>>>);
+
+impl Leftover {
+    /// The body for the one who answers.
+    pub(crate) fn lend(&self, body: Incoming) -> Received {
+        Received { body: Some(body), owner: self.clone() }
+    }
+
+    /// The body, when it came back unread.
+    pub(crate) fn take(&self) -> Option<Incoming> {
+        self.0.lock().take()
+    }
+}
+
+/// Reads an unread body to its end, within limits.
+pub(crate) async fn drain(mut body: Incoming, bytes_max: usize) {
+    let read = async {
+        let mut n_bytes = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            n_bytes += frame.data_ref().map_or(0, Bytes::len);
+            if n_bytes > bytes_max {
+                break;
+            }
+        }
+    };
+    // Read or not: the body is dropped, and the connection goes on or ends.
+    _ = tokio::time::timeout(LEFTOVER_WAIT_MAX, read).await;
+}
+
+/// The body of a request, as it comes. One that is dropped before its end is read on a little, so that its sender sees the answer.
+#[derive(Debug)]
+pub struct Received {
+    body: Option<Incoming>,
+    owner: Leftover,
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
+            *self.owner.0.lock() = Some(body);
+        }
+    }
+}
+
+impl Body for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
+    }
+}

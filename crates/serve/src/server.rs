@@ -1,0 +1,156 @@
+//! Accepting connections.
+
+use crate::connection::{ConnectionError, Protocol, serve_connection};
+use crate::leftover::Received;
+#[cfg(feature = "tls")]
+use crate::limits::HANDSHAKE_MAX;
+use crate::limits::Limits;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long accepting pauses after the system refused (out of file descriptors), so that it does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A bound socket with its limits.
+#[derive(Debug)]
+#[must_use = "a server does nothing until it is run"]
+pub struct Server {
+    socket: TcpListener,
+    limits: Limits,
+    #[cfg(feature = "tls")]
+    tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl Server {
+    /// A server without TLS, for HTTP/1.
+    pub fn new(socket: TcpListener, limits: Limits) -> Self {
+        Self {
+            socket,
+            limits,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+
+    /// Serves over TLS; HTTP/2 if the handshake agrees on it. A client certificate that was verified is in the extensions of each
+    /// request as a [`PeerCertificate`](crate::tls::PeerCertificate).
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    /// Serves until `stop`, then until connections have finished or [`Limits::drain_max`] is over. Dropping it drops every
+    /// connection.
+    ///
+    /// `answer` is called in the task of a connection or of one of its streams; a panic in it ends that task, and over HTTP/1 the
+    /// connection.
+    pub async fn run<A, Fut, B>(self, answer: A, stop: CancellationToken)
+    where
+        A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Unpin + Send + 'static,
+    {
+        let mut connections = JoinSet::new();
+        let places = Arc::new(Semaphore::new(self.limits.connections_max));
+        let acceptor = self.acceptor();
+        loop {
+            let place = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                // Cancel safe: a dropped `acquire` has taken no place.
+                place = places.clone().acquire_owned() => place,
+            };
+            let accepted = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                // Cancel safe: a dropped `join_next` has taken no result.
+                Some(_) = connections.join_next() => continue,
+                // Cancel safe: a dropped `accept` has taken no connection.
+                accepted = self.socket.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let connection = acceptor.clone().serve(stream, answer.clone(), stop.clone());
+                    connections.spawn(async move {
+                        let _place = place;
+                        if let Err(error) = connection.await {
+                            let error = &error as &dyn std::error::Error;
+                            tracing::debug!(%peer, error, "connection ended");
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.socket);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.limits.drain_max, drained).await.is_err() {
+            tracing::warn!(left = connections.len(), "connections did not finish in time");
+        }
+    }
+
+    fn acceptor(&self) -> Acceptor {
+        Acceptor {
+            limits: Arc::new(self.limits.clone()),
+            #[cfg(feature = "tls")]
+            tls: self.tls.clone().map(tokio_rustls::TlsAcceptor::from),
+        }
+    }
+}
+
+/// Turns a socket into a connection.
+#[derive(Clone)]
+struct Acceptor {
+    limits: Arc<Limits>,
+    #[cfg(feature = "tls")]
+    tls: Option<tokio_rustls::TlsAcceptor>,
+}
+
+impl Acceptor {
+    async fn serve<A, Fut, B>(
+        self,
+        stream: TcpStream,
+        answer: A,
+        stop: CancellationToken,
+    ) -> Result<(), ConnectionError>
+    where
+        A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
+        Fut: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Unpin + Send + 'static,
+    {
+        // Events of a watch are small and must not wait for each other.
+        stream.set_nodelay(true)?;
+        #[cfg(feature = "tls")]
+        if let Some(acceptor) = &self.tls {
+            let stream = tokio::select! {
+                // Cancel safe: the connection ends with it.
+                stream = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(stream)) => {
+                    stream.map_err(|_| ConnectionError::Handshake)??
+                }
+                () = stop.cancelled() => return Ok(()),
+            };
+            let (protocol, peer) = crate::tls::agreed(stream.get_ref().1);
+            let answer = move |mut request: Request<Received>| {
+                // What a peer may not say itself: the handshake says who it is.
+                if let Some(peer) = &peer {
+                    request.extensions_mut().insert(peer.clone());
+                }
+                answer(request)
+            };
+            return serve_connection(stream, protocol, &self.limits, answer, stop).await;
+        }
+        serve_connection(stream, Protocol::Http1, &self.limits, answer, stop).await
+    }
+}

@@ -1,0 +1,82 @@
+//! TLS of the server's side.
+
+use crate::certificate::CurrentCertificate;
+use crate::connection::Protocol;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::{ServerConnection, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::time_provider::TimeProvider;
+use rustls::{RootCertStore, ServerConfig};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why TLS cannot be set up. Exhaustive, for servers whose errors say the same.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// TLS does not take what it was given.
+    #[error("set up TLS")]
+    Use(#[from] rustls::Error),
+    /// The roots cannot verify clients.
+    #[error("use the CA of client certificates")]
+    Verifier(#[from] VerifierBuilderError),
+}
+
+/// The certificate that the peer of a connection has shown and proved to have: in the extensions of its requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCertificate(pub CertificateDer<'static>);
+
+/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, the certificate that is current at each handshake; with roots, a client certificate is
+/// mandatory.
+///
+/// # Errors
+///
+/// When the roots are no certificates that can verify others.
+pub fn server_config(
+    current: CurrentCertificate,
+    roots: Option<Vec<CertificateDer<'static>>>,
+    clock: Arc<dyn TimeProvider>,
+) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_details(provider.clone(), clock)
+        .with_safe_default_protocol_versions()?;
+    let builder = match roots {
+        None => builder.with_no_client_auth(),
+        Some(certificates) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates {
+                roots.add(certificate)?;
+            }
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(current));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// What a handshake has agreed on, and with whom.
+pub(crate) fn agreed(session: &ServerConnection) -> (Protocol, Option<PeerCertificate>) {
+    let protocol = match session.alpn_protocol() {
+        Some(b"h2") => Protocol::Http2,
+        _ => Protocol::Http1,
+    };
+    let peer = session.peer_certificates().and_then(|chain| chain.first());
+    (protocol, peer.map(|certificate| PeerCertificate(certificate.clone().into_owned())))
+}
+
+/// The clock of everyone, for TLS: a function that tells the time since 1970.
+pub struct TlsClock<F>(pub F);
+
+impl<F: Fn() -> Duration + Send + Sync> TimeProvider for TlsClock<F> {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch((self.0)()))
+    }
+}
+
+impl<F> fmt::Debug for TlsClock<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsClock")
+    }
+}
