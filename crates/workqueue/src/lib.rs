@@ -28,6 +28,11 @@
 //! - **First added, first served**, unless something else is asked for. Order is that of becoming *queued*; a key added during
 //!   its own pass goes to the tail when done.
 //!
+//! # Tags
+//!
+//! An add may carry a [`Tag`], and the hand-out it leads to gives it back: why the key was added, as far as the user can write
+//! that in twelve bytes. [`Item::n_adds`] tells how many adds became one hand-out, [`Item::waited`] how long the first of them waited.
+//!
 //! # Order
 //!
 //! [`Builder::priorities`] serves the higher [priority](AddOptions::priority) first. Of several adds before a hand-out the highest
@@ -60,7 +65,7 @@
 //!
 //! # Bounds
 //!
-//! A queue holds each key once, so it is bounded by the keys its owner knows (at most four billion); nothing else in it grows. A
+//! A queue holds each key once, so it is bounded by the keys its owner knows (at most a billion); nothing else in it grows. A
 //! few thousand keys that are done are kept longer, for the case that they come back. After a peak the room is given back.
 //! The per-key failure counts of a [`RateLimiter`] live until `forget`; [`RateLimiter::len`] shows their number.
 //!
@@ -90,14 +95,14 @@ mod parallel;
 mod queue;
 
 pub use limiter::{
-    Bucket, Exponential, FastSlow, Jitter, LimiterError, MaxOf, MaxWait, RateLimiter,
-    WINDOW_ATTEMPTS_MAX, Windowed, controller_default, item_default, priority_default,
+    Bucket, ByError, Exponential, FastSlow, Jitter, LimiterError, MaxOf, MaxWait, Pace,
+    RateLimiter, WINDOW_ATTEMPTS_MAX, Windowed, controller_default, item_default, priority_default,
 };
 pub use metrics::{Metrics, Stats};
 pub use parallel::Parallelizer;
 pub use queue::{
-    AddOptions, AtShutdown, Builder, DELAY_MAX, Entry, Get, Group, Item, LevelStats, OwnedItem,
-    PRIORITY_LOW, Phase, Priorities, WorkQueue,
+    ADDS_MAX, AddOptions, AtShutdown, Builder, DELAY_MAX, Entry, Get, Group, Item, LevelStats,
+    OwnedItem, PRIORITY_LOW, Phase, Priorities, Tag, WorkQueue,
 };
 
 /// The README's examples, as tests.

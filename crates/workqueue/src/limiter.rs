@@ -2,6 +2,7 @@
 
 mod attempts;
 mod bucket;
+mod by_error;
 mod exponential;
 mod fast_slow;
 mod jitter;
@@ -9,12 +10,13 @@ mod max_of;
 mod max_wait;
 mod windowed;
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use tokio::time::Instant;
 
 pub use self::{
     bucket::Bucket,
+    by_error::{ByError, Pace},
     exponential::Exponential,
     fast_slow::FastSlow,
     jitter::Jitter,
@@ -30,6 +32,12 @@ pub use self::{
 pub trait RateLimiter<K>: Send + Sync + 'static {
     /// How long `key` waits from `now`. Counts an attempt.
     fn when(&self, key: &K, now: Instant) -> Duration;
+
+    /// The same for an attempt that failed with `error`, which a limiter may look at: [`ByError`] does. By default it does not.
+    fn when_failed(&self, key: &K, now: Instant, error: &(dyn Error + 'static)) -> Duration {
+        let _ = error;
+        self.when(key, now)
+    }
 
     /// Drops what is kept about `key`.
     fn forget(&self, key: &K);
@@ -52,6 +60,10 @@ where
 {
     fn when(&self, key: &K, now: Instant) -> Duration {
         (**self).when(key, now)
+    }
+
+    fn when_failed(&self, key: &K, now: Instant, error: &(dyn Error + 'static)) -> Duration {
+        (**self).when_failed(key, now, error)
     }
 
     fn forget(&self, key: &K) {

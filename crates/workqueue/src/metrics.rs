@@ -7,7 +7,7 @@ use std::time::Duration;
 
 pub use self::{
     exposition::{Exposed, exposition},
-    recorder::{BUCKETS, PRIORITY_LABELS_MAX, Recorder},
+    recorder::{BUCKETS, Distribution, PRIORITY_LABELS_MAX, Recorder},
 };
 
 /// Receives what happens in a queue, as counters and histograms need it; gauges are read with [`WorkQueue::stats`].

@@ -17,8 +17,10 @@ mod parking;
 mod ready;
 mod shared;
 mod state;
+mod table;
+mod tag;
 
-use std::{fmt, hash::Hash, sync::Arc, time::Duration};
+use std::{error::Error, fmt, hash::Hash, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -29,6 +31,7 @@ pub use self::{
     item::{Item, OwnedItem},
     lanes::LevelStats,
     options::{AddOptions, AtShutdown, Group, PRIORITY_LOW, Priorities},
+    tag::Tag,
 };
 use self::{
     shared::Shared,
@@ -38,6 +41,9 @@ use crate::Stats;
 
 /// The longest delay that is honored: ten years. A longer one is cut to this, so that adding it to the present cannot overflow.
 pub const DELAY_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Adds of a key are counted up to this many between two hand-outs; see [`Item::n_adds`].
+pub const ADDS_MAX: u32 = u16::MAX as u32;
 
 /// A queue of keys that hands each key to one worker at a time. The crate page has the contract.
 ///
@@ -58,7 +64,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
     /// Consumes the key's waiting entry, if any. Ignored after a shutdown.
     #[inline]
     pub fn add(&self, key: K) {
-        self.shared.add(key, 0);
+        self.shared.add(key, 0, Tag::NONE);
     }
 
     /// Wants `key` to be handed out `delay` from now.
@@ -80,12 +86,27 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         if self.shared.is_closed() {
             return;
         }
-        let priority = options.priority.unwrap_or(0);
         let limited = options.rate_limited.then(|| self.shared.limiter.when(&key, Instant::now()));
+        self.add_limited(key, limited, options);
+    }
+
+    /// Wants `key`, whose work failed with `error`, to be handed out when the rate limiter allows, which may look at the error; counts an
+    /// attempt. Otherwise as `options` say, rate limited in any case.
+    pub fn add_failed(&self, key: K, error: &(dyn Error + 'static), options: AddOptions) {
+        if self.shared.is_closed() {
+            return;
+        }
+        let limited = self.shared.limiter.when_failed(&key, Instant::now(), error);
+        self.add_limited(key, Some(limited), options);
+    }
+
+    /// `limited` is what the rate limiter said, if it was asked.
+    fn add_limited(&self, key: K, limited: Option<Duration>, options: AddOptions) {
+        let (priority, tag) = (options.priority.unwrap_or(0), options.tag);
         let delay = match (limited, options.after) {
             (Some(limited), Some(after)) => limited.min(after),
             (Some(delay), None) | (None, Some(delay)) => delay,
-            (None, None) => return self.shared.add(key, priority),
+            (None, None) => return self.shared.add(key, priority, tag),
         };
         if let Some(metrics) = &self.shared.metrics
             && !(self.shared.has_priorities && delay.is_zero())
@@ -93,9 +114,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
             metrics.retried();
         }
         if delay.is_zero() {
-            return self.shared.add(key, priority);
+            return self.shared.add(key, priority, tag);
         }
-        self.shared.add_at(key, priority, Instant::now() + delay.min(DELAY_MAX));
+        self.shared.add_at(key, priority, tag, Instant::now() + delay.min(DELAY_MAX));
     }
 
     /// Clears the rate limiter's count for `key`. The queue itself is not touched.

@@ -1,6 +1,6 @@
 //! A limiter whose delays spread.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
@@ -30,15 +30,22 @@ impl<L> Jitter<L> {
         }
         Ok(Self { inner, fraction, rng: Mutex::new(SmallRng::seed_from_u64(seed)) })
     }
-}
 
-impl<K, L: RateLimiter<K>> RateLimiter<K> for Jitter<L> {
-    fn when(&self, key: &K, now: Instant) -> Duration {
-        let delay = self.inner.when(key, now);
+    fn spread(&self, delay: Duration) -> Duration {
         let part = self.rng.lock().random::<f64>() * self.fraction;
         let more =
             Duration::try_from_secs_f64(delay.as_secs_f64() * part).unwrap_or(crate::DELAY_MAX);
         delay.saturating_add(more)
+    }
+}
+
+impl<K, L: RateLimiter<K>> RateLimiter<K> for Jitter<L> {
+    fn when(&self, key: &K, now: Instant) -> Duration {
+        self.spread(self.inner.when(key, now))
+    }
+
+    fn when_failed(&self, key: &K, now: Instant, error: &(dyn Error + 'static)) -> Duration {
+        self.spread(self.inner.when_failed(key, now, error))
     }
 
     fn forget(&self, key: &K) {

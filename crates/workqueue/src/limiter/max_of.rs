@@ -1,6 +1,6 @@
 //! The strictest of several limiters.
 
-use std::{fmt, time::Duration};
+use std::{error::Error, fmt, time::Duration};
 
 use tokio::time::Instant;
 
@@ -34,6 +34,11 @@ impl<K: 'static> RateLimiter<K> for MaxOf<K> {
     fn when(&self, key: &K, now: Instant) -> Duration {
         // A fold, not a search: every member is asked once.
         self.members.iter().map(|member| member.when(key, now)).fold(Duration::ZERO, Duration::max)
+    }
+
+    fn when_failed(&self, key: &K, now: Instant, error: &(dyn Error + 'static)) -> Duration {
+        let delays = self.members.iter().map(|member| member.when_failed(key, now, error));
+        delays.fold(Duration::ZERO, Duration::max)
     }
 
     fn forget(&self, key: &K) {

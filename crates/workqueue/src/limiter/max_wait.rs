@@ -1,6 +1,6 @@
 //! A limiter that never waits longer than a given time.
 
-use std::time::Duration;
+use std::{error::Error, time::Duration};
 
 use tokio::time::Instant;
 
@@ -23,6 +23,10 @@ impl<L> MaxWait<L> {
 impl<K, L: RateLimiter<K>> RateLimiter<K> for MaxWait<L> {
     fn when(&self, key: &K, now: Instant) -> Duration {
         self.inner.when(key, now).min(self.max)
+    }
+
+    fn when_failed(&self, key: &K, now: Instant, error: &(dyn Error + 'static)) -> Duration {
+        self.inner.when_failed(key, now, error).min(self.max)
     }
 
     fn forget(&self, key: &K) {

@@ -61,8 +61,19 @@ impl Recorder {
         (self.queued.count(), self.worked.count())
     }
 
-    /// Whether these priorities, and all that were shown before, are few enough for a label each. Once they were not, they never are.
-    pub(super) fn may_label(&self, shown: impl Iterator<Item = i32>) -> bool {
+    /// How long keys were queued (`workqueue_queue_duration_seconds`).
+    pub fn queue_durations(&self) -> Distribution {
+        self.queued.read()
+    }
+
+    /// How long keys were worked on (`workqueue_work_duration_seconds`).
+    pub fn work_durations(&self) -> Distribution {
+        self.worked.read()
+    }
+
+    /// Whether these priorities, and all that were shown before, are few enough for a label each: at most [`PRIORITY_LABELS_MAX`]. Once
+    /// they were not, they never are.
+    pub fn may_label(&self, shown: impl Iterator<Item = i32>) -> bool {
         let mut priorities = self.priorities.lock();
         for priority in shown {
             if priorities.len() <= PRIORITY_LABELS_MAX {
@@ -91,6 +102,16 @@ impl Metrics for Recorder {
     }
 }
 
+/// A histogram at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Distribution {
+    /// Per bucket its upper bound (`None` is unbounded), and how many durations fell into it and into none before.
+    pub buckets: Vec<(Option<Duration>, u64)>,
+    /// The sum of all durations.
+    pub sum: Duration,
+}
+
 /// How often durations fell into each of [`BUCKETS`].
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
@@ -108,6 +129,12 @@ impl Histogram {
 
     pub(super) fn count(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    fn read(&self) -> Distribution {
+        let bounds = BUCKETS.iter().copied().map(Some).chain([None]);
+        let counts = self.counts.iter().map(|count| count.load(Relaxed));
+        Distribution { buckets: bounds.zip(counts).collect(), sum: self.sum() }
     }
 
     pub(super) fn sum(&self) -> Duration {

@@ -10,6 +10,8 @@ struct Age {
     since: Moment,
     /// When it became wanted while it was held.
     wanted: Moment,
+    /// How long it was queued before it was handed out.
+    waited: Duration,
     /// Where in [`Ages::held`] it is while it is held.
     place: u32,
 }
@@ -30,8 +32,18 @@ impl Ages {
         &mut self.ages[idx]
     }
 
+    /// All keys are absent: gives the room back.
+    pub(super) fn forget(&mut self) {
+        self.ages = Vec::new();
+    }
+
     pub(super) fn since(&self, idx: SlotIdx) -> Moment {
         self.ages.get(idx as usize).map_or_else(Moment::default, |age| age.since)
+    }
+
+    /// How long the held key was queued.
+    pub(super) fn waited(&self, idx: SlotIdx) -> Duration {
+        self.ages.get(idx as usize).map_or(Duration::ZERO, |age| age.waited)
     }
 
     /// The key becomes queued or starts to wait.
@@ -51,6 +63,7 @@ impl Ages {
         let age = self.age(idx);
         let queued_for = age.since.age(now);
         age.since = now;
+        age.waited = queued_for;
         age.place = place;
         queued_for
     }

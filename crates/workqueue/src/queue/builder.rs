@@ -5,7 +5,10 @@ use std::{
     hash::Hash,
     marker::PhantomData,
     num::NonZeroU32,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32},
+    },
 };
 
 use hashbrown::DefaultHashBuilder;
@@ -134,6 +137,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Builder<K> {
             has_priorities: priorities.is_some(),
             state: L::new(state),
             is_closed: AtomicBool::new(false),
+            turns: AtomicU32::new(0),
             key: PhantomData,
         }
     }

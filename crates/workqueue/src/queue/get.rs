@@ -9,6 +9,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use tokio::task::coop::poll_proceed;
+
 use super::{
     item::Item,
     shared::Shared,
@@ -37,29 +39,39 @@ impl<'q, K> Get<'q, K> {
 impl<'q, K: Clone + Eq + Hash + Send + 'static> Future for Get<'q, K> {
     type Output = Option<Item<'q, K>>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = self.shared;
-        let handed = match &mut self.wait {
-            Some(wait) => ready!(wait.as_mut().poll(cx)),
-            None => {
-                // A worker that always finds a key yields when its budget is spent. Nothing is taken yet.
-                let budget = ready!(tokio::task::coop::poll_proceed(cx));
-                match shared.take() {
-                    Taken::Key(handed) => {
+        if self.wait.is_none() {
+            // A worker that always finds a key yields when its budget is spent. Nothing is taken yet.
+            let budget = if shared.is_turn() { Some(ready!(poll_proceed(cx))) } else { None };
+            match shared.take() {
+                Taken::Key(handed) => {
+                    if let Some(budget) = budget {
                         budget.made_progress();
-                        Some(handed)
                     }
-                    Taken::ShutDown => None,
-                    Taken::Nothing => {
-                        let wait = self.wait.insert(Box::pin(shared.wait()));
-                        ready!(wait.as_mut().poll(cx))
-                    }
+                    return Poll::Ready(Some(Item::new(shared, handed)));
                 }
+                Taken::ShutDown => return Poll::Ready(None),
+                Taken::Nothing => {}
             }
-        };
+        }
+        match ready!(self.poll_wait(cx)) {
+            Some(handed) => Poll::Ready(Some(Item::new(shared, handed))),
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Send + 'static> Get<'_, K> {
+    #[cold]
+    #[inline(never)]
+    fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Handed<K>>> {
+        let shared = self.shared;
+        let wait = self.wait.get_or_insert_with(|| Box::pin(shared.wait()));
+        let handed = ready!(wait.as_mut().poll(cx));
         self.wait = None;
-        Poll::Ready(handed.map(|handed| Item::new(shared, handed)))
+        Poll::Ready(handed)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::tag::Tag;
+
 /// A key that a queue knows, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -17,6 +19,8 @@ pub struct Entry<K> {
     pub due_in: Option<Duration>,
     /// The priority it has, or was handed out with; 0 without priorities.
     pub priority: i32,
+    /// The tag of what it is wanted for, or was handed out with.
+    pub tag: Tag,
     /// How many attempts the rate limiter has counted since it was last forgotten.
     pub requeues: u32,
 }

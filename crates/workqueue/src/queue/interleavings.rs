@@ -26,6 +26,7 @@ use super::{
     options::{Group, Priorities},
     shared::Shared,
     state::{State, Taken},
+    tag::Tag,
 };
 
 type Queue = Shared<u8, Mutex<State<u8>>>;
@@ -51,7 +52,7 @@ fn two_workers_never_hold_one_key() {
         let queue = plain();
         let held = Arc::new(AtomicBool::new(false));
         let passes = Arc::new(AtomicUsize::new(0));
-        queue.add(7, 0);
+        queue.add(7, 0, Tag::NONE);
         let pass = {
             let (queue, held, passes) = (queue.clone(), held.clone(), passes.clone());
             move || {
@@ -63,7 +64,7 @@ fn two_workers_never_hold_one_key() {
             }
         };
         let worker = thread::spawn(pass.clone());
-        queue.add(7, 0);
+        queue.add(7, 0, Tag::NONE);
         pass();
         worker.join().unwrap();
         let n_before = passes.load(SeqCst);
@@ -72,6 +73,32 @@ fn two_workers_never_hold_one_key() {
         assert!((1..=2).contains(&n_passes), "{n_passes} passes of two adds");
         assert!(n_passes > n_before || n_before >= 1, "the last add was lost");
         assert_eq!(queue.step(State::len), 0);
+    });
+}
+
+/// A tag is neither lost nor given twice: both adds come out, together or one after the other.
+#[test]
+fn tags_come_out_with_the_adds_they_went_with() {
+    loom::model(|| {
+        let queue = plain();
+        let producer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.add(7, 0, Tag(1, 0)))
+        };
+        queue.add(7, 0, Tag(2, 0));
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            if let Taken::Key(handed) = queue.take() {
+                seen.push((queue.step(|state| state.tag(handed.idx)).0, handed.n_adds));
+                queue.done(handed.idx);
+            }
+        }
+        producer.join().unwrap();
+        if let Taken::Key(handed) = queue.take() {
+            seen.push((queue.step(|state| state.tag(handed.idx)).0, handed.n_adds));
+            queue.done(handed.idx);
+        }
+        assert!(matches!(seen[..], [(1 | 2, 2)] | [(2, 1), (1, 1)]), "{seen:?}");
     });
 }
 
@@ -97,8 +124,8 @@ fn worker_misses_no_add() {
         let producer = {
             let queue = queue.clone();
             thread::spawn(move || {
-                queue.add(1, 0);
-                queue.add(2, 0);
+                queue.add(1, 0, Tag::NONE);
+                queue.add(2, 0, Tag::NONE);
             })
         };
         for key in [1, 2] {
@@ -117,7 +144,7 @@ fn dropped_wait_swallows_nothing() {
         let queue = plain();
         let producer = {
             let queue = queue.clone();
-            thread::spawn(move || queue.add(7, 0))
+            thread::spawn(move || queue.add(7, 0, Tag::NONE))
         };
         let mut cx = Context::from_waker(Waker::noop());
         let mut leaves = Box::pin(queue.wait());
@@ -139,7 +166,7 @@ fn dropped_wait_swallows_nothing() {
 fn drain_hears_the_last_done_and_a_shutdown() {
     loom::model(|| {
         let queue = plain();
-        queue.add(7, 0);
+        queue.add(7, 0, Tag::NONE);
         let held = block_on(queue.wait()).unwrap();
         let done = Arc::new(AtomicBool::new(false));
         let worker = {
@@ -155,7 +182,7 @@ fn drain_hears_the_last_done_and_a_shutdown() {
     });
     loom::model(|| {
         let queue = plain();
-        queue.add(7, 0);
+        queue.add(7, 0, Tag::NONE);
         let held = block_on(queue.wait()).unwrap();
         let other = {
             let queue = queue.clone();
@@ -184,8 +211,8 @@ fn done_frees_a_full_group() {
             .groups(|_| Group::of("one"))
             .group_in_flight_max(NonZeroU32::MIN);
         let queue: Arc<Queue> = Arc::new(builder.shared());
-        queue.add(1, 0);
-        queue.add(2, 5);
+        queue.add(1, 0, Tag::NONE);
+        queue.add(2, 5, Tag::NONE);
         let first = block_on(queue.wait()).unwrap();
         assert_eq!((first.key, first.priority), (2, 5));
         let other = {

@@ -1,8 +1,8 @@
 //! A key in a worker's hands.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
-use super::{keys::SlotIdx, shared::Shared, state::Handed};
+use super::{keys::SlotIdx, shared::Shared, state::Handed, tag::Tag};
 
 /// A key handed out to a worker; nobody else gets it until this is dropped.
 ///
@@ -15,6 +15,7 @@ pub struct Item<'q, K> {
     key: K,
     idx: SlotIdx,
     priority: i32,
+    n_adds: u16,
 }
 
 /// In place of a slot: an [`OwnedItem`] has taken over.
@@ -23,8 +24,9 @@ const MOVED: SlotIdx = SlotIdx::MAX;
 impl<'q, K> Item<'q, K> {
     #[inline]
     pub(super) fn new(shared: &'q Arc<Shared<K>>, handed: Handed<K>) -> Self {
-        let Handed { key, idx, priority, .. } = handed;
-        Self { shared, key, idx, priority }
+        // Field by field: copied as a whole, what was just written would be read in wider pieces, which processors wait for.
+        let Handed { key, idx, priority, n_adds } = handed;
+        Self { shared, key, idx, priority, n_adds }
     }
 
     /// The key.
@@ -37,18 +39,29 @@ impl<'q, K> Item<'q, K> {
         self.priority
     }
 
+    /// The tag of the add that led to this hand-out; [`Tag::NONE`] if it had none. Locks the queue for a moment.
+    pub fn tag(&self) -> Tag {
+        self.shared.step(|state| state.tag(self.idx))
+    }
+
+    /// How many adds became this one hand-out, those with a delay included; counted up to [`ADDS_MAX`](crate::ADDS_MAX).
+    pub fn n_adds(&self) -> u32 {
+        u32::from(self.n_adds)
+    }
+
+    /// How long the key was queued before it was handed out. Locks the queue for a moment. `None` without ages; see [`Builder::ages`](crate::Builder::ages).
+    pub fn waited(&self) -> Option<Duration> {
+        self.shared.step(|state| state.waited(self.idx))
+    }
+
     /// The same, to be kept beyond a borrow of the queue: in another task, or in a collection.
     pub fn into_owned(mut self) -> OwnedItem<K>
     where
         K: Clone,
     {
         let idx = std::mem::replace(&mut self.idx, MOVED);
-        OwnedItem {
-            shared: self.shared.clone(),
-            key: self.key.clone(),
-            idx,
-            priority: self.priority,
-        }
+        let (key, priority, n_adds) = (self.key.clone(), self.priority, self.n_adds);
+        OwnedItem { shared: self.shared.clone(), handed: Handed { key, idx, priority, n_adds } }
     }
 
     /// Gives the key back, as dropping does: to be written where a reader should see it.
@@ -74,20 +87,33 @@ impl<K: fmt::Debug> fmt::Debug for Item<'_, K> {
 #[must_use = "dropping an item at once says that its work is done"]
 pub struct OwnedItem<K> {
     shared: Arc<Shared<K>>,
-    key: K,
-    idx: SlotIdx,
-    priority: i32,
+    handed: Handed<K>,
 }
 
 impl<K> OwnedItem<K> {
     /// The key.
     pub fn key(&self) -> &K {
-        &self.key
+        &self.handed.key
     }
 
     /// The priority it was handed out with.
     pub fn priority(&self) -> i32 {
-        self.priority
+        self.handed.priority
+    }
+
+    /// The tag of the add that led to this hand-out; [`Tag::NONE`] if it had none. Locks the queue for a moment.
+    pub fn tag(&self) -> Tag {
+        self.shared.step(|state| state.tag(self.handed.idx))
+    }
+
+    /// How many adds became this one hand-out, those with a delay included; counted up to [`ADDS_MAX`](crate::ADDS_MAX).
+    pub fn n_adds(&self) -> u32 {
+        u32::from(self.handed.n_adds)
+    }
+
+    /// How long the key was queued before it was handed out. Locks the queue for a moment. `None` without ages; see [`Builder::ages`](crate::Builder::ages).
+    pub fn waited(&self) -> Option<Duration> {
+        self.shared.step(|state| state.waited(self.handed.idx))
     }
 
     /// Gives the key back, as dropping does.
@@ -96,12 +122,12 @@ impl<K> OwnedItem<K> {
 
 impl<K> Drop for OwnedItem<K> {
     fn drop(&mut self) {
-        self.shared.done(self.idx);
+        self.shared.done(self.handed.idx);
     }
 }
 
 impl<K: fmt::Debug> fmt::Debug for OwnedItem<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OwnedItem").field(&self.key).finish()
+        f.debug_tuple("OwnedItem").field(&self.handed.key).finish()
     }
 }

@@ -11,18 +11,16 @@
 //! A key that is raised leaves a *stale* entry behind: one whose number is not the key's number any more. Stale entries are
 //! dropped when they come up; a flow where they outnumber the others is swept, so a flow holds at most
 //! twice its keys, plus [`STALE_MIN`]. A level without keys is removed when there are more than [`LEVELS_MIN`], a flow when its
-//! level has more than [`FLOWS_MIN`].
+//! level has more than [`FLOWS_MIN`](level::FLOWS_MIN).
 
 mod flow;
+mod level;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use hashbrown::HashMap;
 
-use self::flow::{Flow, Turn};
+use self::level::Level;
 use super::{
     keys::SlotIdx,
     moment::Moment,
@@ -34,9 +32,6 @@ const STALE_MIN: usize = 32;
 
 /// So many levels stay when their last key has left, so that coming and going keys do not build and tear them down.
 const LEVELS_MIN: usize = 16;
-
-/// So many flows of a level stay when their last key has left.
-const FLOWS_MIN: usize = 64;
 
 /// Where in the order of service a key stands; kept per slot.
 #[derive(Debug, Clone, Copy)]
@@ -52,18 +47,6 @@ struct Rank {
 struct Place {
     seq: u64,
     idx: SlotIdx,
-}
-
-/// The flows of one priority.
-#[derive(Debug, Default)]
-struct Level {
-    flows: HashMap<u64, Flow>,
-    /// Groups whose flow may be served, in the order of the round.
-    round: VecDeque<u64>,
-    /// Keys in the flows.
-    n_ready: usize,
-    /// Keys that are held by a worker and come back to this level.
-    n_dirty: usize,
 }
 
 /// How many keys of a priority are ready.
@@ -173,14 +156,7 @@ impl Lanes {
     fn place(&mut self, idx: SlotIdx) {
         let Rank { priority, weight, group, seq } = self.ranks[idx as usize];
         let level = self.levels.entry(priority).or_default();
-        let flow = level.flows.entry(group).or_default();
-        if flow.turn == Turn::None {
-            flow.turn = Turn::InRound;
-            level.round.push_back(group);
-        }
-        flow.weight = weight;
-        flow.push(Place { seq, idx });
-        level.n_ready += 1;
+        level.push(Place { seq, idx }, group, weight);
         self.n_ready += 1;
     }
 
@@ -194,15 +170,9 @@ impl Lanes {
         let seq = self.next_seq();
         self.ranks[idx as usize] = Rank { priority, seq, ..rank };
         let ranks = &self.ranks;
-        if let Some(level) = self.levels.get_mut(&rank.priority)
-            && let Some(flow) = level.flows.get_mut(&rank.group)
-        {
-            flow.lose(|place| ranks[place.idx as usize].seq == place.seq);
-            level.n_ready -= 1;
+        if let Some(level) = self.levels.get_mut(&rank.priority) {
+            level.lose(rank.group, |place| ranks[place.idx as usize].seq == place.seq);
             self.n_ready -= 1;
-            if flow.is_empty() {
-                level.leave_round(rank.group);
-            }
             self.remove_if_empty(rank.priority);
         }
         self.place(idx);
@@ -249,9 +219,9 @@ impl Lanes {
         if self.n_ready == 0 {
             return None;
         }
-        let priority = self.next_level(since)?;
+        let (priority, place) = self.next_place(since)?;
         let level = self.levels.get_mut(&priority)?;
-        let place = level.take(&self.ranks)?;
+        level.take(place);
         self.n_ready -= 1;
         self.remove_if_empty(priority);
         if self.held_max.is_some() {
@@ -260,8 +230,9 @@ impl Lanes {
         Some(place.idx)
     }
 
-    /// Which level is served next.
-    fn next_level(&mut self, since: impl Fn(SlotIdx) -> Moment) -> Option<i32> {
+    /// Which level is served next, and which of its keys.
+    #[inline]
+    fn next_place(&mut self, since: impl Fn(SlotIdx) -> Moment) -> Option<(i32, Place)> {
         let (ranks, held, held_max) = (&self.ranks, &self.held, self.held_max);
         let may_serve =
             |group: u64| held_max.is_none_or(|max| held.get(&group).is_none_or(|held| *held < max));
@@ -270,24 +241,25 @@ impl Lanes {
         });
         let (highest, first) = fronts.next()?;
         match self.priorities {
-            None | Some(Priorities::Strict) => Some(highest),
+            None | Some(Priorities::Strict) => Some((highest, first)),
             Some(Priorities::Ageing { step }) => {
                 // Who rises by one a step from `priority` at `since` overtakes whoever does so from a later point of the same line.
                 let step = step.as_nanos().min(u128::from(u64::MAX)) as i128;
                 let line = |(priority, place): (i32, Place)| {
                     i128::from(since(place.idx).0) - i128::from(priority) * step
                 };
-                let mut best = (line((highest, first)), highest);
+                let mut best = (line((highest, first)), (highest, first));
                 for front in fronts {
                     if line(front) < best.0 {
-                        best = (line(front), front.0);
+                        best = (line(front), front);
                     }
                 }
                 Some(best.1)
             }
             Some(Priorities::Share { one_in }) => {
-                let (oldest, _) = fronts
-                    .fold((highest, first), |best, next| if next.1 < best.1 { next } else { best });
+                let highest = (highest, first);
+                let oldest =
+                    fronts.fold(highest, |best, next| if next.1 < best.1 { next } else { best });
                 if oldest == highest {
                     return Some(highest);
                 }
@@ -335,14 +307,14 @@ impl Lanes {
         let levels = std::mem::take(&mut self.levels);
         let mut places: Vec<Place> = levels
             .values()
-            .flat_map(|level| level.flows.values().flat_map(Flow::places))
+            .flat_map(Level::places)
             .filter(|place| ranks[place.idx as usize].seq == place.seq)
             .collect();
         // The order of a hash table is nobody's.
         places.sort_unstable();
         for (priority, level) in levels {
             if level.n_dirty > 0 {
-                self.levels.insert(priority, Level { n_dirty: level.n_dirty, ..Level::default() });
+                self.levels.insert(priority, Level::of_dirty(level.n_dirty));
             }
         }
         self.n_ready = 0;
@@ -351,8 +323,6 @@ impl Lanes {
 
     /// The levels, highest first.
     pub(super) fn stats(&self, age: impl Fn(SlotIdx) -> Option<Duration>) -> Vec<LevelStats> {
-        let first =
-            |level: &Level| level.flows.values().filter_map(|flow| flow.first(&self.ranks)).min();
         self.levels
             .iter()
             .rev()
@@ -360,79 +330,14 @@ impl Lanes {
             .map(|(priority, level)| LevelStats {
                 priority: *priority,
                 ready: level.n_ready + level.n_dirty,
-                oldest: first(level).and_then(|place| age(place.idx)),
+                oldest: level.first(&self.ranks).and_then(|place| age(place.idx)),
             })
             .collect()
     }
 
     /// The key that has been ready for longest.
     pub(super) fn oldest(&self) -> Option<SlotIdx> {
-        let flows = self.levels.values().flat_map(|level| level.flows.values());
-        flows.filter_map(|flow| flow.first(&self.ranks)).min().map(|place| place.idx)
-    }
-}
-
-impl Level {
-    /// What would be served next, after flows that may not be served have left the round.
-    #[inline]
-    fn front(&mut self, ranks: &[Rank], may_serve: impl Fn(u64) -> bool) -> Option<Place> {
-        while let Some(group) = self.round.front() {
-            if !may_serve(*group) {
-                if let Some(flow) = self.flows.get_mut(group) {
-                    flow.turn = Turn::Blocked;
-                }
-                self.round.pop_front();
-                continue;
-            }
-            match self.flows.get_mut(group).and_then(|flow| flow.front(ranks)) {
-                Some(place) => return Some(place),
-                None => unreachable!("a flow without keys is not in the round"),
-            }
-        }
-        None
-    }
-
-    /// Serves what [`front`](Self::front) showed.
-    #[inline]
-    fn take(&mut self, ranks: &[Rank]) -> Option<Place> {
-        let group = *self.round.front()?;
-        let flow = self.flows.get_mut(&group)?;
-        let place = flow.pop(ranks)?;
-        self.n_ready -= 1;
-        if flow.deficit == 0 {
-            flow.deficit = flow.weight;
-        }
-        flow.deficit -= 1;
-        if flow.is_empty() {
-            self.leave_round(group);
-        } else if flow.deficit == 0 {
-            self.round.rotate_left(1);
-        }
-        Some(place)
-    }
-
-    /// No key is left in the flow of `group`.
-    fn leave_round(&mut self, group: u64) {
-        if self.round.front() == Some(&group) {
-            self.round.pop_front();
-        } else {
-            self.round.retain(|other| *other != group);
-        }
-        if self.flows.len() > FLOWS_MIN {
-            self.flows.remove(&group);
-        } else if let Some(flow) = self.flows.get_mut(&group) {
-            flow.end_turn();
-        }
-    }
-
-    /// Puts the flow of `group` back into the round if it had left; says whether it had.
-    fn unblock(&mut self, group: u64) -> bool {
-        let Some(flow) = self.flows.get_mut(&group) else { return false };
-        let was_blocked = flow.turn == Turn::Blocked;
-        if was_blocked {
-            flow.turn = Turn::InRound;
-            self.round.push_back(group);
-        }
-        was_blocked
+        let firsts = self.levels.values().filter_map(|level| level.first(&self.ranks));
+        firsts.min().map(|place| place.idx)
     }
 }

@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use super::tag::Tag;
+
 /// How a key is added; see [`WorkQueue::add_with`](crate::WorkQueue::add_with). The default is a plain add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -17,6 +19,8 @@ pub struct AddOptions {
     /// The higher, the sooner; absent is 0. Without effect unless the queue was built with
     /// [`priorities`](crate::Builder::priorities).
     pub priority: Option<i32>,
+    /// Goes with the add to its hand-out: [`Item::tag`](crate::Item::tag).
+    pub tag: Tag,
 }
 
 impl AddOptions {
@@ -36,6 +40,12 @@ impl AddOptions {
     #[must_use]
     pub fn priority(self, priority: i32) -> Self {
         Self { priority: Some(priority), ..self }
+    }
+
+    /// The same, with `tag`.
+    #[must_use]
+    pub fn tag(self, tag: Tag) -> Self {
+        Self { tag, ..self }
     }
 }
 

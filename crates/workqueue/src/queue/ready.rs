@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{keys::SlotIdx, lanes::Lanes, moment::Moment, options::Group};
+use super::{keys::SlotIdx, lanes::Lanes, moment::Moment, options::Group, tag::Tag};
 
 /// How much longer than its content a queue may stay after a peak, as a factor.
 const ROOM_FACTOR: usize = 8;
@@ -15,6 +15,7 @@ const ROOM_MIN: usize = 4096;
 pub(super) struct Want {
     pub(super) priority: i32,
     pub(super) group: Group,
+    pub(super) tag: Tag,
 }
 
 #[derive(Debug)]
@@ -84,6 +85,15 @@ impl Ready {
             }
             Self::Lanes(lanes) => lanes.pop(since),
         }
+    }
+
+    /// The next keys, as far as they are known without a search.
+    pub(super) fn next(&self) -> impl Iterator<Item = SlotIdx> {
+        let fifo = match self {
+            Self::Fifo(queue) => Some(queue),
+            Self::Lanes(_) => None,
+        };
+        fifo.into_iter().flatten().copied()
     }
 
     /// The key that has been ready for longest.

@@ -9,9 +9,10 @@ use std::{
     marker::PhantomData,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     task::Poll,
+    time::Duration,
 };
 
 use hashbrown::DefaultHashBuilder;
@@ -26,8 +27,12 @@ use super::{
     parking::SeatIdx,
     ready::Want,
     state::{Handed, State, Taken},
+    tag::Tag,
 };
 use crate::{Metrics, RateLimiter};
+
+/// One of so many hand-outs costs a worker a unit of its budget, of which tokio gives 128 at a time.
+const TURNS: u32 = 4;
 
 /// Says whose a key is.
 pub(super) type GroupOf<K> = Box<dyn Fn(&K) -> Group + Send + Sync>;
@@ -46,6 +51,8 @@ pub(super) struct Shared<K, L = Mutex<State<K>>> {
     pub(super) state: L,
     /// Whether the state is shutting down, to be seen without the lock.
     pub(super) is_closed: AtomicBool,
+    /// Counts hand-outs, nearly.
+    pub(super) turns: AtomicU32,
     pub(super) key: PhantomData<fn(K)>,
 }
 
@@ -61,6 +68,15 @@ impl<K, L: Lock<State<K>>> Shared<K, L> {
             effects.wakes.wake();
         }
         seen
+    }
+
+    /// Whether this hand-out is one that is counted against a worker's budget: one of [`TURNS`], which saves time.
+    #[inline]
+    pub(super) fn is_turn(&self) -> bool {
+        // Two workers at once may count as one: it is about now and then.
+        let turn = self.turns.load(Ordering::Relaxed).wrapping_add(1);
+        self.turns.store(turn, Ordering::Relaxed);
+        turn.is_multiple_of(TURNS)
     }
 
     /// The time, if ages are kept.
@@ -120,40 +136,40 @@ impl<K: Clone + Eq + Hash, L: Lock<State<K>>> Shared<K, L> {
     }
 
     #[inline]
-    pub(super) fn want(&self, key: &K, priority: i32) -> Want {
+    pub(super) fn want(&self, key: &K, priority: i32, tag: Tag) -> Want {
         let group = self.group_of.as_ref().map_or(Group { id: 0, weight: 1 }, |of| of(key));
-        Want { priority, group }
+        Want { priority, group, tag }
     }
 
     #[inline]
-    pub(super) fn add(&self, key: K, priority: i32) {
+    pub(super) fn add(&self, key: K, priority: i32, tag: Tag) {
         let hash = self.hash(&key);
-        let want = self.want(&key, priority);
+        let want = self.want(&key, priority, tag);
         let now = self.aged_now();
-        self.step(|state| state.add(key, hash, want, now));
+        self.step(|state| state.add(key, hash, want, None, now));
     }
 
-    pub(super) fn add_at(&self, key: K, priority: i32, at: Instant) {
+    pub(super) fn add_at(&self, key: K, priority: i32, tag: Tag, at: Instant) {
         let hash = self.hash(&key);
-        let want = self.want(&key, priority);
+        let want = self.want(&key, priority, tag);
         let now = self.aged_now();
         let at = self.epoch.moment(at);
-        self.step(|state| state.add_at(key, hash, want, at, now));
+        self.step(|state| state.add(key, hash, want, Some(at), now));
     }
 
-    fn tell(&self, taken: &Taken<K>) {
-        if let Taken::Key(Handed { queued_for: Some(queued_for), .. }) = taken
-            && let Some(metrics) = &self.metrics
-        {
-            metrics.handed_out(*queued_for);
+    /// Tells how long a key was queued that was handed out.
+    #[inline]
+    fn tell(&self, queued_for: Option<Duration>) {
+        if let (Some(metrics), Some(queued_for)) = (&self.metrics, queued_for) {
+            metrics.handed_out(queued_for);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self) -> Taken<K> {
         let now = self.aged_now();
-        let taken = self.step(|state| state.take(now));
-        self.tell(&taken);
+        let (taken, queued_for) = self.step(|state| state.take(now));
+        self.tell(queued_for);
         taken
     }
 
@@ -163,8 +179,8 @@ impl<K: Clone + Eq + Hash, L: Lock<State<K>>> Shared<K, L> {
         let _seat = WorkerSeat { shared: self, seat };
         loop {
             let now = self.aged_now();
-            let (taken, wake) = self.step(|state| state.take_or_sleep(seat, now));
-            self.tell(&taken);
+            let (taken, queued_for, wake) = self.step(|state| state.take_or_sleep(seat, now));
+            self.tell(queued_for);
             match taken {
                 Taken::Key(handed) => return Some(handed),
                 Taken::ShutDown => return None,

@@ -1,9 +1,11 @@
 //! What the lock guards: every key's state, and the transitions between them.
 
+mod add;
 mod look;
 
-use std::{hash::Hash, time::Duration};
+use std::time::Duration;
 
+use self::add::Fresh;
 use super::{
     ages::Ages,
     due::{Due, DueTimes},
@@ -11,16 +13,20 @@ use super::{
     moment::{Epoch, Moment},
     options::AtShutdown,
     parking::{Parking, SeatIdx, Wakes},
-    ready::{Ready, Want},
+    ready::Ready,
+    tag::Tags,
 };
 
+/// So many slots are looked at together, where they may be far apart in memory.
+const TOUCHED: usize = 32;
+
 /// A key that is handed out.
+#[derive(Debug, Clone)]
 pub(super) struct Handed<K> {
     pub(super) key: K,
     pub(super) idx: SlotIdx,
     pub(super) priority: i32,
-    /// How long it was queued, if ages are kept.
-    pub(super) queued_for: Option<Duration>,
+    pub(super) n_adds: u16,
 }
 
 /// What a `take` found.
@@ -39,16 +45,23 @@ pub(super) struct State<K> {
 
     // The keys.
     keys: Keys<K>,
+    /// Adds that wait to be looked up together.
+    fresh: Vec<Fresh<K>>,
+    /// Looks them up, which needs more of a key than whoever gives one back knows of it.
+    absorb_all: fn(&mut Self),
 
     // Their order.
     ready: Ready,
     due: DueTimes,
     ages: Option<Ages>,
+    tags: Tags,
 
     // Counts.
     n_waiting: usize,
     n_in_flight: usize,
     n_dirty: usize,
+    /// So many of the next keys' slots have been looked at already.
+    n_touched: usize,
 
     // Those who wait.
     workers: Parking,
@@ -78,17 +91,26 @@ pub(super) struct Effects {
 }
 
 impl<K> State<K> {
-    pub(super) fn new(ready: Ready, at_shutdown: AtShutdown, ages: Option<Ages>) -> Self {
+    fn with_absorb(
+        ready: Ready,
+        at_shutdown: AtShutdown,
+        ages: Option<Ages>,
+        absorb_all: fn(&mut Self),
+    ) -> Self {
         Self {
             epoch: Epoch::start(),
             at_shutdown,
             keys: Keys::default(),
+            fresh: Vec::new(),
+            absorb_all,
             ready,
             due: DueTimes::default(),
             ages,
+            tags: Tags::default(),
             n_waiting: 0,
             n_in_flight: 0,
             n_dirty: 0,
+            n_touched: 0,
             workers: Parking::default(),
             timekeeper: None,
             drains: Parking::default(),
@@ -119,6 +141,18 @@ impl<K> State<K> {
             self.effects.n_wanted += 1;
         }
         self.workers.call_one(&mut self.effects.wakes);
+    }
+
+    /// Makes a key absent.
+    #[inline]
+    fn remove(&mut self, idx: SlotIdx) {
+        let is_last = self.keys.remove(idx);
+        if is_last {
+            self.tags = Tags::default();
+            if let Some(ages) = &mut self.ages {
+                ages.forget();
+            }
+        }
     }
 
     /// Marks a held key as wanted again.
@@ -162,20 +196,32 @@ impl<K> State<K> {
     /// Moves every key whose time has come.
     #[inline]
     pub(super) fn fire(&mut self) {
-        let Some(first) = self.due.first() else { return };
+        self.absorb();
+        if let Some(first) = self.due.first() {
+            self.fire_ripe(first);
+        }
+    }
+
+    #[inline(never)]
+    fn fire_ripe(&mut self, first: Due) {
         let now = self.epoch.now();
         if first.at > now {
             return;
         }
-        for due in self.due.take_ripe(now) {
-            if !is_waited_for(&self.keys, due) {
-                self.due.met_stale();
-                continue;
+        for ripe in self.due.take_ripe(now).chunks(TOUCHED) {
+            if self.keys.are_far() {
+                self.keys.touch(ripe.iter().map(|due| due.idx));
             }
-            self.n_waiting -= 1;
-            match self.keys.slot(due.idx).stage {
-                Stage::Returning => self.soil(due.idx, Some(now)),
-                _ => self.enqueue(due.idx, Some(now)),
+            for due in ripe {
+                if !is_waited_for(&self.keys, *due) {
+                    self.due.met_stale();
+                    continue;
+                }
+                self.n_waiting -= 1;
+                match self.keys.slot(due.idx).stage {
+                    Stage::Returning => self.soil(due.idx, Some(now)),
+                    _ => self.enqueue(due.idx, Some(now)),
+                }
             }
         }
     }
@@ -194,11 +240,12 @@ impl<K> State<K> {
     /// Gives a key back; says how long it was held, if ages are kept.
     #[inline]
     pub(super) fn done(&mut self, idx: SlotIdx, now: Option<Moment>) -> Option<Duration> {
+        self.absorb();
         self.n_in_flight -= 1;
         let worked_for = self.ages.as_mut().zip(now).map(|(ages, now)| ages.give_back(idx, now));
         let is_freed = self.ready.lanes().is_some_and(|lanes| lanes.release(idx));
         match self.keys.slot(idx).stage {
-            Stage::InFlight => self.keys.remove(idx),
+            Stage::InFlight => self.remove(idx),
             Stage::Returning => self.keys.slot_mut(idx).stage = Stage::Waiting,
             Stage::Dirty => {
                 self.n_dirty -= 1;
@@ -257,6 +304,7 @@ impl<K> State<K> {
         if self.is_shutting_down() {
             return;
         }
+        self.absorb();
         self.shutdown = Shutdown::Yes { released: 0 };
         let is_abandoned = self.at_shutdown == AtShutdown::Abandon;
         self.due.clear();
@@ -266,9 +314,9 @@ impl<K> State<K> {
         }
         for idx in self.keys.indices() {
             match self.keys.get(idx).map(|slot| slot.stage) {
-                Some(Stage::Waiting) => self.keys.remove(idx),
+                Some(Stage::Waiting) => self.remove(idx),
                 Some(Stage::Returning) => self.keys.slot_mut(idx).stage = Stage::InFlight,
-                Some(Stage::Queued) if is_abandoned => self.keys.remove(idx),
+                Some(Stage::Queued) if is_abandoned => self.remove(idx),
                 Some(Stage::Dirty) if is_abandoned => {
                     self.keys.slot_mut(idx).stage = Stage::InFlight;
                     self.n_dirty -= 1;
@@ -291,120 +339,43 @@ fn is_waited_for<K>(keys: &Keys<K>, due: Due) -> bool {
     })
 }
 
-impl<K: Clone + Eq + Hash> State<K> {
-    /// The slot of `key`, and the stage it was in before.
-    #[inline]
-    fn enter(&mut self, key: K, hash: u32, want: Want) -> (SlotIdx, Stage) {
-        let (idx, stage) = self.keys.enter(key, hash);
-        if let Some(lanes) = self.ready.lanes() {
-            match stage {
-                Stage::Absent => lanes.enter(idx, want.priority, want.group),
-                Stage::Queued => lanes.raise_ready(idx, want.priority),
-                Stage::Dirty => lanes.raise_dirty(idx, want.priority),
-                Stage::Waiting | Stage::Returning => lanes.raise_waiting(idx, want.priority),
-                Stage::InFlight => lanes.start_over(idx, want.priority),
-            }
-        }
-        (idx, stage)
-    }
-
-    #[inline]
-    pub(super) fn add(&mut self, key: K, hash: u32, want: Want, now: Option<Moment>) {
-        if self.is_shutting_down() {
-            return;
-        }
-        let (idx, stage) = self.enter(key, hash, want);
-        match stage {
-            Stage::Absent => self.enqueue(idx, now),
-            Stage::Queued | Stage::Dirty => {}
-            Stage::Waiting => {
-                self.stop_waiting(idx, Stage::Queued);
-                self.enqueue(idx, now);
-            }
-            Stage::Returning => {
-                self.stop_waiting(idx, Stage::Dirty);
-                self.soil(idx, now);
-            }
-            Stage::InFlight => self.soil(idx, now),
-        }
-    }
-
-    pub(super) fn add_at(
-        &mut self,
-        key: K,
-        hash: u32,
-        want: Want,
-        at: Moment,
-        now: Option<Moment>,
-    ) {
-        if self.is_shutting_down() {
-            return;
-        }
-        let (idx, stage) = self.enter(key, hash, want);
-        match stage {
-            Stage::Absent => {
-                self.n_waiting += 1;
-                if let (Some(ages), Some(now)) = (&mut self.ages, now) {
-                    ages.begin(idx, now);
-                }
-                self.await_due(idx, at, Stage::Waiting);
-            }
-            Stage::Queued | Stage::Dirty => {}
-            Stage::Waiting | Stage::Returning if self.keys.slot(idx).due <= at => {}
-            Stage::Waiting | Stage::Returning => {
-                self.stop_waiting(idx, Stage::Queued);
-                self.n_waiting += 1;
-                self.await_due(idx, at, stage);
-            }
-            Stage::InFlight => {
-                self.n_waiting += 1;
-                if let (Some(ages), Some(now)) = (&mut self.ages, now) {
-                    ages.soil(idx, now);
-                }
-                self.await_due(idx, at, Stage::Returning);
-            }
-        }
-    }
-
-    pub(super) fn cancel_delayed(&mut self, key: &K, hash: u32) -> bool {
-        // What is due already has left the wait, whether or not somebody has looked since.
+impl<K: Clone> State<K> {
+    /// With how long it was queued, if ages are kept.
+    #[inline(always)]
+    pub(super) fn take(&mut self, now: Option<Moment>) -> (Taken<K>, Option<Duration>) {
         self.fire();
-        let Some(idx) = self.keys.find(key, hash) else { return false };
-        match self.keys.slot(idx).stage {
-            Stage::Waiting => {
-                self.stop_waiting(idx, Stage::Queued);
-                self.keys.remove(idx);
-                true
-            }
-            Stage::Returning => {
-                self.stop_waiting(idx, Stage::InFlight);
-                true
-            }
-            Stage::Absent | Stage::Queued | Stage::InFlight | Stage::Dirty => false,
+        if self.keys.are_far() {
+            self.touch_next();
         }
-    }
-
-    #[inline]
-    pub(super) fn take(&mut self, now: Option<Moment>) -> Taken<K> {
-        self.fire();
         let ages = &self.ages;
         let since = |idx| ages.as_ref().map_or_else(Moment::default, |ages: &Ages| ages.since(idx));
         let Some(idx) = self.ready.pop(since) else {
             // A dirty key is still to come: to the worker that holds it, who calls `done` and then `get`.
             let is_over = self.is_shutting_down() && self.ready.is_empty();
-            return if is_over { Taken::ShutDown } else { Taken::Nothing };
+            return (if is_over { Taken::ShutDown } else { Taken::Nothing }, None);
         };
         let priority = self.ready.priority(idx);
         let slot = self.keys.slot_mut(idx);
         assert_eq!(slot.stage, Stage::Queued, "only queued keys are in the queue");
         slot.stage = Stage::InFlight;
-        let key = slot.key.clone();
+        let (key, n_adds) = (slot.key.clone(), slot.n_adds);
+        self.tags.hand_out(idx);
         self.n_in_flight += 1;
         let queued_for = self.ages.as_mut().zip(now).map(|(ages, now)| ages.hand_out(idx, now));
         if self.is_shutting_down() {
             self.tell_the_end();
         }
-        Taken::Key(Handed { key, idx, priority, queued_for })
+        (Taken::Key(Handed { key, idx, priority, n_adds }), queued_for)
+    }
+
+    /// Now and then looks at the slots of the next keys, if it is known which they are.
+    #[inline]
+    fn touch_next(&mut self) {
+        if self.n_touched == 0 {
+            self.keys.touch(self.ready.next().take(TOUCHED));
+            self.n_touched = TOUCHED;
+        }
+        self.n_touched -= 1;
     }
 
     /// Takes a key for one who sits at `seat`; if there is none, it falls asleep, until the time given if it is the one to keep the time.
@@ -412,11 +383,11 @@ impl<K: Clone + Eq + Hash> State<K> {
         &mut self,
         seat: SeatIdx,
         now: Option<Moment>,
-    ) -> (Taken<K>, Option<Moment>) {
+    ) -> (Taken<K>, Option<Duration>, Option<Moment>) {
         self.workers.wake_up(seat);
-        let taken = self.take(now);
+        let (taken, queued_for) = self.take(now);
         if !matches!(taken, Taken::Nothing) {
-            return (taken, None);
+            return (taken, queued_for, None);
         }
         let is_free = self.timekeeper.is_none_or(|keeper| keeper == seat);
         let wake = if is_free { self.next_due() } else { None };
@@ -424,6 +395,6 @@ impl<K: Clone + Eq + Hash> State<K> {
             self.timekeeper = wake.map(|_| seat);
         }
         self.workers.fall_asleep(seat);
-        (taken, wake)
+        (taken, None, wake)
     }
 }

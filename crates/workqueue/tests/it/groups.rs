@@ -145,3 +145,16 @@ proptest! {
         prop_assert!(queue.levels().is_empty() && queue.is_empty());
     }
 }
+
+/// A peak of groups leaves no trace in the order of those that stay and those that come after.
+#[test]
+fn many_groups_come_and_go_in_their_turns() {
+    let queue = WorkQueue::builder().groups(|key: &u32| Group::of(&(key / 2))).build();
+    let drain =
+        || -> Vec<u32> { std::iter::from_fn(|| queue.try_get().map(|item| *item.key())).collect() };
+    for n_keys in [4000, 10, 300, 4000] {
+        (0..n_keys).for_each(|key| queue.add(key));
+        let turns = (0..n_keys).step_by(2).chain((1..n_keys).step_by(2));
+        assert_eq!(drain(), turns.collect::<Vec<_>>(), "{n_keys} keys of {} groups", n_keys / 2);
+    }
+}

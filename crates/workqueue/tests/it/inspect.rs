@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use setpoint_workqueue::{AddOptions, Phase, Priorities, WorkQueue};
+use setpoint_workqueue::{ADDS_MAX, AddOptions, OwnedItem, Phase, Priorities, Tag, WorkQueue};
 
 /// MET-6.
 #[tokio::test(start_paused = true)]
@@ -41,6 +41,46 @@ async fn each_key_shows_its_phase_age_due_time_and_attempts() {
     assert_eq!(seen("dirty"), (Phase::Queued, Some(ms(1)), None, 0, 0));
     assert_eq!(queue.entry(&"held"), None, "a key that is done is not kept");
     assert_eq!(queue.entries(10).len(), 4);
+}
+
+/// A hand-out tells why it is, how many adds it took, and how long the first of them waited.
+#[tokio::test(start_paused = true)]
+async fn hand_out_tells_its_tag_its_adds_and_its_wait() {
+    let queue = WorkQueue::builder().ages(true).build();
+    let ms = Duration::from_millis;
+    let plain = AddOptions::default();
+    let seen = |item: &OwnedItem<&str>| (item.tag(), item.n_adds(), item.waited());
+
+    queue.add("a");
+    queue.add_with("a", plain.tag(Tag(1, 2)));
+    queue.add_with("a", plain.tag(Tag(3, 0)));
+    tokio::time::advance(ms(4)).await;
+    let item = queue.try_get().unwrap().into_owned();
+    assert_eq!(seen(&item), (Tag(1, 2), 3, Some(ms(4))), "the first that says why");
+    assert_eq!(queue.entry(&"a").unwrap().tag, Tag(1, 2));
+
+    // While it is held, the next hand-out's begins; a plain add takes the place of the timer it consumes.
+    queue.add_with("a", plain.after(ms(10)).tag(Tag(4, 0)));
+    queue.add_with("a", plain.after(ms(20)).tag(Tag(5, 0)));
+    assert_eq!(seen(&item).0, Tag(1, 2));
+    item.done();
+    assert_eq!(queue.entry(&"a").unwrap().tag, Tag(4, 0), "the later due time decides nothing");
+    queue.add_with("a", plain.tag(Tag(6, 0)));
+    let item = queue.try_get().unwrap().into_owned();
+    assert_eq!(seen(&item), (Tag(6, 0), 3, Some(ms(0))));
+
+    // A delay that was cancelled leaves no trace.
+    queue.add_with("a", plain.after(ms(10)).tag(Tag(7, 0)));
+    assert!(queue.cancel_delayed(&"a"));
+    queue.add("a");
+    item.done();
+    let item = queue.try_get().unwrap().into_owned();
+    assert_eq!(seen(&item), (Tag::NONE, 1, Some(ms(0))));
+
+    for _ in 0..=ADDS_MAX {
+        queue.add("b");
+    }
+    assert_eq!(queue.try_get().unwrap().n_adds(), ADDS_MAX);
 }
 
 /// MET-6: ages are kept only where somebody asks for them.

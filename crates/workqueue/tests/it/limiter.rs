@@ -5,8 +5,8 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use setpoint_workqueue::{
-    Bucket, Exponential, FastSlow, Jitter, LimiterError, MaxOf, MaxWait, RateLimiter,
-    controller_default, item_default, priority_default,
+    AddOptions, Bucket, ByError, Exponential, FastSlow, Jitter, LimiterError, MaxOf, MaxWait, Pace,
+    RateLimiter, WorkQueue, controller_default, item_default, priority_default,
 };
 use tokio::time::Instant;
 
@@ -110,6 +110,60 @@ fn max_of_charges_every_member_once() {
     );
     check(&limiter, 3, expect!["50ms 2ms 4ms"]);
     assert_eq!(limiter.num_requeues(&"a"), 3);
+}
+
+/// An error as a client's: its cause says when to come back.
+#[derive(Debug, thiserror::Error)]
+#[error("the request failed")]
+struct Failed(#[source] Cause);
+
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error("too many requests")]
+    TooMany(Duration),
+    #[error("conflict")]
+    Conflict,
+    #[error("other")]
+    Other,
+}
+
+/// controller-runtime#2040: the limiter sees the error, through whatever is wrapped around it.
+#[tokio::test(start_paused = true)]
+async fn error_says_when_to_come_back() {
+    let ms = Duration::from_millis;
+    let pace = |error: &(dyn std::error::Error + 'static)| {
+        let mut chain = std::iter::successors(Some(error), |error| error.source());
+        match chain.find_map(|error| error.downcast_ref()) {
+            Some(Cause::TooMany(after)) => Pace::AtLeast(*after),
+            Some(Cause::Conflict) => Pace::Instead(Duration::ZERO),
+            Some(Cause::Other) | None => Pace::Usual,
+        }
+    };
+    let usual = Exponential::new(ms(5), Duration::from_secs(1)).unwrap();
+    let seeing = MaxWait::new(
+        Jitter::new(MaxOf::both(ByError::new(usual, pace), FastSlow::new(ms(1), ms(1), 0)), 0.0, 1)
+            .unwrap(),
+        ms(400),
+    );
+    let queue = WorkQueue::builder().rate_limiter(seeing).build();
+    let delay = |cause| {
+        queue.add_failed("a", &Failed(cause), AddOptions::default());
+        let due_in = queue.entry(&"a").unwrap().due_in.unwrap();
+        queue.cancel_delayed(&"a");
+        (due_in, queue.num_requeues(&"a"))
+    };
+    assert_eq!(delay(Cause::Other), (ms(5), 1));
+    assert_eq!(delay(Cause::TooMany(ms(300))), (ms(300), 2));
+    assert_eq!(delay(Cause::TooMany(ms(1))), (ms(20), 3), "not before the usual time");
+    assert_eq!(delay(Cause::Conflict), (ms(1), 4), "the other member still counts");
+    assert_eq!(delay(Cause::Other), (ms(40), 5), "a conflict did not count");
+    assert_eq!(delay(Cause::TooMany(ms(1000))), (ms(400), 6), "the cap is around it");
+
+    queue.add_failed("b", &Failed(Cause::Other), AddOptions::default().after(ms(2)));
+    assert_eq!(queue.entry(&"b").unwrap().due_in, Some(ms(2)), "PQ-2: the shorter of both");
+    queue.shut_down();
+    queue.add_failed("c", &Failed(Cause::Other), AddOptions::default());
+    assert_eq!((queue.num_requeues(&"c"), queue.entry(&"c")), (0, None));
 }
 
 /// RL-14.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
-use setpoint_workqueue::{Exponential, Item, WorkQueue};
+use setpoint_workqueue::{AddOptions, Exponential, Item, Tag, WorkQueue};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -21,6 +21,8 @@ enum Step {
 struct Model {
     keys: BTreeMap<u8, (bool, bool, Option<u64>)>,
     order: Vec<u8>,
+    /// Why a key is wanted or waits, and how many adds that took.
+    notes: BTreeMap<u8, (Tag, u32)>,
     now: u64,
     shut: bool,
 }
@@ -37,6 +39,18 @@ impl Model {
         }
     }
 
+    /// An add with `tag`, which decides if it is the first or now or earlier than what is there.
+    fn note(&mut self, key: u8, tag: Tag, at: Option<u64>) {
+        let (wanted, _, due) = *self.keys.entry(key).or_default();
+        let (old, n_adds) = self.notes.entry(key).or_default();
+        let is_first = !wanted && due.is_none();
+        let is_earlier = !wanted && due.is_some_and(|due| at.is_none_or(|at| at < due));
+        if is_first || is_earlier || old.is_none() {
+            *old = tag;
+        }
+        *n_adds = if is_first { 1 } else { *n_adds + 1 };
+    }
+
     fn fire(&mut self) {
         let mut due: Vec<(u64, u8)> =
             self.keys.iter().filter_map(|(key, (.., due))| Some(((*due)?, *key))).collect();
@@ -47,11 +61,14 @@ impl Model {
         }
     }
 
-    fn apply(&mut self, step: &Step) -> Option<u8> {
+    fn apply(&mut self, step: &Step, tag: Tag) -> Option<(u8, (Tag, u32))> {
         match *step {
-            Step::Add(key) if !self.shut => self.want(key),
-            Step::After(key, 0) if !self.shut => self.want(key),
+            Step::Add(key) | Step::After(key, 0) if !self.shut => {
+                self.note(key, tag, None);
+                self.want(key);
+            }
             Step::After(key, delay) if !self.shut => {
+                self.note(key, tag, Some(self.now + delay));
                 let (wanted, _, due) = self.keys.entry(key).or_default();
                 if !*wanted {
                     *due = Some(due.unwrap_or(u64::MAX).min(self.now + delay));
@@ -61,7 +78,7 @@ impl Model {
             Step::Get if !self.order.is_empty() => {
                 let key = self.order.remove(0);
                 self.keys.insert(key, (false, true, None));
-                return Some(key);
+                return Some((key, self.notes[&key]));
             }
             Step::Done(key) => {
                 let (wanted, held, _) = self.keys.entry(key).or_default();
@@ -97,38 +114,79 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// So many keys that the queue holds adds back, to look them up together.
+const FAR: u32 = 17_000;
+
+/// With `n_far` keys more in the queue, which wait for a day.
+fn check(steps: &[Step], n_far: u32) -> Result<(), TestCaseError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let limiter = Exponential::new(Duration::from_millis(1), Duration::from_millis(1)).unwrap();
+        let queue = WorkQueue::builder().rate_limiter(limiter).build();
+        for far in 0..n_far {
+            queue.add_after(1000 + far, Duration::from_secs(24 * 3600));
+        }
+        let mut model = Model::default();
+        let mut held: BTreeMap<u8, Item<'_, u32>> = BTreeMap::new();
+        for (step, n) in steps.iter().zip(1..) {
+            let tag = if n % 3 == 0 { Tag::NONE } else { Tag(n, 7) };
+            let options = AddOptions::default().tag(tag);
+            let expected = model.apply(step, tag);
+            match *step {
+                Step::Add(key) => {
+                    queue.add_with(key.into(), options);
+                    // Nobody looks: the next step may be another add.
+                    continue;
+                }
+                Step::After(key, delay) => {
+                    queue.add_with(key.into(), options.after(Duration::from_millis(delay)));
+                    continue;
+                }
+                Step::Cancel(key) => _ = queue.cancel_delayed(&key.into()),
+                Step::Get => {
+                    let item = queue.try_get();
+                    let got = item.as_ref();
+                    prop_assert_eq!(
+                        got.map(|item| (*item.key() as u8, (item.tag(), item.n_adds()))),
+                        expected
+                    );
+                    if let Some(item) = item {
+                        let key = *item.key() as u8;
+                        prop_assert!(held.insert(key, item).is_none(), "held twice");
+                    }
+                }
+                Step::Done(key) => drop(held.remove(&key)),
+                Step::Sleep(ms) => tokio::time::advance(Duration::from_millis(ms)).await,
+                Step::ShutDown => queue.shut_down(),
+            }
+            let n_far = if model.shut { 0 } else { n_far as usize };
+            let n_waiting = model.keys.values().filter(|(.., due)| due.is_some()).count();
+            prop_assert_eq!(queue.len(), model.order.len());
+            prop_assert_eq!(queue.waiting(), n_far + n_waiting);
+            prop_assert_eq!(queue.stats().in_flight, held.len());
+        }
+        Ok(())
+    })
+}
+
 proptest! {
-    /// Properties 1 to 7 and 11 of the rules; the invariants at rest of section 2 (property 4).
+    /// Properties 1 to 7 and 11 of the rules; the invariants at rest of section 2 (property 4); tags and counts of adds.
     #[test]
     fn queue_does_what_the_model_does(steps in proptest::collection::vec(step(), 0..120)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let limiter = Exponential::new(Duration::from_millis(1), Duration::from_millis(1)).unwrap();
-            let queue = WorkQueue::builder().rate_limiter(limiter).build();
-            let mut model = Model::default();
-            let mut held: BTreeMap<u8, Item<'_, u8>> = BTreeMap::new();
-            for step in &steps {
-                let expected = model.apply(step);
-                match *step {
-                    Step::Add(key) => queue.add(key),
-                    Step::After(key, delay) => queue.add_after(key, Duration::from_millis(delay)),
-                    Step::Cancel(key) => _ = queue.cancel_delayed(&key),
-                    Step::Get => {
-                        let item = queue.try_get();
-                        prop_assert_eq!(item.as_ref().map(|item| *item.key()), expected);
-                        if let Some(item) = item {
-                            prop_assert!(held.insert(*item.key(), item).is_none(), "held twice");
-                        }
-                    }
-                    Step::Done(key) => drop(held.remove(&key)),
-                    Step::Sleep(ms) => tokio::time::advance(Duration::from_millis(ms)).await,
-                    Step::ShutDown => queue.shut_down(),
-                }
-                prop_assert_eq!(queue.len(), model.order.len());
-                prop_assert_eq!(queue.waiting(), model.keys.values().filter(|(.., due)| due.is_some()).count());
-                prop_assert_eq!(queue.stats().in_flight, held.len());
-            }
-            Ok(())
-        })?;
+        check(&steps, 0)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The same with so many keys that adds are held back: nobody can tell.
+    #[test]
+    fn far_queue_does_what_the_model_does(steps in proptest::collection::vec(step(), 0..300)) {
+        check(&steps, FAR)?;
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
-use setpoint_workqueue::{AddOptions, Exponential, Item, Priorities, WorkQueue};
+use setpoint_workqueue::{AddOptions, Exponential, Item, Priorities, Tag, WorkQueue};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -21,6 +21,8 @@ struct Want {
     priority: i32,
     seq: u64,
     due: Option<u64>,
+    /// Of the add that decides; how many adds there were.
+    note: (Tag, u32),
 }
 
 /// Section 5 of the rules: entries, keys that are locked, a clock.
@@ -34,14 +36,19 @@ struct Model {
 }
 
 impl Model {
-    fn add(&mut self, key: u8, delay: u64, priority: i32) {
+    fn add(&mut self, key: u8, delay: u64, priority: i32, tag: Tag) {
         let due = (delay > 0).then_some(self.now + delay);
         self.seq += 1;
-        let new = Want { priority, seq: self.seq, due };
+        let new = Want { priority, seq: self.seq, due, note: (tag, 0) };
         let want = self.wants.entry(key).or_insert(new);
         // PQ-5 and PQ-6: the maximum, the minimum; a fresh number for a raise and for becoming ready.
         let is_raised = priority > want.priority;
         let is_ready_now = want.due.is_some() && due.is_none();
+        let is_earlier = want.due.is_some_and(|old| due.is_none_or(|due| due < old));
+        if is_earlier || want.note.0.is_none() {
+            want.note.0 = tag;
+        }
+        want.note.1 += 1;
         want.due = want.due.zip(due).map(|(old, new)| old.min(new));
         want.priority = want.priority.max(priority);
         if is_raised || is_ready_now {
@@ -62,21 +69,21 @@ impl Model {
         }
     }
 
-    fn get(&mut self) -> Option<(u8, i32)> {
+    fn get(&mut self) -> Option<(u8, i32, (Tag, u32))> {
         let ready = self
             .wants
             .iter()
             .filter(|(key, want)| want.due.is_none() && !self.locked.contains_key(key));
         let (key, want) = ready.min_by_key(|(_, want)| (-want.priority, want.seq))?;
-        let (key, priority) = (*key, want.priority);
+        let (key, priority, note) = (*key, want.priority, want.note);
         self.wants.remove(&key);
         self.locked.insert(key, ());
-        Some((key, priority))
+        Some((key, priority, note))
     }
 
-    fn apply(&mut self, step: &Step) -> Option<(u8, i32)> {
+    fn apply(&mut self, step: &Step, tag: Tag) -> Option<(u8, i32, (Tag, u32))> {
         match *step {
-            Step::Add(key, delay, priority) if !self.shut => self.add(key, delay, priority),
+            Step::Add(key, delay, priority) if !self.shut => self.add(key, delay, priority, tag),
             Step::Cancel(key) => self.wants.retain(|k, want| *k != key || want.due.is_none()),
             Step::Get => return self.get(),
             Step::Done(key) => _ = self.locked.remove(&key),
@@ -120,17 +127,18 @@ proptest! {
             let queue = WorkQueue::builder().rate_limiter(limiter).priorities(Priorities::Strict).build();
             let mut model = Model::default();
             let mut held: BTreeMap<u8, Item<'_, u8>> = BTreeMap::new();
-            for step in &steps {
-                let expected = model.apply(step);
+            for (step, n) in steps.iter().zip(1..) {
+                let tag = if n % 3 == 0 { Tag::NONE } else { Tag(n, 7) };
+                let expected = model.apply(step, tag);
                 match *step {
                     Step::Add(key, delay, priority) => {
-                        let options = AddOptions::default().after(Duration::from_millis(delay));
+                        let options = AddOptions::default().after(Duration::from_millis(delay)).tag(tag);
                         queue.add_with(key, options.priority(priority));
                     }
                     Step::Cancel(key) => _ = queue.cancel_delayed(&key),
                     Step::Get => {
                         let item = queue.try_get();
-                        prop_assert_eq!(item.as_ref().map(|item| (*item.key(), item.priority())), expected);
+                        prop_assert_eq!(item.as_ref().map(|item| (*item.key(), item.priority(), (item.tag(), item.n_adds()))), expected);
                         if let Some(item) = item {
                             prop_assert!(held.insert(*item.key(), item).is_none(), "held twice");
                         }

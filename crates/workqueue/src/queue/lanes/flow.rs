@@ -25,6 +25,8 @@ pub(super) enum Turn {
 /// The keys of one group at one priority, in the order of their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
+    /// Whose keys it has; nobody's when it is free.
+    pub(super) group: Option<u64>,
     /// In order of sequence numbers.
     fresh: VecDeque<Place>,
     /// Those that came with a number below the last one's: few, because a worker held each.
@@ -37,6 +39,10 @@ pub(super) struct Flow {
 }
 
 impl Flow {
+    pub(super) fn of(group: u64) -> Self {
+        Self { group: Some(group), ..Self::default() }
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.fresh.len() + self.returned.len() == self.n_stale
@@ -92,16 +98,14 @@ impl Flow {
         [self.fresh.front().copied(), returned].into_iter().flatten().min()
     }
 
-    /// Takes the first key.
+    /// Takes the first key, which [`front`](Self::front) showed.
     #[inline]
-    pub(super) fn pop(&mut self, ranks: &[Rank]) -> Option<Place> {
-        let first = self.front(ranks)?;
+    pub(super) fn pop(&mut self, first: Place) {
         if self.fresh.front() == Some(&first) {
             self.fresh.pop_front();
         } else {
             self.returned.pop();
         }
-        Some(first)
     }
 
     /// The first key, by looking only.

@@ -10,6 +10,7 @@ use crate::{
         lanes::LevelStats,
         moment::Moment,
         parking::{Parking, SeatIdx},
+        tag::Tag,
     },
 };
 
@@ -30,6 +31,16 @@ impl<K> State<K> {
         if is_missed {
             self.workers.call_one(&mut self.effects.wakes);
         }
+    }
+
+    /// The tag a key was handed out with.
+    pub(in crate::queue) fn tag(&self, idx: SlotIdx) -> Tag {
+        self.tags.held(idx)
+    }
+
+    /// How long a held key was queued, if ages are kept.
+    pub(in crate::queue) fn waited(&self, idx: SlotIdx) -> Option<Duration> {
+        self.ages.as_ref().map(|ages| ages.waited(idx))
     }
 
     /// With priorities a key that is wanted counts, whether or not a worker still holds it.
@@ -94,6 +105,11 @@ impl<K: Clone + Eq + Hash> State<K> {
             age: self.age(idx, Some(now)),
             due_in: waits.then(|| now.age(slot.due)),
             priority: self.ready.priority(idx),
+            tag: if slot.stage == Stage::InFlight {
+                self.tags.held(idx)
+            } else {
+                self.tags.get(idx)
+            },
             requeues: 0,
         })
     }

@@ -1,0 +1,90 @@
+//! The table against a map.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// The slot of each key; a key's hash is chosen by the test.
+#[derive(Default)]
+struct Slots {
+    table: Table,
+    /// Per slot its key and hash.
+    slots: Vec<Option<(u16, u32)>>,
+    model: BTreeMap<u16, SlotIdx>,
+    n_rebuilt: usize,
+}
+
+impl Slots {
+    fn find(&self, key: u16, hash: u32) -> Result<SlotIdx, Option<Vacancy>> {
+        let is_it = |idx: SlotIdx| matches!(self.slots.get(idx as usize), Some(Some((it, _))) if *it == key);
+        self.table.find(hash, is_it)
+    }
+
+    fn toggle(&mut self, key: u16, hash: u32) {
+        match self.find(key, hash) {
+            Ok(idx) => {
+                assert_eq!(self.model.remove(&key), Some(idx));
+                self.table.remove(hash, idx);
+                self.slots[idx as usize] = None;
+            }
+            Err(mut vacancy) => {
+                if vacancy.is_none() {
+                    let hashes = self.slots.iter().zip(0..);
+                    let hashes = hashes.filter_map(|(slot, idx)| Some(((*slot)?.1, idx)));
+                    self.table.rebuild(self.slots.len(), hashes);
+                    self.n_rebuilt += 1;
+                    vacancy = self.find(key, hash).unwrap_err();
+                }
+                let free = self.slots.iter().position(Option::is_none);
+                let idx = free.unwrap_or_else(|| {
+                    self.slots.push(None);
+                    self.slots.len() - 1
+                });
+                self.slots[idx] = Some((key, hash));
+                self.table.insert(vacancy.unwrap(), hash, idx as SlotIdx);
+                assert_eq!(self.model.insert(key, idx as SlotIdx), None);
+            }
+        }
+        assert_eq!(self.table.len(), self.model.len());
+    }
+}
+
+/// Hashes from far apart to all the same, those at the ends of the table among them.
+fn hash(key: u16, kind: u8) -> u32 {
+    let spread = u32::from(key).wrapping_mul(0x9E37_79B9);
+    match kind {
+        0 => spread,
+        1 => spread | 0xFFF0_0000,
+        2 => spread >> 28 << 28,
+        _ => u32::MAX,
+    }
+}
+
+proptest! {
+    #[test]
+    fn table_finds_what_a_map_finds(kind in 0..4_u8, keys in proptest::collection::vec(0..200_u16, 0..1500)) {
+        let mut slots = Slots::default();
+        for key in keys {
+            slots.toggle(key, hash(key, kind));
+        }
+        for key in 0..200 {
+            prop_assert_eq!(slots.find(key, hash(key, kind)).ok(), slots.model.get(&key).copied());
+        }
+    }
+}
+
+/// Keys that come and go leave marks behind, which never fill the table.
+#[test]
+fn table_stays_small_when_keys_come_and_go() {
+    let mut slots = Slots::default();
+    for key in 0..20_000_u16 {
+        slots.toggle(key, hash(key, 0));
+        if key >= 10 {
+            slots.toggle(key - 10, hash(key - 10, 0));
+        }
+    }
+    assert_eq!((slots.table.len(), slots.table.words.len()), (10, 64));
+    assert!(slots.n_rebuilt < 1000, "{} times built anew", slots.n_rebuilt);
+}
