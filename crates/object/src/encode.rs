@@ -65,14 +65,21 @@ fn write_scalar<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, scalar: &T) {
 /// The member goes to its sorted place, so a canonical encoding stays canonical. One that is already there is exchanged.
 /// An object without `metadata` gets one. Bytes that are no object, or whose `metadata` is none, come back as they are.
 pub fn with_resource_version(stored: &[u8], revision: u64) -> Bytes {
+    let mut out = Vec::with_capacity(stored.len() + RESOURCE_VERSION_BYTES);
+    push_with_resource_version(&mut out, stored, revision);
+    out.into()
+}
+/// The most bytes that a splice of a resourceVersion adds: `"metadata":{"resourceVersion":"` and `"},` around 20 digits.
+pub const RESOURCE_VERSION_BYTES: usize = 54;
+
+/// As [`with_resource_version`], behind what `out` holds: who assembles a larger text copies each object once.
+pub fn push_with_resource_version(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     let mut digits = itoa::Buffer::new();
-    let digits = digits.format(revision);
-    let quoted = [b"\"", digits.as_bytes(), b"\""].concat();
-    let place = match place_of(stored, &["metadata", "resourceVersion"]) {
-        Ok(place) => place,
-        Err(_) => return Bytes::copy_from_slice(stored),
-    };
-    place.fill(stored, &quoted)
+    let digits = digits.format(revision).as_bytes();
+    match place_of(stored, &["metadata", "resourceVersion"]) {
+        Ok(place) => place.push(out, stored, &[b"\"", digits, b"\""]),
+        Err(_) => out.extend_from_slice(stored),
+    }
 }
 
 /// Exchanges the top-level `apiVersion` of an encoded object without building a tree; adds one when there is none.
@@ -82,7 +89,11 @@ pub fn with_api_version(encoded: &[u8], api_version: &str) -> Bytes {
     let mut quoted = Vec::with_capacity(api_version.len() + 2);
     write_scalar(&mut quoted, api_version);
     match place_of(encoded, &["apiVersion"]) {
-        Ok(place) => place.fill(encoded, &quoted),
+        Ok(place) => {
+            let mut out = Vec::with_capacity(encoded.len() + quoted.len() + 16);
+            place.push(&mut out, encoded, &[&quoted]);
+            out.into()
+        }
         Err(_) => Bytes::copy_from_slice(encoded),
     }
 }
@@ -106,14 +117,12 @@ enum Comma {
     After,
 }
 impl Place<'_> {
-    /// The text with the value put in.
-    fn fill(&self, bytes: &[u8], value: &[u8]) -> Bytes {
+    /// Appends the text with the value, given in parts, put in.
+    fn push(&self, out: &mut Vec<u8>, bytes: &[u8], value: &[&[u8]]) {
         let (range, path, comma) = match self {
             Place::There(range) => (range.clone(), &[][..], Comma::None),
             Place::Missing { at, path, comma } => (*at..*at, *path, *comma),
         };
-        let names_len: usize = path.iter().map(|name| name.len() + 5).sum();
-        let mut out = Vec::with_capacity(bytes.len() + names_len + value.len() + 1);
         out.extend_from_slice(&bytes[..range.start]);
         if comma == Comma::Before {
             out.push(b',');
@@ -125,13 +134,12 @@ impl Place<'_> {
             // A `Vec` takes every write; the names are this module's own and need no escapes.
             _ = write!(out, "\"{name}\":");
         }
-        out.extend_from_slice(value);
+        value.iter().for_each(|part| out.extend_from_slice(part));
         out.extend(std::iter::repeat_n(b'}', path.len().saturating_sub(1)));
         if comma == Comma::After {
             out.push(b',');
         }
         out.extend_from_slice(&bytes[range.end..]);
-        out.into()
     }
 }
 /// Finds a member by its path, the first of repeated ones.

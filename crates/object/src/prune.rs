@@ -206,7 +206,8 @@ impl Head {
     fn without(&self, cuts: &[Range<usize>]) -> Self {
         let mut head = *self;
         let managed_fields = self.managed_fields().unwrap_or_default();
-        if cuts.iter().any(|cut| cut.contains(&managed_fields.end.saturating_sub(1))) {
+        // Neither end of it: a comma there may have gone with the member beside it.
+        if cuts.iter().any(|cut| cut.contains(&(managed_fields.start + 1))) {
             head.managed_fields = Span::default();
             head.is_repeated = false;
         }

@@ -219,6 +219,48 @@ fn each<'a, T>(
     Ok(out)
 }
 
+/// Where the value of `metadata.labels` stands; empty when there is none, or the bytes are no object.
+///
+/// Agrees with [`Skim::of`]. Who keeps the range reads the labels again and again, by [`labels`], without the way there.
+pub fn labels_range(bytes: &[u8]) -> std::ops::Range<usize> {
+    find_labels(bytes).unwrap_or_default()
+}
+fn find_labels(bytes: &[u8]) -> Result<std::ops::Range<usize>, SkimError> {
+    let mut cursor = Cursor::new(bytes);
+    cursor.object()?;
+    let (mut first, mut found) = (true, 0..0);
+    while let Some(key) = cursor.key(&mut first)? {
+        if !key.is("metadata") {
+            cursor.skip()?;
+            continue;
+        }
+        // The last of repeated members counts.
+        found = 0..0;
+        if cursor.peek() != Some(b'{') {
+            cursor.skip()?;
+            continue;
+        }
+        cursor.object()?;
+        let mut first = true;
+        while let Some(key) = cursor.key(&mut first)? {
+            let is_labels = key.value()? == "labels";
+            let range = cursor.skip()?;
+            if is_labels {
+                found = range;
+            }
+        }
+    }
+    cursor.end()?;
+    Ok(found)
+}
+/// The labels in the bytes at [`labels_range`], sorted by key. None when the bytes are no object.
+pub fn labels(bytes: &[u8]) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    string_map(&mut Cursor::new(bytes)).unwrap_or_default()
+}
+
 /// Looks up one scalar member by path (`["status","phase"]`) without a tree; `None` when absent. For field selectors.
 ///
 /// Numbers and booleans come as their text. `None` also for `null`, objects, arrays, and text that is malformed before

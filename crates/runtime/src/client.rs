@@ -1,22 +1,59 @@
 //! Reads from the cache, writes to the server.
 
 mod api;
+mod apply;
+mod delete;
 mod error;
+pub mod layer;
+mod live;
+mod live_watch;
+mod merge_from;
+mod options;
+mod own_writes;
+mod pass;
+mod retry;
+mod select;
+mod subresource;
+mod warnings;
+mod write;
 
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube_client::client::Body;
-use parking_lot::Mutex;
+use kube_core::metadata::PartialObjectMeta;
 use setpoint_informer::Cacheable;
 use setpoint_object::{ApiError, Reason, Status};
 
+pub(crate) use self::pass::{AnyPass, KeyedPass, Pass, Written};
 pub use self::{
     api::Api,
-    error::{Call, ClientError},
+    apply::{Apply, ApplyError},
+    error::{Call, ClientError, ignore_already_exists, ignore_not_found},
+    live::Page,
+    live_watch::{LiveEvent, LiveWatch, LiveWatchError},
+    merge_from::MergeFrom,
+    options::FieldValidation,
+    own_writes::{OWN_WRITE_WAIT_MAX, OWN_WRITES_MAX},
+    pass::{NOTES_MAX, Note, Noting, ReadFrom, WriteOutcome},
+    retry::Retry,
+    select::Select,
+    subresource::Subresource,
+    warnings::{WARNING_TEXTS_MAX, WarningPolicy},
 };
-use crate::{cache::Cache, context::ReconcileId};
+pub(crate) use self::{api::key_of, merge_from::difference};
+use self::{
+    layer::{DefaultOwner, LayerError, WasDryRun},
+    options::WriteOptions,
+    own_writes::OwnWrites,
+    warnings::Warnings,
+};
+use crate::{
+    cache::Cache,
+    context::ReconcileId,
+    fence::{Both, Fence, Fenced},
+};
 
 /// The largest answer to a single request that is read, in bytes.
 ///
@@ -29,17 +66,18 @@ pub const BODY_BYTES_MAX: usize = 64 << 20;
 /// the server, and carry the client's field manager: the controller's name.
 #[derive(Clone)]
 pub struct Client {
-    kube: kube_client::Client,
+    /// Shared, for a clone of it copies text.
+    kube: Arc<kube_client::Client>,
     cache: Cache,
-    field_manager: Arc<str>,
-    origin: Option<Arc<Origin>>,
-    /// What a pass has written; nobody asks outside of one.
-    written: Option<Arc<Mutex<Written>>>,
+    options: WriteOptions,
+    warnings: Arc<Warnings>,
+    /// The last writes through this client and its clones.
+    own: Arc<OwnWrites>,
+    /// What a pass has read and written; nobody asks outside of one.
+    pass: Option<Arc<dyn AnyPass>>,
+    /// What holds back its writes, if anything may.
+    fence: Option<Arc<dyn Fence>>,
 }
-
-/// The newest resourceVersion written of each resource.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Written(pub(crate) Vec<(Arc<str>, u64)>);
 
 /// Who sends a request: an extension of every `http::Request` that a reconciler's client sends, for a layer of that client or a server
 /// in the same process to see.
@@ -56,34 +94,61 @@ pub struct Origin {
 
 impl Client {
     pub(crate) fn new(kube: kube_client::Client, cache: Cache, field_manager: Arc<str>) -> Self {
-        Self { kube, cache, field_manager, origin: None, written: None }
+        let options = WriteOptions::of(field_manager);
+        let (kube, warnings, own) = (Arc::new(kube), Arc::default(), Arc::default());
+        Self { kube, cache, options, warnings, own, pass: None, fence: None }
+    }
+
+    /// The same client as a controller uses it.
+    pub(crate) fn for_controller(&self, controller: &Arc<str>) -> Self {
+        let options = WriteOptions {
+            is_named: false,
+            field_manager: Some(controller.clone()),
+            ..self.options.clone()
+        };
+        Self { options, ..self.clone() }
     }
 
     /// The same client as one pass of a controller uses it.
-    pub(crate) fn for_pass(
-        &self,
-        controller: &Arc<str>,
-        request: String,
-        reconcile_id: ReconcileId,
-    ) -> Self {
-        let origin =
-            Origin { controller: controller.clone(), request: request.into(), reconcile_id };
-        Self {
-            origin: Some(Arc::new(origin)),
-            field_manager: controller.clone(),
-            written: Some(Arc::default()),
-            ..self.clone()
-        }
+    pub(crate) fn for_pass(&self, pass: Arc<dyn AnyPass>) -> Self {
+        Self { pass: Some(pass), ..self.clone() }
     }
 
-    /// The same client with another field manager: the name under which `managedFields` records its writes.
+    /// The same client behind a fence: its mutating requests, those through [`kube`](Self::kube) too, leave only while the fence lets them.
+    ///
+    /// Each is checked when it is sent and again when the connection asks for its body; a refusal is [`ClientError::Fenced`]. What a
+    /// fence cannot hold back is named at [`fence`](crate::fence). To be called within a tokio runtime.
     #[must_use]
-    pub fn field_manager(&self, name: impl Into<Arc<str>>) -> Self {
-        Self { field_manager: name.into(), ..self.clone() }
+    pub fn fenced(&self, fence: Arc<dyn Fence>) -> Self {
+        let kube = Arc::new(crate::fence::fenced(&self.kube, fence.clone()));
+        let fence = match self.fence.clone() {
+            Some(before) => Arc::new(Both(before, fence)),
+            None => fence,
+        };
+        Self { kube, fence: Some(fence), ..self.clone() }
+    }
+
+    /// Whether writes may leave now; they may where there is no fence.
+    ///
+    /// # Errors
+    ///
+    /// They may not, and why.
+    pub fn check_fence(&self) -> Result<(), Fenced> {
+        self.fence.as_ref().map_or(Ok(()), |fence| fence.check())
     }
 
     /// The calls on one type known at compile time.
     pub fn api<K: Cacheable>(&self) -> Api<K>
+    where
+        K::DynamicType: Default,
+    {
+        self.api_with(K::DynamicType::default())
+    }
+
+    /// The calls on the metadata of one type known at compile time: objects come without spec and status, and are small on the wire.
+    ///
+    /// They can be read, patched and deleted; creating or replacing them is [`ClientError::MetadataOnly`] (CLI-4).
+    pub fn metadata<K: Cacheable>(&self) -> Api<PartialObjectMeta<K>>
     where
         K::DynamicType: Default,
     {
@@ -105,43 +170,51 @@ impl Client {
         &self.kube
     }
 
-    /// Notes that the server holds an object in this version because of a write.
-    fn note_written(&self, resource: &Arc<str>, resource_version: Option<&str>) {
-        let Some(written) = &self.written else { return };
-        // Versions are opaque where they are no numbers; then there is nothing to wait for.
-        let Some(version) = resource_version.and_then(|version| version.parse::<u64>().ok()) else {
-            return;
-        };
-        let mut written = written.lock();
-        match written.0.iter_mut().find(|(of, _)| of == resource) {
-            Some((_, newest)) => *newest = version.max(*newest),
-            None => written.0.push((resource.clone(), version)),
-        }
-    }
-
-    /// What was written through this client and its clones.
-    pub(crate) fn written(&self) -> Written {
-        self.written.as_ref().map(|written| written.lock().clone()).unwrap_or_default()
+    /// Where this pass's reads and writes are noted.
+    fn pass(&self) -> Option<&Pass> {
+        self.pass.as_deref().map(AnyPass::pass)
     }
 
     /// Sends one request and reads its answer to the end.
     pub(crate) async fn send(
         &self,
         call: Call,
-        mut request: http::Request<Vec<u8>>,
+        request: http::Request<Vec<u8>>,
     ) -> Result<Bytes, ClientError> {
-        if let Some(origin) = &self.origin {
-            request.extensions_mut().insert(Origin::clone(origin));
+        self.send_and_look(call, request).await.map(|(body, _)| body)
+    }
+
+    /// [`send`](Self::send), and whether a layer made a dry run of it.
+    pub(crate) async fn send_and_look(
+        &self,
+        call: Call,
+        mut request: http::Request<Vec<u8>>,
+    ) -> Result<(Bytes, bool), ClientError> {
+        if self.options.is_default_manager(request.uri()) {
+            request.extensions_mut().insert(DefaultOwner);
+        }
+        if let Some(pass) = &self.pass {
+            request.extensions_mut().insert(pass.origin());
         }
         request
             .headers_mut()
             .entry(http::header::ACCEPT)
             .or_insert(http::HeaderValue::from_static("application/json"));
-        let transport = |call: Call, source: BoxErr| ClientError::Transport { call, source };
+        let transport = |call: Call, source: BoxErr| match Fenced::find(&*source) {
+            Some(&source) => ClientError::Fenced { call, source },
+            None => ClientError::Transport { call, source },
+        };
         let response = match self.kube.send(request.map(Body::from)).await {
             Ok(response) => response,
+            Err(kube_client::Error::Service(source)) => {
+                return Err(match source.downcast::<LayerError>() {
+                    Ok(source) => ClientError::Layer { call, source: *source },
+                    Err(source) => transport(call, source),
+                });
+            }
             Err(error) => return Err(transport(call, error.into())),
         };
+        self.warnings.tell(&call, response.headers());
         let (parts, body) = response.into_parts();
         let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
             Ok(body) => body.to_bytes(),
@@ -151,7 +224,7 @@ impl Client {
             Err(error) => return Err(transport(call, error)),
         };
         if parts.status.is_success() {
-            return Ok(body);
+            return Ok((body, parts.extensions.get::<WasDryRun>().is_some()));
         }
         Err(ClientError::Api { call, source: failure(parts.status.as_u16(), &body) })
     }
@@ -178,8 +251,8 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("cache", &self.cache)
-            .field("field_manager", &self.field_manager)
-            .field("origin", &self.origin)
+            .field("options", &self.options)
+            .field("origin", &self.pass.as_deref().map(AnyPass::origin))
             .finish_non_exhaustive()
     }
 }

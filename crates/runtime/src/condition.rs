@@ -1,7 +1,19 @@
 //! Conditions: what a controller says about an object, for people and for others to wait on.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use setpoint_object::time::Timestamp;
+use setpoint_object::{name::qualified_name, time::Timestamp};
+
+/// The longest message of a condition, in characters: 32768, as the schema of `meta/v1` conditions has it.
+pub const CONDITION_MESSAGE_CHARS_MAX: usize = 32_768;
+
+/// The longest reason of a condition, in characters: 1024, from the same schema.
+pub const CONDITION_REASON_CHARS_MAX: usize = 1024;
+
+/// The longest type of a condition, in characters: 316, from the same schema.
+pub const CONDITION_TYPE_CHARS_MAX: usize = 316;
+
+/// What stands at the end of a message that was cut.
+const CUT: &str = "…";
 
 /// Whether a condition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +46,11 @@ impl From<bool> for ConditionStatus {
 /// Sets one condition among those of an object, and says whether anything changed: if not, there is nothing to write.
 ///
 /// `generation` is the `metadata.generation` that the judgement is about. The transition time moves to `now` only when the status
-/// changes, and is whole seconds, as the API keeps it. The order of the others stays; a new condition goes last.
+/// changes, and is whole seconds, as the API keeps it. The order of the others stays; a new condition goes last, and further ones of the
+/// same type go.
 ///
-/// `reason` is one word in CamelCase, and may not be empty; `message` is for people.
+/// `reason` is one word in CamelCase, and may not be empty; `message` is for people, and cut at [`CONDITION_MESSAGE_CHARS_MAX`].
+/// [`check_condition`] says whether a server takes it.
 pub fn set_condition(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -47,17 +61,26 @@ pub fn set_condition(
     now: Timestamp,
 ) -> bool {
     let status = status.into().as_str();
-    let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == type_) else {
+    let message = cut(message);
+    let Some(at) = conditions.iter().position(|condition| condition.type_ == type_) else {
         conditions.push(Condition {
             type_: type_.to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
-            message: message.to_owned(),
+            message,
             observed_generation: generation,
             last_transition_time: time(now),
         });
         return true;
     };
+    let n_before = conditions.len();
+    let mut n_of_type = 0;
+    conditions.retain(|condition| {
+        n_of_type += usize::from(condition.type_ == type_);
+        condition.type_ != type_ || n_of_type == 1
+    });
+    let is_shorter = conditions.len() < n_before;
+    let Some(condition) = conditions.get_mut(at) else { return is_shorter };
     let is_transition = condition.status != status;
     let is_news = is_transition
         || condition.reason != reason
@@ -69,10 +92,103 @@ pub fn set_condition(
     if is_news {
         condition.status = status.to_owned();
         condition.reason = reason.to_owned();
-        condition.message = message.to_owned();
+        condition.message = message;
         condition.observed_generation = generation;
     }
-    is_news
+    is_news || is_shorter
+}
+
+/// Takes a condition away, and says whether it was there.
+pub fn remove_condition(conditions: &mut Vec<Condition>, type_: &str) -> bool {
+    let n_before = conditions.len();
+    conditions.retain(|condition| condition.type_ != type_);
+    conditions.len() < n_before
+}
+
+/// The condition of this type.
+pub fn find_condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of this type holds. One that is not there, or cannot be told, does not.
+pub fn is_condition_true(conditions: &[Condition], type_: &str) -> bool {
+    has_condition(conditions, type_, true)
+}
+
+/// Whether there is a condition of this type and status. Absence is not `Unknown`.
+pub fn has_condition(
+    conditions: &[Condition],
+    type_: &str,
+    status: impl Into<ConditionStatus>,
+) -> bool {
+    let status = status.into().as_str();
+    find_condition(conditions, type_).is_some_and(|condition| condition.status == status)
+}
+
+/// Whether a condition holds, and was said of this generation or a later one: what a pass wants to know of what another controller
+/// says. One that says of no generation counts.
+pub fn is_condition_current(conditions: &[Condition], type_: &str, generation: i64) -> bool {
+    find_condition(conditions, type_).is_some_and(|condition| {
+        condition.status == "True"
+            && condition.observed_generation.is_none_or(|observed| observed >= generation)
+    })
+}
+
+/// A condition that a server refuses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConditionError {
+    /// The type is no qualified name (`Ready`, `example.com/Ready`), or too long.
+    #[error("{0:?} is not the type of a condition")]
+    Type(String),
+    /// The status is none of the three.
+    #[error("{0:?} is not the status of a condition")]
+    Status(String),
+    /// The reason is empty, no word, or too long.
+    #[error("{0:?} is not the reason of a condition: one word in CamelCase is")]
+    Reason(String),
+    /// The message is too long.
+    #[error(
+        "the message of a condition has {n_chars} characters, and at most {CONDITION_MESSAGE_CHARS_MAX} are allowed"
+    )]
+    Message {
+        /// How long it is.
+        n_chars: usize,
+    },
+}
+
+/// Whether a condition is as the schema of `meta/v1` conditions wants it.
+///
+/// # Errors
+///
+/// The first thing that is wrong with it.
+pub fn check_condition(condition: &Condition) -> Result<(), ConditionError> {
+    let Condition { type_, status, reason, message, .. } = condition;
+    if type_.chars().count() > CONDITION_TYPE_CHARS_MAX || !qualified_name(type_).is_empty() {
+        return Err(ConditionError::Type(type_.clone()));
+    }
+    if !matches!(&**status, "True" | "False" | "Unknown") {
+        return Err(ConditionError::Status(status.clone()));
+    }
+    // ^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$
+    let is_word = reason.starts_with(|c: char| c.is_ascii_alphabetic())
+        && reason.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ',' | ':'))
+        && !reason.ends_with([',', ':']);
+    if !is_word || reason.len() > CONDITION_REASON_CHARS_MAX {
+        return Err(ConditionError::Reason(reason.clone()));
+    }
+    let n_chars = message.chars().count();
+    if n_chars > CONDITION_MESSAGE_CHARS_MAX {
+        return Err(ConditionError::Message { n_chars });
+    }
+    Ok(())
+}
+
+fn cut(message: &str) -> String {
+    match message.char_indices().nth(CONDITION_MESSAGE_CHARS_MAX) {
+        None => message.to_owned(),
+        Some(_) => message.chars().take(CONDITION_MESSAGE_CHARS_MAX - 1).collect::<String>() + CUT,
+    }
 }
 
 fn time(now: Timestamp) -> Time {
@@ -80,3 +196,6 @@ fn time(now: Timestamp) -> Time {
     // A time that cannot be written is the last one that can.
     Time(jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,10 @@
 //! A finalizer: cleaning up before an object may go.
 
+mod registry;
+
 use std::{future::Future, sync::Arc};
 
+use kube_core::Resource;
 use serde_json::{Value, json};
 use setpoint_informer::Cacheable;
 
@@ -10,6 +13,35 @@ use crate::{
     reconciler::{Action, BoxError},
     request::Request,
 };
+
+pub use registry::{FinalizerNameError, Finalizers, FinalizersError};
+
+/// Puts a finalizer on an object, and says whether it was not there. Nothing is written to the server (UTL-6).
+pub fn add_finalizer<K: Resource>(object: &mut K, name: &str) -> bool {
+    if has_finalizer(object, name) {
+        return false;
+    }
+    object.meta_mut().finalizers.get_or_insert_default().push(name.to_owned());
+    true
+}
+
+/// Takes all copies of a finalizer off an object, and says whether there was one. Nothing is written to the server (UTL-6).
+pub fn remove_finalizer<K: Resource>(object: &mut K, name: &str) -> bool {
+    if !has_finalizer(object, name) {
+        return false;
+    }
+    let finalizers = object.meta_mut().finalizers.get_or_insert_default();
+    finalizers.retain(|finalizer| finalizer != name);
+    if finalizers.is_empty() {
+        object.meta_mut().finalizers = None;
+    }
+    true
+}
+
+/// Whether an object has a finalizer.
+pub fn has_finalizer<K: Resource>(object: &K, name: &str) -> bool {
+    object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == name)
+}
 
 /// What is to be done for an object that has a finalizer.
 #[derive(Debug, Clone)]
@@ -82,7 +114,7 @@ where
     match (meta.deletion_timestamp.is_some(), position) {
         (false, None) => {
             let patched = api
-                .json_patch(&key, &addition(name, &finalizers))
+                .json_patch(&key, &addition(&[name], &finalizers))
                 .await
                 .map_err(|source| failed("add", source))?;
             pass(Finalize::Apply(Arc::new(patched)))
@@ -106,18 +138,22 @@ where
     }
 }
 
-/// The JSON patch that appends a finalizer to a list that is still as it was read. A test of a missing member for null passes.
-fn addition(name: &str, finalizers: &[String]) -> Value {
+/// The JSON patch that appends finalizers to a list that is still as it was read. A test of a missing member for null passes.
+fn addition(names: &[&str], finalizers: &[String]) -> Value {
     if finalizers.is_empty() {
         return json!([
             {"op": "test", "path": "/metadata/finalizers", "value": null},
-            {"op": "add", "path": "/metadata/finalizers", "value": [name]},
+            {"op": "add", "path": "/metadata/finalizers", "value": names},
         ]);
     }
-    json!([
-        {"op": "test", "path": "/metadata/finalizers", "value": finalizers},
-        {"op": "add", "path": "/metadata/finalizers/-", "value": name},
-    ])
+    let mut operations =
+        vec![json!({"op": "test", "path": "/metadata/finalizers", "value": finalizers})];
+    operations.extend(
+        names
+            .iter()
+            .map(|name| json!({"op": "add", "path": "/metadata/finalizers/-", "value": name})),
+    );
+    Value::Array(operations)
 }
 
 /// The JSON patch that removes a finalizer that is still where it was read.

@@ -16,7 +16,8 @@
 //! - One key is reconciled by one worker at a time, and a change that comes meanwhile causes one more pass.
 //! - A pass that fails, or panics, is repeated with back-off; the table at [`Action`] says what happens to a key after each outcome.
 //! - A pass sees in the caches what the pass before it wrote of the types it watches: a key is held until they show it, for at most
-//!   [`CATCH_UP_MAX`]. Reads across keys have no such promise.
+//!   [`CATCH_UP_MAX`]. Reads across keys have no such promise; within a pass, and of any cached type, [`Api::get_own`] waits for
+//!   what was written.
 //! - A deletion is told, also one that was missed: a tombstone carries its key.
 //!
 //! Who owns what: [`Manager::run`] owns every task, in join sets. It starts the caches, then the controllers, which wait for *their own*
@@ -48,51 +49,120 @@
 //! # }
 //! ```
 //!
-//! # Not here yet
+//! # Several replicas
 //!
-//! Leader election, metrics and health endpoints, sharding, webhooks, priorities of keys, adding controllers to a manager that runs, and
-//! watches of metadata alone. The counters that endpoints will serve exist: [`ControllerHandle::stats`],
-//! [`EventRecorder::lost`].
+//! | wanted                                   | use                                      | what holds it                                |
+//! |------------------------------------------|------------------------------------------|----------------------------------------------|
+//! | one process works, others stand by       | [`ManagerBuilder::leader_election`]      | a Lease ([`election`]), and writes that it [fences](fence) |
+//! | all work, each key in one process        | [`ControllerBuilder::sharded`]           | a Lease per replica ([`shard`]), fenced alike |
+//!
+//! # Where to look
+//!
+//! | question                                       | answer                                                                    |
+//! |------------------------------------------------|---------------------------------------------------------------------------|
+//! | where keys come from                           | [`Watch`], [`EventHandler`], [`HandlerFns`], [`Source`]; at run time [`Watches`] |
+//! | which events count                             | [`Predicate`] of a watch, [`EventFilter`] of all of a controller's watches |
+//! | who goes first                                 | priorities: the table at [`Enqueue`], [`Action::priority`], [`AtPriority`] |
+//! | how fast a key may come                        | [`ControllerBuilder::backoff`], `retries`, `min_interval`, `max_attempts`  |
+//! | what a pass may know of itself                 | [`Context`]: attempt, priority, cause, deadline                           |
+//! | why a pass ran, and what it read and wrote     | [`ControllerHandle::explain`]                                             |
+//! | how a controller does                          | [`ControllerHandle`]: state, stats, queue, sources; [`metrics`]           |
+//! | how a program is probed and scraped            | module `endpoint`: [`ManagerBuilder`]'s `health` and `serve_metrics`      |
+//! | what starts and stops when                     | the table at [`Manager`]; [`Runnable`]; while it runs: [`ManagerHandle`]  |
+//! | which objects of a type are cached             | [`cache::CacheRules`]                                                     |
+//! | several clusters                               | [`Manager::add_cluster`], [`Watch::cluster`]                              |
 //!
 //! # Knows nothing of
 //!
 //! Who serves: everything runs over a `kube_client::Client`, be it a cluster or a server in this process.
 
-mod cache;
+mod adopt;
+#[cfg(not(feature = "broken-rules"))]
+mod broken;
+#[cfg(feature = "broken-rules")]
+pub mod broken;
+pub mod cache;
 mod client;
+mod cluster;
 mod condition;
 mod context;
 mod controller;
+pub mod election;
+#[cfg(feature = "endpoints")]
+pub mod endpoint;
 mod event;
+mod explain;
+pub mod fence;
 mod finalizer;
 mod manager;
+pub mod metrics;
 mod owner;
 mod predicate;
+mod prune;
 mod reconciler;
 mod request;
+pub mod shard;
 mod signal;
+mod source;
+mod telemetry;
 mod upsert;
-mod watch;
 
+pub use adopt::{Claim, ClaimError, Claimed};
 pub use cache::Cache;
-pub use client::{Api, BODY_BYTES_MAX, Call, Client, ClientError, Origin};
-pub use condition::{ConditionStatus, set_condition};
+pub use client::layer;
+pub use client::{
+    Api, Apply, ApplyError, BODY_BYTES_MAX, Call, Client, ClientError, FieldValidation, LiveEvent,
+    LiveWatch, LiveWatchError, MergeFrom, NOTES_MAX, Note, Noting, OWN_WRITE_WAIT_MAX,
+    OWN_WRITES_MAX, Origin, Page, ReadFrom, Retry, Select, Subresource, WARNING_TEXTS_MAX,
+    WarningPolicy, WriteOutcome, ignore_already_exists, ignore_not_found,
+};
+pub use cluster::{CLUSTERS_MAX, Cluster, ClusterBuilder};
+pub use condition::{
+    CONDITION_MESSAGE_CHARS_MAX, CONDITION_REASON_CHARS_MAX, CONDITION_TYPE_CHARS_MAX,
+    ConditionError, ConditionStatus, check_condition, find_condition, has_condition,
+    is_condition_current, is_condition_true, remove_condition, set_condition,
+};
 pub use context::{Context, ReconcileId};
 pub use controller::{
-    BuildError, CATCH_UP_MAX, Controller, ControllerBuilder, ControllerError, ControllerHandle,
-    ControllerState, ControllerStats, SYNC_TIMEOUT,
+    BuildError, CATCH_UP_MAX, CONTROLLER_NAME_CHARS_MAX, Controller, ControllerBuilder,
+    ControllerDefaults, ControllerError, ControllerHandle, ControllerState, ControllerStats,
+    PRIORITY_AGEING, SYNC_TIMEOUT, SyncHint,
 };
-pub use event::{EventRecorder, EventType, ObjectReference};
-pub use finalizer::{Finalize, FinalizerError, finalizer};
+pub use election::{ElectionError, ElectionOptions, LeaderElector, Leadership};
+pub use event::{
+    EVENT_QUEUE_MAX, EVENT_WORD_BYTES_MAX, EventApi, EventBuilder, EventLosses, EventRecorder,
+    EventType, NOTE_BYTES_MAX, ObjectReference, UnknownEventType,
+};
+pub use explain::{Cause, ERROR_BYTES_MAX, EXPLAINED_PASSES, Explanation, PassOutcome, Writer};
+pub use fence::{Fence, Fenced};
+pub use finalizer::{
+    Finalize, FinalizerError, FinalizerNameError, Finalizers, FinalizersError, add_finalizer,
+    finalizer, has_finalizer, remove_finalizer,
+};
 pub use manager::{
-    AddError, GRACE_PERIOD, Grace, Manager, ManagerBuilder, ManagerError, Readiness,
+    AddError, Elected, GRACE_PERIOD, Grace, MEMBERS_MAX, Manager, ManagerBuilder, ManagerError,
+    ManagerHandle, Readiness, Runnable,
 };
-pub use owner::{OwnerError, controller_of, owner_reference, set_controller_reference};
-pub use predicate::Predicate;
-pub use reconciler::{Action, BoxError, Reconciler, Requeue, Terminal, is_terminal};
+pub use owner::{
+    OwnerError, controller_of, controller_reference, has_owner_reference, owner_reference,
+    remove_owner_reference, set_controller_reference, set_owner_reference,
+};
+pub use predicate::{AnyEvent, EventFilter, Observed, Predicate};
+pub use prune::{Child, PRUNE_CONCURRENCY_MAX, Prune, PruneError, Pruned};
+pub use reconciler::{
+    Action, AtPriority, BoxError, ForObject, ObjectReconciler, Reconciler, Requeue, Terminal,
+    for_object, for_object_with, is_terminal,
+};
 pub use request::{Request, RequestKey};
+pub use shard::{ShardOptions, Sharded};
 pub use signal::cancel_on_signal;
-pub use upsert::{UpsertError, Upserted, create_or_update};
-pub use watch::Watch;
+pub use source::{
+    Enqueue, EventHandler, HandlerFns, KeySink, Source, SourceFn, SourceRun, SourceStatus, Watch,
+    WatchError, WatchHandle, Watches, source_fn,
+};
+#[cfg(feature = "otel")]
+pub use telemetry::Traces;
+pub use upsert::{UpsertError, Upserted, create_or_patch, create_or_update};
 
-pub use setpoint_object::time::Clock;
+pub use setpoint_object::time::{Clock, Timestamp};
+pub use setpoint_workqueue::{AddOptions, Group, PRIORITY_LOW, Priorities, RateLimiter};

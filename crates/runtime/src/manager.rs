@@ -1,27 +1,40 @@
 //! Owns every task of a program's controllers, and starts and stops them in order.
 
 mod builder;
+mod elected;
+mod election;
 mod error;
+mod handle;
 mod readiness;
+mod roster;
 mod run;
+mod runnable;
+#[cfg(feature = "endpoints")]
+mod served;
+mod stage;
+#[cfg(test)]
+mod tests;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::Future, ops::Deref, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use setpoint_informer::factory::FactoryWorker;
 use setpoint_object::time::Clock;
 use tokio_util::sync::CancellationToken;
 
+use self::election::Election;
 pub use self::{
     builder::ManagerBuilder,
+    elected::Elected,
     error::{AddError, ManagerError},
+    handle::ManagerHandle,
     readiness::Readiness,
+    roster::MEMBERS_MAX,
+    runnable::Runnable,
 };
 use crate::{
-    cache::Cache,
-    client::Client,
-    controller::{Controller, ControllerHandle, Environment},
-    event::{Broadcaster, EventRecorder, EventWorker},
+    cluster::{CLUSTERS_MAX, Cluster, ClusterBuilder, ClusterHome},
+    controller::{Controller, ControllerHandle},
+    event::EventWorker,
     reconciler::BoxError,
     request::RequestKey,
 };
@@ -35,7 +48,7 @@ pub const GRACE_PERIOD: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Grace {
-    /// For this time, all stages together.
+    /// For this time, all stages together. Zero is [`None`](Self::None).
     Period(Duration),
     /// Not at all, and that is no error.
     None,
@@ -45,43 +58,38 @@ pub enum Grace {
 
 /// Runs controllers, with the caches, the client and the event recorder that they share.
 ///
-/// | stage | runs                     | starts                                      | stops when                                 |
-/// |-------|--------------------------|---------------------------------------------|--------------------------------------------|
-/// | 1     | event recorder           | first                                       | everything else has ended; writes the rest |
-/// | 2     | caches                   | then                                        | the third stage has ended: reads work to the end |
-/// | 3     | controllers, other tasks | then; each waits for the caches it watches  | first                                      |
+/// | start | what runs                                          | starts when                                       | stop |
+/// |-------|----------------------------------------------------|---------------------------------------------------|------|
+/// | 0     | event recorder                                     | at once                                           | 7: writes the rest |
+/// | 1     | HTTP servers: health, metrics, [`Runnable::server`] | then                                             | 5    |
+/// | 2     | [`Runnable::webhooks`]                             | the servers were started                          | 4    |
+/// | 3     | caches                                             | the webhooks were started                         | 3: reads work to the end |
+/// | 4     | what needs no leader                               | the caches that were asked for by name have synced | 1   |
+/// | 5     | [`Runnable::warm_up`]                              | then                                              | 2; with 1 if it was never elected |
+/// | 6     | everything else: controllers, tasks                | this process leads                                | 2    |
+/// |       | the election                                       | 5 was started                                     | 6: gives the lead up |
 ///
-/// The grace period is for all stages together.
+/// A controller waits for the caches that *it* watches, and so it starts with the caches: a type that nobody serves yet holds up nobody
+/// else. A cache that the program asks for itself, by [`Cache::informer`](crate::Cache::informer), is waited for at step 3, since its
+/// reader does not say when it reads.
+///
+/// Derefs to its [`ManagerHandle`], a clone of which adds members while the manager runs. The grace period is for all steps of the
+/// stop together. A lost leadership has no grace: what runs is dropped where it stands, and its client refuses to write (MGR-22).
+///
+/// Profiles of CPU and memory are not served: a Rust program has `perf`, and samples itself with a crate of its own choice through
+/// [`Runnable::server`].
 #[must_use = "a manager does nothing until it is run"]
 pub struct Manager {
     // Helpers.
-    environment: ManagerEnvironment,
+    handle: ManagerHandle,
     grace: Grace,
 
     // What runs.
-    cache_worker: FactoryWorker,
-    event_worker: EventWorker,
-    members: Vec<Member>,
-
-    // State.
-    handles: Vec<ControllerHandle>,
-}
-
-/// What a manager's members share.
-struct ManagerEnvironment {
-    client: Client,
-    cache: Cache,
-    broadcaster: Broadcaster,
-    clock: Clock,
-    seed: u64,
-}
-
-type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> + Send>;
-
-/// A controller or another task.
-struct Member {
-    name: Arc<str>,
-    run: Run,
+    cache_workers: Vec<(String, FactoryWorker)>,
+    event_workers: Vec<(String, EventWorker)>,
+    election: Option<Election>,
+    #[cfg(feature = "endpoints")]
+    served: served::Served,
 }
 
 impl Manager {
@@ -90,39 +98,80 @@ impl Manager {
         ManagerBuilder::new(client, clock)
     }
 
-    /// Adds a controller; the types it watches are cached from now on.
+    /// A way in that outlives [`run`](Self::run).
+    pub fn handle(&self) -> ManagerHandle {
+        self.handle.clone()
+    }
+
+    /// The checks that `/healthz` and `/readyz` make, to be added to before the manager runs. None is made until it is added.
+    #[cfg(feature = "endpoints")]
+    pub fn health(&self) -> crate::endpoint::Health {
+        self.served.health.clone()
+    }
+
+    /// Adds another cluster, whose caches and events run with the manager's own.
     ///
     /// # Errors
     ///
-    /// There is a member of that name.
+    /// There is a cluster of that name, or there are [`CLUSTERS_MAX`].
+    pub fn add_cluster(
+        &mut self,
+        name: impl Into<Arc<str>>,
+        cluster: ClusterBuilder,
+    ) -> Result<Cluster, AddError> {
+        let (name, shared) = (name.into(), &self.handle.environment);
+        let mut clusters = shared.clusters.lock();
+        if clusters.iter().any(|known| known.name() == &*name) {
+            return Err(AddError::DuplicateCluster { name });
+        }
+        if clusters.len() >= CLUSTERS_MAX {
+            return Err(AddError::TooMany { name });
+        }
+        let home = ClusterHome {
+            name: name.clone(),
+            clock: shared.clock.clone(),
+            seed: shared.seed_of(&name),
+            informers: shared.informers.clone(),
+            field_manager: shared.field_manager.clone(),
+        };
+        let (cluster, cache_worker, event_worker) = cluster.build(home);
+        clusters.push(cluster.clone());
+        drop(clusters);
+        self.cache_workers.push((format!("the cache of {name}"), cache_worker));
+        self.event_workers.push((format!("the event recorder of {name}"), event_worker));
+        Ok(cluster)
+    }
+
+    /// Adds a controller: [`ManagerHandle::add`].
+    ///
+    /// # Errors
+    ///
+    /// There is a member of that name, or there are too many.
     pub fn add<R: RequestKey>(
         &mut self,
         controller: Controller<R>,
     ) -> Result<ControllerHandle, AddError> {
-        let handle = controller.handle();
-        let name: Arc<str> = handle.name().into();
-        self.check_name(&name)?;
-        let environment = Environment {
-            client: self.environment.client.clone(),
-            recorder: self.environment.broadcaster.recorder(name.clone()),
-            clock: self.environment.clock.clone(),
-            seed: self.environment.seed_of(&name),
-        };
-        let bound = controller.bind(&self.environment.cache);
-        let run: Run = Box::new(move |stop| {
-            Box::pin(async move { bound.run(environment, stop).await.map_err(BoxError::from) })
-        });
-        self.members.push(Member { name, run });
-        self.handles.push(handle.clone());
-        Ok(handle)
+        self.handle.add(controller)
     }
 
-    /// Adds another task, which starts and stops with the controllers. It runs until its token is cancelled, or until its work is
-    /// done; an error stops the manager.
+    /// Adds another task: [`ManagerHandle::add_runnable`].
     ///
     /// # Errors
     ///
-    /// There is a member of that name.
+    /// As [`add`](Self::add).
+    pub fn add_runnable(
+        &mut self,
+        name: impl Into<Arc<str>>,
+        runnable: Runnable,
+    ) -> Result<(), AddError> {
+        self.handle.add_runnable(name, runnable)
+    }
+
+    /// Adds a task that runs on the leader: [`ManagerHandle::add_task`].
+    ///
+    /// # Errors
+    ///
+    /// As [`add`](Self::add).
     pub fn add_task<Fut>(
         &mut self,
         name: impl Into<Arc<str>>,
@@ -131,53 +180,16 @@ impl Manager {
     where
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
     {
-        let name = name.into();
-        self.check_name(&name)?;
-        self.members.push(Member { name, run: Box::new(move |stop| Box::pin(run(stop))) });
-        Ok(())
-    }
-
-    fn check_name(&self, name: &Arc<str>) -> Result<(), AddError> {
-        if self.members.iter().any(|member| member.name == *name) {
-            return Err(AddError::DuplicateName { name: name.clone() });
-        }
-        Ok(())
-    }
-
-    /// The client that controllers get, under the manager's own field manager.
-    pub fn client(&self) -> &Client {
-        &self.environment.client
-    }
-
-    /// The cache that controllers share.
-    pub fn cache(&self) -> &Cache {
-        &self.environment.cache
-    }
-
-    /// A recorder of events in the name of `component`.
-    pub fn recorder(&self, component: impl Into<Arc<str>>) -> EventRecorder {
-        self.environment.broadcaster.recorder(component.into())
-    }
-
-    /// The views of the controllers added so far.
-    pub fn controllers(&self) -> &[ControllerHandle] {
-        &self.handles
-    }
-
-    /// Whether the controllers added so far reconcile, to be awaited by any number of tasks.
-    pub fn readiness(&self) -> Readiness {
-        Readiness::new(self.handles.clone())
+        self.handle.add_task(name, run)
     }
 }
 
-impl ManagerEnvironment {
-    /// A member's share of the seed.
-    fn seed_of(&self, name: &str) -> u64 {
-        use std::hash::{DefaultHasher, Hasher};
-        // A hasher with fixed keys: the same name has the same share in each process.
-        let mut hasher = DefaultHasher::new();
-        hasher.write(name.as_bytes());
-        self.seed ^ hasher.finish()
+/// What may be done before the start may be done while it runs.
+impl Deref for Manager {
+    type Target = ManagerHandle;
+
+    fn deref(&self) -> &ManagerHandle {
+        &self.handle
     }
 }
 
@@ -185,7 +197,7 @@ impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manager")
             .field("grace", &self.grace)
-            .field("controllers", &self.handles)
+            .field("handle", &self.handle)
             .finish_non_exhaustive()
     }
 }

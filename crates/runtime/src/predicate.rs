@@ -1,24 +1,33 @@
 //! Which events are worth a pass.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+mod any;
+
+use std::{fmt, sync::Arc};
 
 use kube_core::Resource;
-use setpoint_informer::{Event, Object};
+use setpoint_informer::{Event, Object, Tombstone};
 use setpoint_object::label::Selector;
+
+pub use self::any::{AnyEvent, EventFilter, Observed};
 
 /// Says which events lead to a pass. It filters events, not what the cache holds.
 ///
-/// Runs in the informer's delivery, once per event and controller: quick and pure, please.
+/// Runs in the informer's delivery, once per event and controller: quick and pure, please. An update always has both sides: a queue that
+/// merges events for a slow handler keeps what that handler saw last (PRD-1).
 ///
 /// | predicate                                  | added | updated passes if        | deleted |
 /// |--------------------------------------------|-------|--------------------------|---------|
+/// | [`added`](Self::added)                     | f     | always                   | always  |
+/// | [`updated`](Self::updated)                 | always | f of old and new        | always  |
+/// | [`deleted`](Self::deleted)                 | always | always                  | f       |
 /// | [`object`](Self::object)                   | f     | f of the new one         | f, and always if nothing is known of it |
 /// | [`resource_version_changed`](Self::resource_version_changed) | always | it did: drops resyncs | always |
 /// | [`generation_changed`](Self::generation_changed) | always | it did: drops writes of status and metadata, and resyncs | always |
 /// | [`labels_changed`](Self::labels_changed), [`annotations_changed`](Self::annotations_changed) | always | they did | always |
 /// | [`labels`](Self::labels)                   | match | the new one matches: leaving the selector is not seen | match |
 ///
-/// Mind that the negation of one that passes additions and deletions drops them.
+/// They combine with [`and`](Self::and), [`or`](Self::or), [`not`](Self::not), [`all`](Self::all) and [`any`](Self::any). Mind that the
+/// negation of one that passes additions and deletions drops them (PRD-2).
 pub struct Predicate<K>(Arc<Admits<K>>);
 
 type Admits<K> = dyn Fn(&Event<K>) -> bool + Send + Sync;
@@ -54,6 +63,34 @@ impl<K: 'static> Predicate<K> {
         })
     }
 
+    /// Passes additions that `f`, given whether the object was there when the handler began, says yes to; and all else.
+    pub fn added(f: impl Fn(&Object<K>, bool) -> bool + Send + Sync + 'static) -> Self {
+        Self::new(move |event| match event {
+            Event::Added { object, in_initial_list } => f(object, *in_initial_list),
+            _ => true,
+        })
+    }
+
+    /// Passes deletions that `f` says yes to; and all else.
+    pub fn deleted(f: impl Fn(&Tombstone<K>) -> bool + Send + Sync + 'static) -> Self {
+        Self::new(move |event| match event {
+            Event::Deleted { tombstone } => f(tombstone),
+            _ => true,
+        })
+    }
+
+    /// Passes what all of these pass; with none of them, everything. Asked in order, until one says no.
+    pub fn all(predicates: impl IntoIterator<Item = Self>) -> Self {
+        let predicates: Vec<Self> = predicates.into_iter().collect();
+        Self::new(move |event| predicates.iter().all(|predicate| predicate.admits(event)))
+    }
+
+    /// Passes what one of these passes; with none of them, nothing. Asked in order, until one says yes.
+    pub fn any(predicates: impl IntoIterator<Item = Self>) -> Self {
+        let predicates: Vec<Self> = predicates.into_iter().collect();
+        Self::new(move |event| predicates.iter().any(|predicate| predicate.admits(event)))
+    }
+
     /// Passes what both pass. The second is not asked if the first says no.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -78,37 +115,32 @@ impl<K: 'static> Predicate<K> {
 }
 
 impl<K: Resource + 'static> Predicate<K> {
+    /// The same for a type that is known.
+    pub fn of(filter: EventFilter) -> Self {
+        Self::new(move |event| filter.admits(&AnyEvent::of(event)))
+    }
+
     /// Drops updates that leave `metadata.generation` as it is: writes of the status, of most metadata, and resyncs.
     ///
     /// A deletion that waits for finalizers counts up the generation, and passes.
     pub fn generation_changed() -> Self {
-        Self::updated(|old, new| old.skim().generation != new.skim().generation)
+        Self::of(EventFilter::generation_changed())
     }
 
     /// Drops updates that leave the labels as they are.
     pub fn labels_changed() -> Self {
-        Self::updated(|old, new| sorted(&old.skim().labels) != sorted(&new.skim().labels))
+        Self::of(EventFilter::labels_changed())
     }
 
     /// Drops updates that leave the annotations as they are.
     pub fn annotations_changed() -> Self {
-        Self::updated(|old, new| sorted(&old.skim().annotations) != sorted(&new.skim().annotations))
+        Self::of(EventFilter::annotations_changed())
     }
 
     /// Passes events about objects whose labels `selector` matches.
     pub fn labels(selector: Selector) -> Self {
-        Self::object(move |object| {
-            let skim = object.skim();
-            selector.matches(|label| skim.label(label))
-        })
+        Self::of(EventFilter::labels(selector))
     }
-}
-
-fn sorted<'a>(pairs: &'a [(Cow<'a, str>, Cow<'a, str>)]) -> Vec<(&'a str, &'a str)> {
-    let mut pairs: Vec<(&str, &str)> =
-        pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
-    pairs.sort_unstable();
-    pairs
 }
 
 impl<K> Clone for Predicate<K> {

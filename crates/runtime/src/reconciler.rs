@@ -1,6 +1,10 @@
 //! The function that makes the world fit an object, and what it may answer.
 
+mod object;
+
 use std::{error::Error, fmt, future::Future, time::Duration};
+
+pub use self::object::{ForObject, ObjectReconciler, for_object, for_object_with};
 
 use crate::{context::Context, request::Request};
 
@@ -60,13 +64,20 @@ where
 /// | an error, a panic, a time-out       | one more                     | with back-off, or at a change | `error`         |
 /// | a [`Terminal`] error                | as they were                 | when something changes        | `error`, `terminal` |
 ///
-/// A change that comes during the pass causes one more pass at once in every row, instead of the delay.
+/// A change that comes during the pass causes one more pass at once in every row, instead of the delay. In the rows that bring the key
+/// back by themselves it keeps the priority that it was handed out with, unless [`Action::priority`] or [`AtPriority`] names another.
+///
+/// "One more" is also "given up" when the key may not fail more often: see
+/// [`max_attempts`](crate::ControllerBuilder::max_attempts). A time-out
+/// [drops](crate::ControllerBuilder::reconcile_timeout) the pass, so that, unlike in controller-runtime, what it would have returned is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "an action does nothing unless the reconciler returns it"]
 #[non_exhaustive]
 pub struct Action {
     /// When to come back.
     pub requeue: Requeue,
+    /// The priority to come back with; `None` keeps the one that the key was handed out with.
+    pub priority: Option<i32>,
 }
 
 /// When a key comes back after a pass that succeeded.
@@ -83,19 +94,29 @@ pub enum Requeue {
 }
 
 impl Action {
+    fn new(requeue: Requeue) -> Self {
+        Self { requeue, priority: None }
+    }
+
     /// The object is as it should be: come back when something changes.
     pub fn await_change() -> Self {
-        Self { requeue: Requeue::Never }
+        Self::new(Requeue::Never)
     }
 
     /// Come back after `delay`, or when something changes.
     pub fn requeue_after(delay: Duration) -> Self {
-        Self { requeue: Requeue::After(delay) }
+        Self::new(Requeue::After(delay))
     }
 
     /// Come back soon, with a wait that doubles each time in a row, although nothing failed.
     pub fn requeue() -> Self {
-        Self { requeue: Requeue::RateLimited }
+        Self::new(Requeue::RateLimited)
+    }
+
+    /// The same, coming back with this priority: the higher, the sooner. It counts where the key comes back by itself; a change gives
+    /// its own priority, and of two the higher holds.
+    pub fn priority(self, priority: i32) -> Self {
+        Self { priority: Some(priority), ..self }
     }
 }
 
@@ -137,7 +158,58 @@ impl Error for Terminal {
 
 /// Whether a [`Terminal`] is this error or among its causes.
 pub fn is_terminal(error: &(dyn Error + 'static)) -> bool {
-    causes(error).any(|error| error.is::<Terminal>())
+    causes(error).any(|error| {
+        let wrapped = error.downcast_ref::<AtPriority>();
+        error.is::<Terminal>() || wrapped.is_some_and(|wrapped| is_terminal(&*wrapped.error))
+    })
+}
+
+/// An error whose key comes back with another priority than it had: what [`Action::priority`] is to a success.
+///
+/// Recognized anywhere among the causes, as [`Terminal`] is; the outermost counts. It displays as the error it wraps.
+pub struct AtPriority {
+    priority: i32,
+    error: BoxError,
+}
+
+impl AtPriority {
+    /// `error`, to be retried at `priority`.
+    pub fn new(priority: i32, error: impl Into<BoxError>) -> Self {
+        Self { priority, error: error.into() }
+    }
+
+    /// The error that was wrapped.
+    pub fn get_ref(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.error
+    }
+
+    /// The priority to retry at.
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+}
+
+impl fmt::Debug for AtPriority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AtPriority").field(&self.priority).field(&self.error).finish()
+    }
+}
+
+impl fmt::Display for AtPriority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for AtPriority {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// The priority that an error asks for.
+pub(crate) fn priority_of(error: &(dyn Error + 'static)) -> Option<i32> {
+    causes(error).find_map(|error| error.downcast_ref::<AtPriority>()).map(AtPriority::priority)
 }
 
 /// An error with its causes, joined as a sentence for a log.

@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 /// # }
 /// ```
 ///
+/// Run twice, each listens for itself: nothing is taken from the other, and the second signal exits all the same.
+///
 /// # Errors
 ///
 /// The signals cannot be listened to. Otherwise it never returns.

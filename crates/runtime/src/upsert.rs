@@ -1,15 +1,15 @@
 //! Writing an object only if it is not yet as it should be.
 
-use kube_core::{Resource, params::Patch};
+use kube_core::params::Patch;
 use serde::Serialize;
 use setpoint_informer::Cacheable;
 
 use crate::{
-    client::{Api, ClientError},
+    client::{Api, ClientError, difference, key_of},
     request::Request,
 };
 
-/// What [`create_or_update`] did.
+/// What [`create_or_update`] or [`create_or_patch`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Upserted {
@@ -19,9 +19,13 @@ pub enum Upserted {
     Created,
     /// It was different: it was updated.
     Updated,
+    /// It was different, and so was its status: both were updated. From [`create_or_patch`] alone.
+    UpdatedStatus,
+    /// Its status alone was different, and was updated. From [`create_or_patch`] alone.
+    UpdatedStatusOnly,
 }
 
-/// Why [`create_or_update`] failed.
+/// Why [`create_or_update`] or [`create_or_patch`] failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpsertError {
@@ -62,20 +66,21 @@ pub async fn create_or_update<K: Cacheable + Clone + Serialize>(
     make: impl FnOnce(Option<K>) -> K,
 ) -> Result<(K, Upserted), UpsertError> {
     let existing = api.get(key)?;
-    let made = make(existing.as_deref().cloned());
-    let made_key = key_of(&made);
-    if made_key != *key {
-        return Err(UpsertError::OtherKey { asked: key.clone(), made: made_key });
-    }
+    let made = make_of(key, existing.as_deref(), make)?;
+    put(api, key, existing.as_deref(), made).await
+}
+
+/// Creates what was made, or writes how it differs from what exists.
+pub(crate) async fn put<K: Cacheable + Clone + Serialize>(
+    api: &Api<K>,
+    key: &Request,
+    existing: Option<&K>,
+    made: K,
+) -> Result<(K, Upserted), UpsertError> {
     let Some(existing) = existing else {
         return Ok((api.create(&made).await?, Upserted::Created));
     };
-    let encode = |object: &K| {
-        serde_json::to_value(object)
-            .map_err(|source| UpsertError::Encode { key: key.clone(), source })
-    };
-    let (before, after) = (encode(&existing)?, encode(&made)?);
-    let Some(mut difference) = diff(&before, &after) else {
+    let Some(mut difference) = difference(&encode(key, existing)?, &encode(key, &made)?) else {
         return Ok((made, Upserted::Unchanged));
     };
     if let Some(version) = &existing.meta().resource_version {
@@ -85,67 +90,56 @@ pub async fn create_or_update<K: Cacheable + Clone + Serialize>(
     Ok((updated, Upserted::Updated))
 }
 
-fn key_of<K: Resource>(object: &K) -> Request {
-    let meta = object.meta();
-    Request::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-}
-
-/// The merge patch (RFC 7396) that leads from one object to another; `None` if they are equal.
-fn diff(before: &serde_json::Value, after: &serde_json::Value) -> Option<serde_json::Value> {
-    use serde_json::{Map, Value};
-    if before == after {
-        return None;
-    }
-    let (Value::Object(before), Value::Object(after)) = (before, after) else {
-        return Some(after.clone());
+/// Makes the object of `key` what `make` says, its status too: [`create_or_update`], where object and status are patched apart (UTL-2).
+///
+/// The status that `make` gives is not written when the object is created: the next pass does. The patches are not under the
+/// resourceVersion that was read: what they do not name is left as it is, whoever wrote it in between.
+///
+/// # Errors
+///
+/// As [`create_or_update`]. When the status cannot be written, the object itself may have been.
+pub async fn create_or_patch<K: Cacheable + Clone + Serialize>(
+    api: &Api<K>,
+    key: &Request,
+    make: impl FnOnce(Option<K>) -> K,
+) -> Result<(K, Upserted), UpsertError> {
+    let existing = api.get(key)?;
+    let made = make_of(key, existing.as_deref(), make)?;
+    let Some(existing) = existing else {
+        return Ok((api.create(&made).await?, Upserted::Created));
     };
-    let mut patch = Map::new();
-    for (name, value) in after {
-        match before.get(name) {
-            Some(old) => {
-                if let Some(difference) = diff(old, value) {
-                    patch.insert(name.clone(), difference);
-                }
-            }
-            // Null would remove what is not there.
-            None if value.is_null() => {}
-            None => _ = patch.insert(name.clone(), value.clone()),
-        }
+    let Some(mut patch) = difference(&encode(key, &*existing)?, &encode(key, &made)?) else {
+        return Ok((made, Upserted::Unchanged));
+    };
+    let status = patch.as_object_mut().and_then(|members| members.remove("status"));
+    let is_status_alone = patch.as_object().is_some_and(serde_json::Map::is_empty);
+    let mut written = made;
+    if !is_status_alone {
+        written = api.patch(key, &Patch::Merge(&patch)).await?;
     }
-    for name in before.keys().filter(|name| !after.contains_key(*name)) {
-        patch.insert(name.clone(), Value::Null);
-    }
-    if patch.is_empty() { None } else { Some(Value::Object(patch)) }
+    let Some(status) = status else { return Ok((written, Upserted::Updated)) };
+    let patch = serde_json::json!({ "status": status });
+    let written = api.patch_status(key, &Patch::Merge(&patch)).await?;
+    let outcome =
+        if is_status_alone { Upserted::UpdatedStatusOnly } else { Upserted::UpdatedStatus };
+    Ok((written, outcome))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use expect_test::{Expect, expect};
-    use serde_json::{Value, json};
-
-    #[track_caller]
-    fn check(before: Value, after: Value, expect: Expect) {
-        expect.assert_eq(
-            &diff(&before, &after).map_or("equal".to_owned(), |patch| patch.to_string()),
-        );
+/// What `make` makes of an object, if it is still the same one.
+pub(crate) fn make_of<K: Cacheable + Clone>(
+    key: &Request,
+    existing: Option<&K>,
+    make: impl FnOnce(Option<K>) -> K,
+) -> Result<K, UpsertError> {
+    let made = make(existing.cloned());
+    let made_key = key_of(&made);
+    if made_key == *key {
+        Ok(made)
+    } else {
+        Err(UpsertError::OtherKey { asked: key.clone(), made: made_key })
     }
+}
 
-    #[test]
-    fn difference_names_what_changed_and_nothing_else() {
-        check(
-            json!({"a": 1, "b": {"c": 2, "d": 3}}),
-            json!({"a": 1, "b": {"c": 2, "d": 3}}),
-            expect!["equal"],
-        );
-        check(
-            json!({"a": 1, "b": {"c": 2, "d": 3}}),
-            json!({"a": 1, "b": {"c": 4}}),
-            expect![[r#"{"b":{"c":4,"d":null}}"#]],
-        );
-        check(json!({"a": [1, 2]}), json!({"a": [1]}), expect![[r#"{"a":[1]}"#]]);
-        check(json!({}), json!({"a": {"b": {}}}), expect![[r#"{"a":{"b":{}}}"#]]);
-        check(json!({}), json!({"a": null}), expect!["equal"]);
-        check(json!({"a": {"b": 1}}), json!({"a": 2}), expect![[r#"{"a":2}"#]]);
-    }
+fn encode<K: Serialize>(key: &Request, object: &K) -> Result<serde_json::Value, UpsertError> {
+    serde_json::to_value(object).map_err(|source| UpsertError::Encode { key: key.clone(), source })
 }

@@ -42,6 +42,21 @@ fn one_comma_goes_with_each_member() {
 }
 
 #[test]
+fn managed_fields_stay_known_when_a_member_beside_them_goes() {
+    let paths = &["metadata.x"];
+    for (text, left) in [
+        (r#"{"metadata":{"managedFields":[1],"x":[]}}"#, r#"{"metadata":{"managedFields":[1]}}"#),
+        (r#"{"metadata":{"x":[],"managedFields":[1]}}"#, r#"{"metadata":{"managedFields":[1]}}"#),
+        (
+            r#"{"metadata":{ "managedFields" : [1] , "x":[], "name":"n"}}"#,
+            r#"{"metadata":{ "managedFields" : [1] , "name":"n"}}"#,
+        ),
+    ] {
+        check(paths, text, left);
+    }
+}
+
+#[test]
 fn paths_lead_through_members_arrays_and_quoted_names() {
     let text = r#"{"metadata":{"annotations":{"a.b/c":"1","k":"2","q\"\u00e9":""},"name":"n"},"spec":{"l":[{"e":1,"n":2},{"e":3},[{"e":4}],5],"t":{"spec":6}}}"#;
     for (path, gone) in [

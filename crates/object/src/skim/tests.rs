@@ -60,6 +60,7 @@ fn metadata_may_stand_anywhere_and_the_last_of_repeated_members_counts() {
     let skim = Skim::of(text.as_bytes()).unwrap();
     assert_eq!((&*skim.name, &*skim.uid, &*skim.kind), ("a\"é", "", "A"));
     assert_eq!((skim.label("k"), skim.label("k2"), skim.labels.len()), (Some("3"), None, 2));
+    assert_eq!(labels(&text.as_bytes()[labels_range(text.as_bytes())]), skim.labels);
 }
 
 #[test]
@@ -126,6 +127,7 @@ proptest! {
         // The model reads members in the encoding's order, which is the sorted one.
         let sorted: Value = serde_json::from_slice(&bytes).unwrap();
         prop_assert_eq!(Skim::of(&bytes).unwrap(), model(&sorted, &bytes));
+        prop_assert_eq!(labels(&bytes[labels_range(&bytes)]), Skim::of(&bytes).unwrap().labels);
         let pretty = serde_json::to_vec_pretty(&sorted).unwrap();
         let skim = Skim { managed_fields: None, ..Skim::of(&pretty).unwrap() };
         prop_assert_eq!(skim, Skim { managed_fields: None, ..model(&sorted, &bytes) });
@@ -153,6 +155,7 @@ proptest! {
         let cut = &bytes[..cut.index(bytes.len())];
         prop_assert!(Skim::of(cut).is_err());
         scalar(cut, &["metadata", "name"]);
+        prop_assert_eq!(labels_range(cut), 0..0);
     }
 
     #[test]
@@ -165,6 +168,7 @@ proptest! {
         let inside = [br#"{"metadata":"#, &*bytes].concat();
         _ = Skim::of(&inside);
         scalar(&inside, &["metadata", "name"]);
+        labels(&inside[labels_range(&inside)]);
         encode::with_resource_version(&inside, 1);
     }
 }

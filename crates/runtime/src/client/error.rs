@@ -1,11 +1,12 @@
 //! Why a read or a write failed.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
-use setpoint_informer::DecodeError;
+use setpoint_informer::{AtLeastError, DecodeError};
 use setpoint_object::ApiError;
 
-use crate::reconciler::BoxError;
+use super::layer::LayerError;
+use crate::{fence::Fenced, reconciler::BoxError};
 
 /// What was asked: `update networks.samplecrd.k8s.io default/example`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,24 @@ pub enum ClientError {
         #[source]
         source: BoxError,
     },
+    /// A layer of the client refused the request: it was not sent.
+    #[error("{call}")]
+    Layer {
+        /// What was asked.
+        call: Call,
+        /// What the layer says.
+        #[source]
+        source: LayerError,
+    },
+    /// The lease under which this client may write is not held any more: the request was not sent, or not completely.
+    #[error("{call}")]
+    Fenced {
+        /// What was asked.
+        call: Call,
+        /// Why it was held back.
+        #[source]
+        source: Fenced,
+    },
     /// The answer is larger than a client reads.
     #[error("{call}: the answer is larger than {bytes_max} bytes")]
     TooLarge {
@@ -77,6 +96,36 @@ pub enum ClientError {
         #[source]
         source: BoxError,
     },
+    /// A key that cannot be part of a path: its name is empty, or a part holds `/` or `%`, or is `.` or `..`.
+    #[error("{call}: {part:?} cannot be part of a path")]
+    Key {
+        /// What was asked.
+        call: Call,
+        /// The namespace, name or subresource.
+        part: String,
+    },
+    /// Objects that are metadata alone can be neither created nor replaced: what is missing would be lost (CLI-4).
+    #[error("{call}: only the metadata is known")]
+    MetadataOnly {
+        /// What was asked.
+        call: Call,
+    },
+    /// "Only if nobody wrote in between" was asked of an object that has no resourceVersion (CLI-5).
+    #[error("{call}: the base has no resourceVersion to lock")]
+    NoVersion {
+        /// What was asked.
+        call: Call,
+    },
+    /// A cached read by a field for which no index was declared, or by a comparison other than equality (CCH-8).
+    #[error(
+        "read {resource} from the cache by {field:?}: no index of that name, or no exact match"
+    )]
+    NotIndexed {
+        /// The resource, with its group.
+        resource: Arc<str>,
+        /// The index, or the term of the field selector.
+        field: String,
+    },
     /// A cached read of a type that has no informer: let the controller watch it, request its informer, or read live.
     #[error("read {resource} from the cache: it is not watched")]
     NotCached {
@@ -88,6 +137,31 @@ pub enum ClientError {
     NotSynced {
         /// The resource, with its group.
         resource: Arc<str>,
+    },
+    /// The cache does not show a write that a read demanded to see: come back later.
+    #[error(
+        "read {resource} {object} from the cache: it does not show it {wanted} after {waited:?}"
+    )]
+    Behind {
+        /// The resource, with its group.
+        resource: Arc<str>,
+        /// The object's key; empty for a list.
+        object: String,
+        /// What was to be seen.
+        wanted: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// Whether the cache shows a write cannot be told, or it has stopped.
+    #[error("read {resource} {object} from the cache, as it was written")]
+    Unordered {
+        /// The resource, with its group.
+        resource: Arc<str>,
+        /// The object's key; empty for a list.
+        object: String,
+        /// Why not.
+        #[source]
+        source: AtLeastError,
     },
     /// A cached object does not fit its type.
     #[error("read from the cache")]
@@ -126,5 +200,29 @@ impl ClientError {
     /// 422: the object is invalid, or a JSON patch's test failed.
     pub fn is_invalid(&self) -> bool {
         self.code() == Some(422)
+    }
+}
+
+/// `None` for an object that is not there: 404 is no error (CLI-12).
+///
+/// # Errors
+///
+/// Any other failure.
+pub fn ignore_not_found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Err(error) if error.is_not_found() => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// `None` for an object that is there already: that a create finds one is no error (CLI-12).
+///
+/// # Errors
+///
+/// Any other failure.
+pub fn ignore_already_exists<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Err(error) if error.is_already_exists() => Ok(None),
+        answer => answer.map(Some),
     }
 }

@@ -1,18 +1,28 @@
 //! What may be chosen about a controller.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
-use setpoint_informer::{Cacheable, Event};
-use setpoint_workqueue::{Exponential, LimiterError, RateLimiter, WorkQueue};
+use setpoint_informer::{Cacheable, Event, Object};
+use setpoint_object::GroupVersionKind;
+use setpoint_workqueue::{
+    AtShutdown, Bucket, Exponential, Group, LimiterError, MaxOf, PRIORITY_LOW, Priorities,
+    RateLimiter, WorkQueue, metrics::Recorder,
+};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    CATCH_UP_MAX, Controller, Options, SYNC_TIMEOUT, Shared, stats::Counters, worker::Erased,
+    BuildError, Controller, Shared, options::Chosen, pace::Pace, stats::Counters, worker::Erased,
 };
 use crate::{
+    explain::{EXPLAINED_PASSES, Explainer},
+    predicate::EventFilter,
     reconciler::Reconciler,
     request::{Request, RequestKey},
-    watch::{Owner, Source, Watch},
+    shard::Sharded,
+    source::{
+        Channel, DynSource, EventHandler, Foreign, Mapped, MappedObjects, Owner, Source, Sources,
+        Unbound, Watch,
+    },
 };
 
 /// The first wait of a key whose pass failed. 5 ms, as client-go's default limiter.
@@ -20,60 +30,49 @@ const BACKOFF_MIN: Duration = Duration::from_millis(5);
 /// The longest wait of a key whose passes fail. 1000 s, as client-go's default limiter.
 const BACKOFF_MAX: Duration = Duration::from_secs(1000);
 
+/// How long a key is ready until it counts as one priority higher, by default.
+///
+/// 1 s: what the initial list brought goes behind all changes for a hundred seconds, and then no storm of changes starves it
+/// (PQ-26; kubernetes-sigs/controller-runtime#3496).
+pub const PRIORITY_AGEING: Duration = Duration::from_secs(1);
+
+/// How long a controller's name may be: 63, as a label's value.
+pub const CONTROLLER_NAME_CHARS_MAX: usize = 63;
+
 /// Builds a [`Controller`]. Nothing runs before a manager runs it.
 #[must_use = "a builder does nothing until `build`"]
 pub struct ControllerBuilder<R = Request> {
-    options: Options,
+    // What was chosen.
+    name: Arc<str>,
+    chosen: Chosen,
     limiter: Option<Box<dyn RateLimiter<R>>>,
-    sources: Vec<Source<R>>,
-    channels: Vec<mpsc::Receiver<R>>,
+    backoff: (Duration, Duration),
+    retries: Option<(f64, u32)>,
+    interval: Option<Duration>,
+    groups: Option<GroupOf<R>>,
+    group_in_flight_max: Option<NonZeroU32>,
+    priorities: Option<Priorities>,
+    low_priority: i32,
+    sharded: Option<Sharded>,
+    explained_passes: usize,
+
+    // Where keys come from.
+    sources: Vec<Unbound<R>>,
+    foreign: Vec<Box<dyn DynSource<R>>>,
+    filters: Vec<EventFilter>,
     /// The type of `for_`.
-    owner: Option<Owner>,
+    owner: Option<(GroupVersionKind, Owner)>,
     /// The first thing asked for that cannot be.
     fault: Option<Fault>,
-    keys: PhantomData<fn() -> R>,
 }
+
+/// Says whose a key is.
+type GroupOf<R> = Box<dyn Fn(&R) -> Group + Send + Sync>;
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     TwoTypes,
     OwnsWithoutType,
-}
-
-/// A controller that could not work as it was asked for.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// `for_` was called twice.
-    #[error("controller {name:?} is for two types: let it watch the second")]
-    TwoTypes {
-        /// The controller.
-        name: Arc<str>,
-    },
-    /// `owns` without `for_`, or before it.
-    #[error("controller {name:?} owns objects, but it was not said before for which type it is")]
-    OwnsWithoutType {
-        /// The controller.
-        name: Arc<str>,
-    },
-    /// There is nothing to watch.
-    #[error("controller {name:?} watches nothing")]
-    NoSource {
-        /// The controller.
-        name: Arc<str>,
-    },
-    /// The name is empty.
-    #[error("the controller has no name")]
-    NoName,
-    /// The default rate limiter's figures are wrong.
-    #[error("make the rate limiter of controller {name:?}")]
-    Limiter {
-        /// The controller.
-        name: Arc<str>,
-        /// What is wrong.
-        #[source]
-        source: LimiterError,
-    },
 }
 
 impl ControllerBuilder<Request> {
@@ -82,7 +81,7 @@ impl ControllerBuilder<Request> {
         if self.owner.is_some() {
             self.fault.get_or_insert(Fault::TwoTypes);
         }
-        self.owner = Some(watch.owner());
+        self.owner = Some((watch.kind(), watch.owner()));
         self.sources.push(watch.of_objects());
         self
     }
@@ -90,7 +89,7 @@ impl ControllerBuilder<Request> {
     /// A type whose objects belong to those of [`for_`](Self::for_): keys are their owners, by owner reference.
     pub fn owns<K: Cacheable>(mut self, watch: Watch<K>) -> Self {
         match self.owner.clone() {
-            Some(owner) => self.sources.push(watch.of_owners(owner)),
+            Some((_, owner)) => self.sources.push(watch.of_owners(owner)),
             None => _ = self.fault.get_or_insert(Fault::OwnsWithoutType),
         }
         self
@@ -100,20 +99,23 @@ impl ControllerBuilder<Request> {
 impl<R: RequestKey> ControllerBuilder<R> {
     pub(super) fn new(name: Arc<str>) -> Self {
         Self {
-            options: Options {
-                name,
-                n_workers: 1,
-                sync_timeout: Some(SYNC_TIMEOUT),
-                reconcile_timeout: None,
-                recovers_panics: true,
-                catch_up: CATCH_UP_MAX,
-            },
+            name,
+            chosen: Chosen::default(),
             limiter: None,
+            backoff: (BACKOFF_MIN, BACKOFF_MAX),
+            retries: None,
+            interval: None,
+            groups: None,
+            group_in_flight_max: None,
+            priorities: Some(Priorities::Ageing { step: PRIORITY_AGEING }),
+            low_priority: PRIORITY_LOW,
+            sharded: None,
+            explained_passes: EXPLAINED_PASSES,
             sources: Vec::new(),
-            channels: Vec::new(),
+            foreign: Vec::new(),
+            filters: Vec::new(),
             owner: None,
             fault: None,
-            keys: PhantomData,
         }
     }
 
@@ -121,29 +123,160 @@ impl<R: RequestKey> ControllerBuilder<R> {
     ///
     /// For an update it sees old and new; for a deletion that was missed there may be no object.
     pub fn watches<K: Cacheable>(
-        mut self,
+        self,
         watch: Watch<K>,
         map: impl Fn(&Event<K>) -> Vec<R> + Send + Sync + 'static,
     ) -> Self {
-        self.sources.push(watch.mapped(map));
+        self.handles(watch, Mapped(map))
+    }
+
+    /// A type whose events `handler` turns into keys, with a say in when and how urgently: see [`Enqueue`](crate::Enqueue).
+    pub fn handles<K: Cacheable>(
+        mut self,
+        watch: Watch<K>,
+        handler: impl EventHandler<K, R>,
+    ) -> Self {
+        self.sources.push(watch.handled(handler));
         self
     }
 
-    /// Keys from outside the cluster. The channel's bound is its sender's back-pressure; closing it ends this source and nothing else.
-    pub fn channel(mut self, keys: mpsc::Receiver<R>) -> Self {
-        self.channels.push(keys);
+    /// A type whose objects concern the keys that `map` says: of an update, those of both sides, each once. It runs in the informer's
+    /// delivery: quick and pure, please.
+    ///
+    /// A deletion that was missed and of which nothing is known but the key leads nowhere; [`watches`](Self::watches) sees that key.
+    pub fn maps<K: Cacheable>(
+        self,
+        watch: Watch<K>,
+        map: impl Fn(&Object<K>) -> Vec<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.handles(watch, MappedObjects(map))
+    }
+
+    /// Keys from outside the cluster. The queue takes each as it comes, and holds it once, so the channel's bound is all that waits and its
+    /// sender's back-pressure; 1024 is what controller-runtime has. Closing it ends this source and nothing else.
+    pub fn channel(self, keys: mpsc::Receiver<R>) -> Self {
+        self.channel_of(keys, |key| vec![key])
+    }
+
+    /// [`channel`](Self::channel) of something that concerns the keys that `map` says.
+    pub fn channel_of<T: Send + 'static>(
+        self,
+        receiver: mpsc::Receiver<T>,
+        map: impl Fn(T) -> Vec<R> + Send + 'static,
+    ) -> Self {
+        self.source(Channel { receiver, map })
+    }
+
+    /// Keys from anywhere: somebody's own [`Source`], or a function, [`source_fn`](crate::source_fn). Filters do not apply to it (BLD-5).
+    pub fn source(mut self, source: impl Source<R>) -> Self {
+        self.foreign.push(Box::new(Foreign(source)));
+        self
+    }
+
+    /// Only events that `filter` passes, of all watches, before and after this call, those added at run time included; beside the watches'
+    /// own predicates (BLD-6). Of several, all must pass an event.
+    pub fn filter(mut self, filter: EventFilter) -> Self {
+        self.filters.push(filter);
         self
     }
 
     /// How many keys are reconciled at the same time. Default: 1, which zero means too.
     pub fn concurrency(mut self, n_workers: usize) -> Self {
-        self.options.n_workers = n_workers.max(1);
+        self.chosen.n_workers = Some(n_workers);
         self
     }
 
-    /// How long a key waits after a pass that failed. Default: 5 ms, doubling to 1000 s, each key for itself.
+    /// How long a key waits after a pass that failed: `min` at first, doubling to `max` with each failure in a row, each key for itself.
+    /// Default: 5 ms to 1000 s.
+    pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
+        self.backoff = (min, max);
+        self
+    }
+
+    /// How many keys may come back after failures, over all keys: a bucket that holds `burst` and is filled at `per_second`; the longer of
+    /// its wait and the key's own counts. Default: no such limit, as with controller-runtime's priority queue. client-go's is 10 a second with a burst of 100.
+    pub fn retries(mut self, per_second: f64, burst: u32) -> Self {
+        self.retries = Some((per_second, burst));
+        self
+    }
+
+    /// How far apart the begins of two passes over one key are at least, whatever happens to it: for reconcilers that are dear, or whose
+    /// objects change all the time. Default: no such limit.
+    ///
+    /// A key that is handed out before is left until then, without a pass, counted as [`deferred`](crate::ControllerStats).
+    pub fn min_interval(mut self, interval: Duration) -> Self {
+        self.interval = Some(interval).filter(|interval| !interval.is_zero());
+        self
+    }
+
+    /// Serves groups of keys in turn, within each priority, so that a storm of one tenant's keys delays no other tenant's by more than a
+    /// round. Asked at each add: quick, pure and always the same for one key, please. Default: all keys are one group.
+    pub fn groups(mut self, group_of: impl Fn(&R) -> Group + Send + Sync + 'static) -> Self {
+        self.groups = Some(Box::new(group_of));
+        self
+    }
+
+    /// At most so many keys of one [group](Self::groups) are reconciled at the same time. Default: no such limit.
+    pub fn group_in_flight_max(mut self, n: NonZeroU32) -> Self {
+        self.group_in_flight_max = Some(n);
+        self
+    }
+
+    /// How long a key waits after a pass that failed, in place of [`backoff`](Self::backoff). It may look at the
+    /// [error](RateLimiter::when_failed).
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<R>) -> Self {
         self.limiter = Some(Box::new(limiter));
+        self
+    }
+
+    /// How keys of different priority are served. Default: the highest first, but waiting counts: [`PRIORITY_AGEING`].
+    /// `None` is first come, first served, whatever the priority (PQ-48).
+    pub fn priorities(mut self, priorities: impl Into<Option<Priorities>>) -> Self {
+        self.priorities = priorities.into();
+        self
+    }
+
+    /// The priority of what is not urgent: the objects that are there at the start, and resyncs. Default: [`PRIORITY_LOW`], -100.
+    pub fn low_priority(mut self, priority: i32) -> Self {
+        self.low_priority = priority;
+        self
+    }
+
+    /// After how many passes in a row that failed, or asked to be repeated, another failure is the last: the key is forgotten until
+    /// something changes, counted as [`given_up`](crate::ControllerStats), and a Warning event with the reason `ReconcileGivenUp` says
+    /// so. `max` failures are made in all. Default: never.
+    ///
+    /// A limiter that does not count per key, as a bucket alone, never comes to it.
+    pub fn max_attempts(mut self, max: u32) -> Self {
+        self.chosen.attempts_max = Some(Some(max));
+        self
+    }
+
+    /// Where its passes are traced to, as spans of OpenTelemetry. Default: what the manager says, or nowhere.
+    #[cfg(feature = "otel")]
+    pub fn traces(mut self, traces: crate::Traces) -> Self {
+        self.chosen.traces = Some(traces);
+        self
+    }
+
+    /// Whether it reconciles only on the leader, where the manager has an election. Default: yes.
+    pub fn leader_only(mut self, leader_only: bool) -> Self {
+        self.chosen.leader_only = Some(leader_only);
+        self
+    }
+
+    /// Whether its sources sync before this process leads, so that it takes over at once. Default: yes. Without an election, and where it is
+    /// not [`leader_only`](Self::leader_only), that is how it starts in any case.
+    pub fn warm_up(mut self, warm_up: bool) -> Self {
+        self.chosen.warm_up = Some(warm_up);
+        self
+    }
+
+    /// Runs the controller on several replicas, of which each reconciles its share of the keys; see [`shard`](crate::shard). It then runs
+    /// whether or not this process leads. Default: it reconciles all keys.
+    pub fn sharded(mut self, sharded: Sharded) -> Self {
+        self.chosen.leader_only = Some(false);
+        self.sharded = Some(sharded);
         self
     }
 
@@ -152,13 +285,17 @@ impl<R: RequestKey> ControllerBuilder<R> {
     /// `None` waits for ever: for a controller that may start before its type is served. The informer meanwhile logs what the server
     /// says and asks again with back-off.
     pub fn sync_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.options.sync_timeout = timeout;
+        self.chosen.sync_timeout = Some(timeout);
         self
     }
 
-    /// How long one pass may take. Then its future is dropped, and that is an error. Default: for ever.
+    /// How long one pass may take. Then its future is dropped where it waits, and that is an error, counted as a time-out too.
+    /// [`Context::deadline`](crate::Context::deadline) tells it beforehand. Default: for ever.
+    ///
+    /// controller-runtime only sets a deadline that a reconciler may ignore (RES-10). A dropped request may still reach the server:
+    /// the next pass finds what became of it, as after a crash.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
-        self.options.reconcile_timeout = Some(timeout);
+        self.chosen.reconcile_timeout = Some(Some(timeout));
         self
     }
 
@@ -167,13 +304,19 @@ impl<R: RequestKey> ControllerBuilder<R> {
     /// So the next pass over the key reads its own writes, and their events lead to one pass instead of one each. The worker waits with
     /// it. Zero never holds a key.
     pub fn catch_up(mut self, max: Duration) -> Self {
-        self.options.catch_up = max;
+        self.chosen.catch_up = Some(max);
+        self
+    }
+
+    /// How many of its last passes it can [explain](crate::ControllerHandle::explain). Default: [`EXPLAINED_PASSES`]; zero turns it off.
+    pub fn explain(mut self, passes_max: usize) -> Self {
+        self.explained_passes = passes_max;
         self
     }
 
     /// Whether a pass that panics is an error like another. Default: yes; otherwise the panic ends the manager.
     pub fn recover_panics(mut self, recovers: bool) -> Self {
-        self.options.recovers_panics = recovers;
+        self.chosen.recovers_panics = Some(recovers);
         self
     }
 
@@ -181,46 +324,98 @@ impl<R: RequestKey> ControllerBuilder<R> {
     ///
     /// # Errors
     ///
-    /// It has no name, watches nothing, is for two types, or owns something without being for a type.
+    /// It has no name or none that suits a label, watches nothing, is for two types, or owns something without being for a type; or
+    /// the figures of its rate limits make no sense (RL-14).
     pub fn build(self, reconciler: impl Reconciler<R>) -> Result<Controller<R>, BuildError> {
-        let name = self.options.name.clone();
+        let name = self.name;
         if name.is_empty() {
             return Err(BuildError::NoName);
+        }
+        if !is_label(&name) {
+            return Err(BuildError::Name { name });
         }
         match self.fault {
             Some(Fault::TwoTypes) => return Err(BuildError::TwoTypes { name }),
             Some(Fault::OwnsWithoutType) => return Err(BuildError::OwnsWithoutType { name }),
-            None if self.sources.is_empty() && self.channels.is_empty() => {
+            None if self.sources.is_empty() && self.foreign.is_empty() => {
                 return Err(BuildError::NoSource { name });
             }
             None => {}
         }
-        let limiter = match self.limiter {
-            Some(limiter) => limiter,
-            None => match Exponential::new(BACKOFF_MIN, BACKOFF_MAX) {
-                Ok(limiter) => Box::new(limiter),
-                Err(source) => return Err(BuildError::Limiter { name, source }),
-            },
-        };
+        let limiter = limiter(self.limiter, self.backoff, self.retries)
+            .map_err(|source| BuildError::Limiter { name: name.clone(), source })?;
+        let recorder = Arc::new(Recorder::new());
+        let mut queue = WorkQueue::builder()
+            .rate_limiter(limiter)
+            .metrics(recorder.clone())
+            .at_shutdown(AtShutdown::Abandon);
+        if let Some(priorities) = self.priorities {
+            queue = queue.priorities(priorities);
+        }
+        if let Some(group_of) = self.groups {
+            queue = queue.groups(group_of);
+        }
+        if let Some(n) = self.group_in_flight_max {
+            queue = queue.group_in_flight_max(n);
+        }
+        let queue = queue.build();
+        let sources = Sources::new(
+            queue.clone(),
+            self.low_priority,
+            self.filters,
+            self.sources,
+            self.foreign,
+        );
+        let explainer = Arc::new(Explainer::new(name.clone(), self.explained_passes));
         Ok(Controller {
             reconciler: Arc::new(Erased(reconciler)),
-            options: self.options,
-            sources: self.sources,
-            channels: self.channels,
-            queue: WorkQueue::builder().rate_limiter(limiter).build(),
+            name,
+            kind: self.owner.map(|(kind, _)| kind),
+            chosen: self.chosen,
+            sharded: self.sharded,
+            pace: self.interval.map(Pace::new),
+            sources: Arc::new(sources),
+            queue,
+            explainer,
             shared: Arc::new(Shared {
                 state: watch::Sender::default(),
                 counters: Counters::default(),
+                recorder,
             }),
         })
     }
 }
 
+/// What says how long a key that failed waits.
+fn limiter<R: RequestKey>(
+    own: Option<Box<dyn RateLimiter<R>>>,
+    (min, max): (Duration, Duration),
+    retries: Option<(f64, u32)>,
+) -> Result<Box<dyn RateLimiter<R>>, LimiterError> {
+    let per_key = match own {
+        Some(own) => own,
+        None => Box::new(Exponential::new(min, max)?),
+    };
+    let Some((per_second, burst)) = retries else { return Ok(per_key) };
+    Ok(Box::new(MaxOf::both(per_key, Bucket::new(per_second, burst)?)))
+}
+
+/// Whether a name suits labels of metrics and `managedFields`: letters and digits, with `-`, `_`, `.` and `/` between them.
+fn is_label(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    let bytes = name.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    name.len() <= CONTROLLER_NAME_CHARS_MAX
+        && bytes.iter().all(|byte| is_inner(*byte))
+        && ends.iter().all(|end| end.is_some_and(u8::is_ascii_alphanumeric))
+}
+
 impl<R> fmt::Debug for ControllerBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ControllerBuilder")
-            .field("options", &self.options)
-            .field("n_sources", &(self.sources.len() + self.channels.len()))
+            .field("name", &self.name)
+            .field("chosen", &self.chosen)
+            .field("n_sources", &(self.sources.len() + self.foreign.len()))
             .finish_non_exhaustive()
     }
 }

@@ -1,21 +1,22 @@
 //! A controller's life: sources, then workers, then the end.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
-use parking_lot::Mutex;
-use rand::{SeedableRng, rngs::SmallRng};
-use setpoint_informer::HandlerRegistration;
 use setpoint_object::time::Clock;
-use tokio::{sync::Notify, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Controller, ControllerError, ControllerState, Shared, catch_up::Caches, error::panic_message,
-    worker::Worker,
+    Controller, ControllerDefaults, ControllerError, ControllerState, Shared,
+    error::panic_message,
+    gate::KeyGate,
+    options::Options,
+    start::Started,
+    worker::{Ids, Worker},
 };
 use crate::{
-    cache::Cache, client::Client, event::EventRecorder, reconciler::BoxError, request::RequestKey,
-    watch::BoundSource,
+    broken::Rule, cache::Cache, client::Client, context::Home, event::EventRecorder, fence::Fence,
+    request::RequestKey, shard::Attached,
 };
 
 /// What a controller lives in.
@@ -25,21 +26,16 @@ pub(crate) struct Environment {
     pub(crate) recorder: EventRecorder,
     pub(crate) clock: Clock,
     pub(crate) seed: u64,
+    /// Cancelled when workers may start: when this process leads, or at once where there is no election.
+    pub(crate) go: CancellationToken,
+    /// What says whether this process still leads, if that is asked of it.
+    pub(crate) fence: Option<Arc<dyn Fence>>,
 }
 
 /// A controller whose informers have been requested.
 pub(crate) struct BoundController<R> {
     controller: Controller<R>,
-    sources: Vec<BoundSource<R>>,
-}
-
-/// Removes a controller's handlers from the informers it shares, however it ends.
-struct Handlers(Vec<HandlerRegistration>);
-
-impl Drop for Handlers {
-    fn drop(&mut self) {
-        self.0.iter().for_each(HandlerRegistration::remove);
-    }
+    options: Options,
 }
 
 /// Says that a controller has ended, however it ends.
@@ -52,110 +48,88 @@ impl Drop for Ended {
 }
 
 impl<R: RequestKey> Controller<R> {
-    /// Requests the informers that the controller watches.
-    pub(crate) fn bind(mut self, cache: &Cache) -> BoundController<R> {
-        let sources = std::mem::take(&mut self.sources)
-            .into_iter()
-            .map(|source| source.bind(cache))
-            .collect();
-        BoundController { controller: self, sources }
+    /// Requests the informers that the controller watches, and settles what it leaves to its manager.
+    pub(crate) fn bind(
+        mut self,
+        cache: &Cache,
+        defaults: &ControllerDefaults,
+    ) -> BoundController<R> {
+        self.sources.bind(cache);
+        let (name, kind) = (self.name.clone(), self.kind.clone());
+        let options = Options::resolve(name, kind, std::mem::take(&mut self.chosen), defaults);
+        BoundController { controller: self, options }
     }
 }
 
 impl<R: RequestKey> BoundController<R> {
+    /// Whether it reconciles only on the leader.
+    pub(crate) fn is_leader_only(&self) -> bool {
+        self.options.leader_only
+    }
+
+    /// Whether it is to be run before this process leads, so that its sources sync; its workers wait for
+    /// [`go`](Environment::go). Otherwise it is to be run when this process leads.
+    pub(crate) fn warms_up(&self) -> bool {
+        self.options.warm_up
+    }
+
     /// Runs until `stop`; then lets the passes that run finish. Dropping it ends them where they wait.
     pub(crate) async fn run(
         self,
         environment: Environment,
         stop: CancellationToken,
     ) -> Result<(), ControllerError> {
-        let Self { controller, sources } = self;
-        let Controller { reconciler, options, channels, queue, shared, .. } = controller;
-        let name = options.name.clone();
+        let Self { mut controller, options } = self;
+        let (shared, name) = (controller.shared.clone(), options.name.clone());
         let _ended = Ended(shared.clone());
         shared.state.send_replace(ControllerState::Syncing);
-
-        let mut handlers = Handlers(Vec::new());
-        let mut awaited = Vec::new();
-        let mut watched = Vec::new();
-        let arrived = Arc::new(Notify::new());
-        for BoundSource { resource, status, resource_version, start } in sources {
-            let Ok(registration) = start(queue.clone(), arrived.clone()) else {
-                return Err(ControllerError::SourceStopped { name, resource });
-            };
-            handlers.0.push(registration.clone());
-            watched.push((resource.clone(), resource_version));
-            awaited.push((resource, status, registration));
+        let watched = controller.sources.clone();
+        let find_source = move |number| watched.find(number);
+        controller.explainer.run(environment.clock.clone(), Box::new(find_source));
+        let mut sources = Started::start(name.clone(), controller.sources.clone())?;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            synced = sources.synced(options.sync_timeout) => synced?,
         }
-        let deadline =
-            options.sync_timeout.map(|timeout| (timeout, tokio::time::Instant::now() + timeout));
-        for (resource, status, registration) in awaited {
-            let expired = async {
-                match deadline {
-                    Some((timeout, deadline)) => {
-                        tokio::time::sleep_until(deadline).await;
-                        timeout
-                    }
-                    None => std::future::pending().await,
-                }
-            };
+        let broken = options.broken;
+        if !environment.go.is_cancelled() && !broken.is(Rule::StartsUnelected) {
+            shared.state.send_replace(ControllerState::Standby);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
-                synced = registration.synced() => if synced.is_err() {
-                    if stop.is_cancelled() {
-                        return Ok(());
-                    }
-                    return Err(ControllerError::SourceStopped { name, resource });
-                },
-                timeout = expired => {
-                    let source = status().degraded.map(|degraded| BoxError::from(degraded.error));
-                    return Err(ControllerError::SyncTimeout { name, resource, timeout, source });
-                }
+                failed = sources.failed() => return Err(failed),
+                () = environment.go.cancelled() => {}
             }
         }
 
         tracing::info!(controller = %name, workers = options.n_workers, "running");
         shared.state.send_replace(ControllerState::Running);
-        let mut pumps = JoinSet::new();
-        for mut keys in channels {
-            let queue = queue.clone();
-            pumps.spawn(async move {
-                while let Some(key) = keys.recv().await {
-                    queue.add(key);
-                }
-            });
-        }
-        let n_workers = options.n_workers;
-        let worker = Arc::new(Worker {
-            reconciler,
-            client: environment.client,
-            recorder: environment.recorder,
-            clock: environment.clock,
-            options,
-            queue: queue.clone(),
-            stop: stop.clone(),
-            caches: Caches { watched, arrived },
-            ids: Mutex::new(SmallRng::seed_from_u64(environment.seed)),
-            shared,
+        let n_workers = options.n_workers as u64;
+        shared.counters.n_workers.store(n_workers, Ordering::Relaxed);
+        let queue = controller.queue.clone();
+        let shard = controller.sharded.take().map(|sharded| {
+            Attached::start(sharded, &environment, controller.sources.clone(), queue.clone())
         });
-        let mut workers = JoinSet::new();
-        for _ in 0..n_workers {
-            let worker = worker.clone();
-            workers.spawn(async move { worker.run().await });
-        }
-        drop(worker);
-
-        // A worker ends by itself only when it fails.
-        let first = tokio::select! {
-            biased;
-            () = stop.cancelled() => None,
-            ended = workers.join_next() => ended,
+        let (gate, client) = match &shard {
+            Some(shard) => (Some(shard.gate.clone()), shard.client.clone()),
+            None => (None, environment.client.clone()),
         };
-        queue.shut_down();
-        drop(handlers);
+        let environment = Environment { client, ..environment };
+        let mut workers = controller.hire(options, environment, gate, &stop);
         let mut failure = None;
-        let mut ended = first;
+        let mut ended = None;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            // A worker ends by itself only when it fails.
+            first = workers.join_next() => ended = first,
+            failed = sources.failed() => failure = Some(failed),
+        }
+        queue.shut_down();
+        if broken.is(Rule::LeavesPasses) {
+            workers.detach_all();
+        }
         loop {
             match ended {
                 Some(Ok(Err(error))) => _ = failure.get_or_insert(error),
@@ -169,6 +143,51 @@ impl<R: RequestKey> BoundController<R> {
             }
             ended = workers.join_next().await;
         }
+        if let Some(shard) = shard {
+            // No pass runs any more: others may have the keys.
+            shard.end().await;
+        }
+        // Not before: passes read to their end what the watches keep cached.
+        sources.end().await;
         failure.map_or(Ok(()), Err)
+    }
+}
+
+impl<R: RequestKey> Controller<R> {
+    /// Starts the workers.
+    fn hire(
+        self,
+        options: Options,
+        environment: Environment,
+        gate: Option<Arc<dyn KeyGate<R>>>,
+        stop: &CancellationToken,
+    ) -> JoinSet<Result<(), ControllerError>> {
+        let home = Home {
+            client: environment.client.for_controller(&options.name),
+            recorder: environment.recorder,
+            clock: environment.clock,
+            stopping: stop.clone(),
+            controller: options.name.clone(),
+            kind: options.kind.clone(),
+            watches: Arc::new(self.watches()),
+        };
+        let n_workers = options.n_workers;
+        let worker = Arc::new(Worker {
+            home,
+            options,
+            gate,
+            fence: environment.fence,
+            pace: self.pace,
+            queue: self.queue,
+            sources: self.sources,
+            ids: Ids::new(environment.seed),
+            explainer: self.explainer,
+            shared: self.shared,
+        });
+        let mut workers = JoinSet::new();
+        for _ in 0..n_workers {
+            workers.spawn(self.reconciler.clone().work(worker.clone()));
+        }
+        workers
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::metrics::Durations;
+
 /// Counts of a controller's passes since it was built, named as controller-runtime's `controller_runtime_reconcile_*` metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -20,6 +22,12 @@ pub struct ControllerStats {
     pub panics: u64,
     /// Passes that took too long.
     pub timeouts: u64,
+    /// Keys that were given up after as many failures as they may have; the last failure counts as an error too.
+    pub given_up: u64,
+    /// Keys that were handed out and left without a pass, because another replica has them.
+    pub not_ours: u64,
+    /// Keys that were handed out and left without a pass until they may have one again.
+    pub deferred: u64,
     /// Passes that run now.
     pub active: u64,
 }
@@ -40,7 +48,14 @@ pub(super) struct Counters {
     pub(super) terminal: AtomicU64,
     pub(super) panics: AtomicU64,
     pub(super) timeouts: AtomicU64,
+    pub(super) given_up: AtomicU64,
+    pub(super) not_ours: AtomicU64,
+    pub(super) deferred: AtomicU64,
     active: AtomicU64,
+    /// How long passes took.
+    pub(super) took: Durations,
+    /// How many workers there are; zero before they start.
+    pub(super) n_workers: AtomicU64,
 }
 
 /// Counts one pass as active until it is dropped.
@@ -62,6 +77,9 @@ impl Counters {
             terminal: read(&self.terminal),
             panics: read(&self.panics),
             timeouts: read(&self.timeouts),
+            given_up: read(&self.given_up),
+            not_ours: read(&self.not_ours),
+            deferred: read(&self.deferred),
             active: read(&self.active),
         }
     }

@@ -1,125 +1,241 @@
 //! A worker: takes a key, has it reconciled, decides when it comes back.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use futures::{FutureExt, future::BoxFuture};
-use parking_lot::Mutex;
-use rand::{Rng, rngs::SmallRng};
-use setpoint_object::time::Clock;
-use setpoint_workqueue::WorkQueue;
-use tokio_util::sync::CancellationToken;
+use setpoint_workqueue::{AddOptions, Item, WorkQueue};
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{
-    ControllerError, Options, Shared,
-    catch_up::Caches,
-    error::{ReconcilePanic, ReconcileTimeout, panic_message},
+    ControllerError, Shared,
+    catch_up::catch_up,
+    error::{ReconcileTimeout, panic_message},
+    gate::{GatePass, KeyGate},
+    options::Options,
+    pace::Pace,
+    settle::Outcome,
     stats::count,
 };
 use crate::{
-    client::{Client, Written},
-    context::{Context, ReconcileId},
-    event::EventRecorder,
-    reconciler::{Action, BoxError, Reconciler, Requeue, chain, is_terminal},
-    request::RequestKey,
+    client::Written,
+    context::{Context, Home, ReconcileId, Which},
+    explain::{Began, Cause, Explainer, PassOutcome, cut},
+    fence::Fence,
+    reconciler::Reconciler,
+    request::{Request, RequestKey},
+    source::Sources,
+    telemetry::{Trace, within},
 };
 
-/// A reconciler whose type is forgotten.
+/// A reconciler whose type is forgotten. It is forgotten once per worker, so that a pass costs no allocation for it.
 pub(super) trait DynReconciler<R>: Send + Sync {
-    fn reconcile(&self, request: R, context: Context) -> BoxFuture<'_, Result<Action, BoxError>>;
+    /// Works until the queue is shut down.
+    fn work(
+        self: Arc<Self>,
+        worker: Arc<Worker<R>>,
+    ) -> BoxFuture<'static, Result<(), ControllerError>>;
 }
 
 pub(super) struct Erased<T>(pub(super) T);
 
 impl<R: RequestKey, T: Reconciler<R>> DynReconciler<R> for Erased<T> {
-    fn reconcile(&self, request: R, context: Context) -> BoxFuture<'_, Result<Action, BoxError>> {
-        async move { self.0.reconcile(request, context).await.map_err(Into::into) }.boxed()
+    fn work(
+        self: Arc<Self>,
+        worker: Arc<Worker<R>>,
+    ) -> BoxFuture<'static, Result<(), ControllerError>> {
+        async move { worker.run(&self.0).await }.boxed()
     }
 }
 
 /// What a controller's workers share.
 pub(super) struct Worker<R> {
     // Helpers.
-    pub(super) reconciler: Arc<dyn DynReconciler<R>>,
-    pub(super) client: Client,
-    pub(super) recorder: EventRecorder,
-    pub(super) clock: Clock,
+    pub(super) home: Home,
     pub(super) options: Options,
+    pub(super) gate: Option<Arc<dyn KeyGate<R>>>,
+    pub(super) fence: Option<Arc<dyn Fence>>,
+    pub(super) pace: Option<Pace<R>>,
 
     // Inputs.
     pub(super) queue: WorkQueue<R>,
-    pub(super) stop: CancellationToken,
-    pub(super) caches: Caches,
+    pub(super) sources: Arc<Sources<R>>,
 
     // State.
-    pub(super) ids: Mutex<SmallRng>,
+    pub(super) ids: Ids,
+    pub(super) explainer: Arc<Explainer<R>>,
     pub(super) shared: Arc<Shared>,
 }
 
-/// How a pass ended.
-enum Outcome {
-    Ok(Action),
-    Error(BoxError),
-    Panic(String),
-    Timeout(ReconcileTimeout),
+/// Numbers passes, and makes their ids of a seed.
+pub(super) struct Ids {
+    seed: u64,
+    next: AtomicU64,
+}
+
+impl Ids {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { seed, next: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> ReconcileId {
+        ReconcileId::of(self.seed, self.next.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl<R: RequestKey> Worker<R> {
     /// Reconciles keys until the queue is shut down or the controller is to stop. What is still queued then is left: a start lists anew.
-    pub(super) async fn run(&self) -> Result<(), ControllerError> {
-        loop {
-            let item = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return Ok(()),
-                // Cancel safe: a dropped `get` has taken nothing.
-                item = self.queue.get() => item,
-            };
-            let Some(item) = item else { return Ok(()) };
-            let written = self.pass(item.key()).await?;
+    async fn run(&self, reconciler: &impl Reconciler<R>) -> Result<(), ControllerError> {
+        // Of its own: to look at and to count references to is then to touch what no other worker touches.
+        let stop = self.home.stopping.child_token();
+        let home = Arc::new(Home { stopping: stop.clone(), ..self.home.clone() });
+        // Cancel safe: a dropped `get` has taken nothing.
+        while let Some(item) = self.queue.get().await {
+            if stop.is_cancelled() || self.is_deposed() {
+                break;
+            }
+            let Some(admitted) = self.admit(&item) else { continue };
+            let written = self.pass(reconciler, &item, &home, admitted.as_ref()).await?;
+            drop(admitted);
             // The key was added again before, if it is to come back: its wait has begun.
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => {}
-                // Cancel safe: it only looks.
-                shown = self.caches.catch_up(&written, self.options.catch_up) => if !shown {
-                    tracing::debug!(controller = %self.options.name, object = %item.key(), "the caches do not show what was written yet");
-                },
+            if !written.0.is_empty() {
+                self.catch_up(&item, &written).await;
             }
             item.done();
+        }
+        Ok(())
+    }
+
+    /// Whether this process led and does so no more. After a stall a worker may run before the manager has learnt it; where another
+    /// may lead, no pass begins. What was lost is not had again.
+    fn is_deposed(&self) -> bool {
+        self.fence.as_ref().is_some_and(|fence| fence.check().is_err())
+    }
+
+    /// Whether a pass over a key may begin.
+    fn admit(&self, item: &Item<'_, R>) -> Option<Option<GatePass>> {
+        let key = item.key();
+        let entered = match &self.gate {
+            Some(gate) => match gate.enter(key) {
+                Some(entered) => Some(entered),
+                None => {
+                    count(&self.shared.counters.not_ours);
+                    return None;
+                }
+            },
+            // A leader whose time is over begins nothing more: its manager is about to notice, and to end.
+            None if self.home.client.check_fence().is_err() => return None,
+            None => None,
+        };
+        if let Some(pace) = &self.pace
+            && let Some(wait) = pace.wait(key, Instant::now())
+        {
+            let later = AddOptions::default().after(wait).priority(item.priority());
+            self.queue.add_with(key.clone(), later.tag(item.tag()));
+            count(&self.shared.counters.deferred);
+            return None;
+        }
+        Some(entered)
+    }
+
+    /// Holds a key until the caches show what its pass wrote, for a while.
+    async fn catch_up(&self, item: &Item<'_, R>, written: &Written) {
+        tokio::select! {
+            biased;
+            () = self.home.stopping.cancelled() => {}
+            // Cancel safe: it only looks.
+            shown = catch_up(&self.sources, written, self.options.catch_up) => if !shown {
+                tracing::debug!(controller = %self.options.name, object = %item.key(), "the caches do not show what was written yet");
+            },
         }
     }
 
     /// One pass over a key; gives what it wrote.
-    async fn pass(&self, key: &R) -> Result<Written, ControllerError> {
-        let name = &self.options.name;
-        let reconcile_id = ReconcileId(self.ids.lock().random());
-        let client = self.client.for_pass(name, key.to_string(), reconcile_id);
-        let context = Context {
-            client: client.clone(),
-            recorder: self.recorder.clone(),
-            clock: self.clock.clone(),
-            stopping: self.stop.clone(),
-            controller: name.clone(),
-            reconcile_id,
+    async fn pass(
+        &self,
+        reconciler: &impl Reconciler<R>,
+        item: &Item<'_, R>,
+        home: &Arc<Home>,
+        admitted: Option<&GatePass>,
+    ) -> Result<Written, ControllerError> {
+        let key = item.key();
+        let at = Instant::now();
+        let began = Began {
+            at,
+            reconcile_id: self.ids.next(),
+            cause: Cause::of_tag(item.tag()),
+            n_events: item.n_adds(),
+            waited: item.waited(),
+            priority: item.priority(),
             attempt: self.queue.num_requeues(key),
         };
-        let span =
-            tracing::info_span!("reconcile", controller = %name, object = %key, id = %reconcile_id);
+        let span = began.span(&self.options.name, key);
+        let trace = self.trace(key, home, &began);
+        let is_told = trace.is_some() || !span.is_disabled();
+        let recording = self.explainer.begin(key.clone(), began, is_told);
+        let which = Which {
+            reconcile_id: began.reconcile_id,
+            attempt: began.attempt,
+            priority: began.priority,
+            cause: began.cause,
+            deadline: self.options.reconcile_timeout.map(|timeout| began.at + timeout),
+        };
+        let context = Context::new(home.clone(), recording.pass(), which);
         let outcome = {
             let _active = self.shared.counters.begin();
-            self.reconcile(key.clone(), context).instrument(span.clone()).await
+            let pass = self.reconcile(reconciler, key.clone(), context);
+            let pass = within(trace.as_ref(), pass).instrument(span.clone());
+            match admitted {
+                None => pass.await,
+                Some(admitted) => tokio::select! {
+                    biased;
+                    fenced = admitted.revoked() => Outcome::Error(fenced.into()),
+                    outcome = pass => outcome,
+                },
+            }
         };
+        let ended = Instant::now();
+        self.shared.counters.took.observe(ended.duration_since(at));
         let _entered = span.enter();
-        self.settle(key, outcome)?;
-        Ok(client.written())
+        let written = recording.written();
+        let (outcome, result) = match self.settle(item, outcome) {
+            Ok(outcome) => (outcome, Ok(written)),
+            Err(error) => (PassOutcome::Panic(cut(error.to_string())), Err(error)),
+        };
+        recording.tell(&span, &outcome);
+        if let Some(trace) = &trace {
+            trace.end(&outcome, &recording.notes(), home.clock.now());
+        }
+        recording.end(ended, outcome);
+        result
     }
 
-    async fn reconcile(&self, key: R, context: Context) -> Outcome {
+    /// The span of a pass that begins, where passes are traced.
+    fn trace(&self, key: &R, home: &Home, began: &Began) -> Option<Trace> {
+        let traces = self.options.traces.as_ref()?;
+        let request = (key as &dyn Any).downcast_ref::<Request>();
+        traces.begin(&self.options.name, key, request, began, home.clock.now())
+    }
+
+    async fn reconcile(
+        &self,
+        reconciler: &impl Reconciler<R>,
+        key: R,
+        context: Context,
+    ) -> Outcome {
+        let deadline = context.deadline().zip(self.options.reconcile_timeout);
         // The call itself may panic, as well as the future it gives.
-        let pass = AssertUnwindSafe(async { self.reconciler.reconcile(key, context).await })
-            .catch_unwind();
-        let ended = match self.options.reconcile_timeout {
-            Some(timeout) => match tokio::time::timeout(timeout, pass).await {
+        let pass =
+            AssertUnwindSafe(async { reconciler.reconcile(key, context).await }).catch_unwind();
+        let ended = match deadline {
+            Some((deadline, timeout)) => match tokio::time::timeout_at(deadline, pass).await {
                 Ok(ended) => ended,
                 Err(_) => return Outcome::Timeout(ReconcileTimeout { timeout }),
             },
@@ -127,62 +243,8 @@ impl<R: RequestKey> Worker<R> {
         };
         match ended {
             Ok(Ok(action)) => Outcome::Ok(action),
-            Ok(Err(error)) => Outcome::Error(error),
+            Ok(Err(error)) => Outcome::Error(error.into()),
             Err(panic) => Outcome::Panic(panic_message(&*panic)),
         }
-    }
-
-    /// What happens to the key: the table at [`Action`].
-    fn settle(&self, key: &R, outcome: Outcome) -> Result<(), ControllerError> {
-        let counters = &self.shared.counters;
-        let error: BoxError = match outcome {
-            Outcome::Ok(action) => {
-                match action.requeue {
-                    Requeue::After(delay) if !delay.is_zero() => {
-                        self.queue.forget(key);
-                        self.queue.add_after(key.clone(), delay);
-                        count(&counters.requeue_after);
-                    }
-                    Requeue::Never | Requeue::After(_) => {
-                        self.queue.forget(key);
-                        count(&counters.success);
-                    }
-                    Requeue::RateLimited => {
-                        self.queue.add_rate_limited(key.clone());
-                        count(&counters.requeue);
-                    }
-                }
-                tracing::debug!(?action, "reconciled");
-                return Ok(());
-            }
-            Outcome::Error(error) => error,
-            Outcome::Panic(message) => {
-                count(&counters.panics);
-                if !self.options.recovers_panics {
-                    return Err(ControllerError::Panic {
-                        name: self.options.name.clone(),
-                        message,
-                    });
-                }
-                ReconcilePanic { message }.into()
-            }
-            Outcome::Timeout(timeout) => {
-                count(&counters.timeouts);
-                timeout.into()
-            }
-        };
-        count(&counters.error);
-        if is_terminal(&*error) {
-            count(&counters.terminal);
-            tracing::error!(error = chain(&*error), "reconcile failed for good");
-        } else {
-            self.queue.add_rate_limited(key.clone());
-            tracing::warn!(
-                error = chain(&*error),
-                attempt = self.queue.num_requeues(key),
-                "reconcile failed"
-            );
-        }
-        Ok(())
     }
 }

@@ -17,24 +17,56 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         Self { len_max, entries: HashMap::new(), by_use: BTreeMap::new(), n_uses: 0 }
     }
 
+    /// The entry of `key`, which is used.
+    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let (used, value) = self.entries.get_mut(key)?;
+        self.n_uses += 1;
+        if let Some(key) = self.by_use.remove(used) {
+            self.by_use.insert(self.n_uses, key);
+        }
+        *used = self.n_uses;
+        Some(value)
+    }
+
+    /// A new entry; gives the one that had to go for it.
+    pub(super) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.remove(&key);
+        let mut oldest = None;
+        if self.entries.len() >= self.len_max
+            && let Some((_, key)) = self.by_use.pop_first()
+        {
+            oldest = self.entries.remove(&key).map(|(_, value)| value);
+        }
+        self.n_uses += 1;
+        self.by_use.insert(self.n_uses, key.clone());
+        self.entries.insert(key, (self.n_uses, value));
+        oldest
+    }
+
     /// The entry of `key`, made by `make` when there is none; then the one that was not used for longest may have to go.
     pub(super) fn entry(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
-        self.n_uses += 1;
-        let now = self.n_uses;
-        match self.entries.get(key) {
-            Some((used, _)) => _ = self.by_use.remove(used),
-            None => {
-                if self.entries.len() >= self.len_max
-                    && let Some((_, oldest)) = self.by_use.pop_first()
-                {
-                    self.entries.remove(&oldest);
-                }
-            }
+        if !self.entries.contains_key(key) {
+            self.insert(key.clone(), make());
         }
-        self.by_use.insert(now, key.clone());
-        let (used, value) = self.entries.entry_ref(key).or_insert_with(|| (now, make()));
-        *used = now;
-        value
+        #[expect(clippy::expect_used, reason = "it was there, or has been put there")]
+        self.get_mut(key).expect("an entry")
+    }
+
+    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+        let (used, value) = self.entries.remove(key)?;
+        self.by_use.remove(&used);
+        Some(value)
+    }
+
+    /// All entries, the one that was not used for longest first; this is no use of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.by_use.values().filter_map(|key| Some((key, &self.entries.get(key)?.1)))
+    }
+
+    /// All values, the one that was not used for longest first.
+    pub(super) fn into_values(mut self) -> impl Iterator<Item = V> {
+        let keys = std::mem::take(&mut self.by_use).into_values();
+        keys.filter_map(move |key| self.entries.remove(&key).map(|(_, value)| value))
     }
 }
 
@@ -48,9 +80,10 @@ mod tests {
         *lru.entry(&"a", || 0) += 1;
         *lru.entry(&"b", || 0) += 1;
         *lru.entry(&"a", || 0) += 1;
-        *lru.entry(&"c", || 0) += 1;
-        assert_eq!((*lru.entry(&"a", || 0), *lru.entry(&"b", || 0)), (2, 0));
-        assert_eq!(lru.entries.len(), 2);
-        assert_eq!(lru.by_use.len(), 2);
+        assert_eq!(lru.insert("c", 7), Some(1), "b has to go");
+        assert_eq!(lru.iter().collect::<Vec<_>>(), [(&"a", &2), (&"c", &7)]);
+        assert_eq!((lru.remove(&"a"), lru.remove(&"b")), (Some(2), None));
+        assert_eq!((lru.entries.len(), lru.by_use.len()), (1, 1));
+        assert_eq!(lru.into_values().collect::<Vec<_>>(), [7]);
     }
 }

@@ -1,128 +1,78 @@
 //! The near end: what a reconciler holds.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{fmt, sync::Arc};
 
-use kube_core::Resource;
-use serde::Serialize;
-use setpoint_object::time::{Clock, Timestamp};
+use setpoint_object::time::Clock;
 use tokio::sync::mpsc;
 
-/// How many events may wait to be written, over all recorders of a manager. 1000, as client-go's broadcaster.
-pub(crate) const EVENT_QUEUE_MAX: usize = 1000;
+use super::{
+    EVENT_QUEUE_MAX, EVENT_WORD_BYTES_MAX, EventApi, NOTE_BYTES_MAX,
+    encode::cut,
+    loss::{EventLosses, Losses, count},
+    reference::ObjectReference,
+    told::{EventType, Told},
+};
 
-/// Whether an event is news or trouble.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum EventType {
-    /// Things go as they should.
-    Normal,
-    /// Something needs attention.
-    Warning,
-}
+/// The action of an event that names none: what a controller does.
+const ACTION: &str = "Reconcile";
 
-impl EventType {
-    /// As the API spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
-    }
-}
-
-/// Which object an event is about.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct ObjectReference {
-    /// `apps/v1`.
-    pub api_version: String,
-    /// `Deployment`.
-    pub kind: String,
-    /// Empty for a cluster-scoped object.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-    /// Which incarnation of the name.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-    /// Which version of the object it was about.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub resource_version: String,
-}
-
-impl ObjectReference {
-    /// A reference to an object whose type is known at compile time.
-    pub fn of<K: Resource>(object: &K) -> Self
-    where
-        K::DynamicType: Default,
-    {
-        Self::dynamic(object, &K::DynamicType::default())
-    }
-
-    /// A reference to an object whose type is known at run time.
-    pub fn dynamic<K: Resource>(object: &K, dynamic_type: &K::DynamicType) -> Self {
-        let meta = object.meta();
-        Self {
-            api_version: K::api_version(dynamic_type).into_owned(),
-            kind: K::kind(dynamic_type).into_owned(),
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
-        }
-    }
-}
-
-/// Something that was told.
-#[derive(Debug, Clone)]
-pub(crate) struct Told {
-    pub(crate) regarding: ObjectReference,
-    pub(crate) event_type: EventType,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    pub(crate) component: Arc<str>,
-    pub(crate) at: Timestamp,
+/// How a manager's events are written.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EventOptions {
+    pub(crate) api: EventApi,
+    /// The machine or pod; may be empty.
+    pub(crate) host: Arc<str>,
 }
 
 /// What recorders are made of; the manager's.
 #[derive(Clone)]
 pub(crate) struct Broadcaster {
     told: mpsc::Sender<Told>,
-    lost: Arc<AtomicU64>,
+    losses: Arc<Losses>,
     clock: Clock,
+}
+
+/// Where what was told is heard.
+pub(crate) struct Heard {
+    pub(super) told: mpsc::Receiver<Told>,
+    pub(super) losses: Arc<Losses>,
+    pub(super) clock: Clock,
 }
 
 impl Broadcaster {
     /// A broadcaster, and where its worker finds what was told.
-    pub(crate) fn new(clock: Clock) -> (Self, mpsc::Receiver<Told>) {
-        let (told, heard) = mpsc::channel(EVENT_QUEUE_MAX);
-        (Self { told, lost: Arc::default(), clock }, heard)
+    pub(crate) fn new(clock: Clock) -> (Self, Heard) {
+        let (sender, told) = mpsc::channel(EVENT_QUEUE_MAX);
+        let losses = Arc::<Losses>::default();
+        let heard = Heard { told, losses: losses.clone(), clock: clock.clone() };
+        (Self { told: sender, losses, clock }, heard)
     }
 
     pub(crate) fn recorder(&self, component: Arc<str>) -> EventRecorder {
         EventRecorder { broadcaster: self.clone(), component }
     }
-
-    /// The count of events that were lost, for the worker to add to.
-    pub(crate) fn lost(&self) -> Arc<AtomicU64> {
-        self.lost.clone()
-    }
 }
 
-/// Tells what happened to objects, as core/v1 Events in one component's name. Cheap to clone; never waits.
+/// Tells what happened to objects, as Events in one component's name. Cheap to clone; never waits.
 ///
-/// After the manager has stopped it loses what it is told.
+/// The component is the event's reporting controller: a word, or a word below a domain (`example.com/network`). After the manager
+/// has stopped a recorder loses what it is told, and counts it.
 #[derive(Clone)]
 pub struct EventRecorder {
     broadcaster: Broadcaster,
     component: Arc<str>,
+}
+
+/// An event that is not told yet; from [`EventRecorder::about`].
+#[must_use = "an event is told by `tell`"]
+pub struct EventBuilder<'a> {
+    recorder: &'a EventRecorder,
+    regarding: &'a ObjectReference,
+    related: Option<&'a ObjectReference>,
+    event_type: EventType,
+    reason: &'a str,
+    action: &'a str,
+    note: String,
 }
 
 impl EventRecorder {
@@ -144,33 +94,109 @@ impl EventRecorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        let message = message.into();
+        self.about(regarding, event_type, reason).note(message).tell();
+    }
+
+    /// Begins to tell that something happened: with an action, a related object.
+    ///
+    /// ```
+    /// # use setpoint_runtime::{EventRecorder, EventType, ObjectReference};
+    /// # fn example(recorder: &EventRecorder, network: &ObjectReference, node: &ObjectReference) {
+    /// recorder
+    ///     .about(network, EventType::Warning, "NoRoom")
+    ///     .action("Attach")
+    ///     .related(node)
+    ///     .note("the node has no interface left")
+    ///     .tell();
+    /// # }
+    /// ```
+    pub fn about<'a>(
+        &'a self,
+        regarding: &'a ObjectReference,
+        event_type: EventType,
+        reason: &'a str,
+    ) -> EventBuilder<'a> {
+        EventBuilder {
+            recorder: self,
+            regarding,
+            related: None,
+            event_type,
+            reason,
+            action: ACTION,
+            note: String::new(),
+        }
+    }
+
+    /// How many events of this manager were lost, by whatever cause: [`EventLosses::total`].
+    pub fn lost(&self) -> u64 {
+        self.losses().total()
+    }
+
+    /// How many events of this manager were not written, by cause.
+    pub fn losses(&self) -> EventLosses {
+        self.broadcaster.losses.read()
+    }
+}
+
+impl<'a> EventBuilder<'a> {
+    /// What was done, or tried, in one word in CamelCase: `Attach`. Default: `Reconcile`.
+    pub fn action(mut self, action: &'a str) -> Self {
+        self.action = action;
+        self
+    }
+
+    /// A second object that has to do with it.
+    pub fn related(mut self, related: &'a ObjectReference) -> Self {
+        self.related = Some(related);
+        self
+    }
+
+    /// A sentence for people; of more than [`NOTE_BYTES_MAX`] the rest is cut off.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// Tells it. Never waits: what cannot be taken is counted as lost.
+    pub fn tell(self) {
+        let Self { recorder, regarding, related, event_type, reason, action, mut note } = self;
         tracing::debug!(
             kind = regarding.kind,
             namespace = regarding.namespace,
             name = regarding.name,
             event = event_type.as_str(),
             reason,
-            message,
+            action,
+            message = note,
             "event"
         );
-        let told = Told {
-            regarding: regarding.clone(),
-            event_type,
-            reason: reason.to_owned(),
-            message,
-            component: self.component.clone(),
-            at: self.broadcaster.clock.now(),
-        };
-        if self.broadcaster.told.try_send(told).is_err() {
-            self.broadcaster.lost.fetch_add(1, Ordering::Relaxed);
+        let Broadcaster { told, losses, clock } = &recorder.broadcaster;
+        if !regarding.is_resolved() {
+            tracing::error!(reason, "an event about nothing is lost: it names no kind or no name");
+            return count(&losses.invalid);
         }
-    }
-
-    /// How many events of this manager were lost: told while the channel was full or after the end, or not written after all tries.
-    /// What the rules against floods hold back is not counted.
-    pub fn lost(&self) -> u64 {
-        self.broadcaster.lost.load(Ordering::Relaxed)
+        // A place first: what finds none is not copied.
+        let place = match told.try_reserve() {
+            Ok(place) => place,
+            Err(mpsc::error::TrySendError::Full(())) => return count(&losses.queue_full),
+            Err(mpsc::error::TrySendError::Closed(())) => return count(&losses.after_end),
+        };
+        let word = |word: &str| {
+            let mut word = word.to_owned();
+            cut(&mut word, EVENT_WORD_BYTES_MAX);
+            word
+        };
+        cut(&mut note, NOTE_BYTES_MAX);
+        place.send(Told {
+            regarding: regarding.clone(),
+            related: related.cloned(),
+            event_type,
+            reason: word(reason),
+            action: word(action),
+            note,
+            component: recorder.component.clone(),
+            at: clock.now(),
+        });
     }
 }
 
@@ -178,7 +204,16 @@ impl fmt::Debug for EventRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventRecorder")
             .field("component", &self.component)
-            .field("lost", &self.lost())
+            .field("losses", &self.losses())
             .finish()
+    }
+}
+
+impl fmt::Debug for EventBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventBuilder")
+            .field("regarding", self.regarding)
+            .field("reason", &self.reason)
+            .finish_non_exhaustive()
     }
 }

@@ -2,18 +2,42 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use http::{Request, Response};
+use kube_client::client::Body;
+use parking_lot::Mutex;
 use setpoint_informer::{CachePolicy, MetricsRegistry, factory::FactoryOptions};
 use setpoint_object::time::Clock;
+use tower::{Layer, Service};
 
-use super::{GRACE_PERIOD, Grace, Manager, ManagerEnvironment};
+#[cfg(feature = "endpoints")]
+use super::served::Served;
+use super::{
+    GRACE_PERIOD, Grace, Manager, ManagerHandle, election::Election, handle::ManagerEnvironment,
+};
 use crate::{
-    cache::Cache,
-    client::Client,
-    event::{Broadcaster, EventWorker},
+    cache::{Cache, CacheRules, CacheRulesError},
+    client::{
+        Client,
+        layer::{ClientService, layered},
+    },
+    controller::ControllerDefaults,
+    election::{ElectionOptions, LeaderElector, OptionsError},
+    event::{Broadcaster, EventApi, EventOptions, EventWorker},
+    metrics::{
+        ControllerCollector, ElectionCollector, EventCollector, InformerCollector, InformerFigures,
+        Metrics, QueueCollector,
+    },
+    reconciler::BoxError,
 };
 
 /// The field manager of writes outside of a controller, unless told otherwise.
 const FIELD_MANAGER: &str = "setpoint";
+
+/// The name of the manager's own informers in metrics.
+const CACHE_NAME: &str = "manager";
+
+/// In whose name the election tells events.
+const ELECTION_NAME: &str = "leader-election";
 
 /// Builds a [`Manager`]. Nothing runs before [`Manager::run`].
 #[must_use = "a builder does nothing until `build`"]
@@ -23,6 +47,13 @@ pub struct ManagerBuilder {
     cache: FactoryOptions,
     grace: Grace,
     field_manager: Arc<str>,
+    events: EventOptions,
+    controllers: ControllerDefaults,
+    metrics: Metrics,
+    election: Option<ElectionOptions>,
+    rules: CacheRules,
+    #[cfg(feature = "endpoints")]
+    pub(super) served: Served,
 }
 
 impl ManagerBuilder {
@@ -33,7 +64,57 @@ impl ManagerBuilder {
             cache: FactoryOptions::default(),
             grace: Grace::Period(GRACE_PERIOD),
             field_manager: FIELD_MANAGER.into(),
+            events: EventOptions::default(),
+            controllers: ControllerDefaults::new(),
+            metrics: Metrics::new(),
+            election: None,
+            rules: CacheRules::new(),
+            #[cfg(feature = "endpoints")]
+            served: Served::default(),
         }
+    }
+
+    /// Puts a layer around the client: everything that the manager sends goes through it, the last one added first. See
+    /// [`layer`](crate::layer). To be called within a runtime.
+    pub fn layer<L>(mut self, layer: &L) -> Self
+    where
+        L: Layer<ClientService>,
+        L::Service: Service<Request<Body>, Response = Response<Body>> + Send + 'static,
+        <L::Service as Service<Request<Body>>>::Error: Into<BoxError>,
+        <L::Service as Service<Request<Body>>>::Future: Send,
+    {
+        self.client = layered(self.client, layer);
+        self
+    }
+
+    /// What holds for controllers whose own builders say nothing. Default: what those call their defaults.
+    pub fn controller_defaults(mut self, defaults: ControllerDefaults) -> Self {
+        self.controllers = defaults;
+        self
+    }
+
+    /// Lets controllers and tasks that are for the leader run only while this process holds a Lease. Default: no election, every process
+    /// leads.
+    ///
+    /// Their clients write only while the lease is held ([`ManagerHandle::leader_client`]). A lease that is lost ends the manager at once
+    /// with [`ManagerError::LeadershipLost`](crate::ManagerError::LeadershipLost). At a stop the election ends after everything that it
+    /// guards, so that [`release_on_stop`](ElectionOptions::release_on_stop) is safe: the next leader then need not wait.
+    ///
+    /// # Errors
+    ///
+    /// The options break a rule, or name no namespace where there is no pod's.
+    pub fn leader_election(mut self, options: ElectionOptions) -> Result<Self, OptionsError> {
+        // What can be wrong is wrong now, and not when everything runs.
+        drop(LeaderElector::new(self.client.clone(), self.clock.clone(), options.clone())?);
+        self.election = Some(options);
+        Ok(self)
+    }
+
+    /// Counts into these metrics, which another part of the program may have, too. Default: the manager's own. One manager each: its
+    /// families would be there twice.
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
     }
 
     /// The seed of all chance: watch time-outs, jitter, reconcile ids. Default: 0. A program should give each process its own.
@@ -52,6 +133,18 @@ impl ManagerBuilder {
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.cache.labels = selector.into();
         self
+    }
+
+    /// What is cached of single types, and how; what a rule says goes before [`namespace`](Self::namespace), [`labels`](Self::labels),
+    /// [`resync`](Self::resync) and [`cache_policy`](Self::cache_policy), which it inherits where it says nothing.
+    ///
+    /// # Errors
+    ///
+    /// A type would be cached from several namespaces, and not from all: that is not to be had from one informer.
+    pub fn cache_rules(mut self, rules: CacheRules) -> Result<Self, CacheRulesError> {
+        rules.check()?;
+        self.rules = rules;
+        Ok(self)
     }
 
     /// How often handlers are told again of every cached object, without asking the server. Default: zero, never.
@@ -79,7 +172,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// Where informers tell of themselves, under this informer name. Default: nowhere.
+    /// Where informers tell of themselves, under this informer name. Default: the manager's metrics, as `manager`.
     pub fn cache_metrics(mut self, registry: MetricsRegistry, name: impl Into<String>) -> Self {
         self.cache.metrics = Some(registry);
         self.cache.name = name.into();
@@ -92,34 +185,94 @@ impl ManagerBuilder {
         self
     }
 
-    /// The field manager of writes through [`Manager::client`]. Controllers write in their own names.
+    /// The field manager of writes through [`Manager::client`](super::ManagerHandle::client). Controllers write in their own names.
     pub fn field_manager(mut self, name: impl Into<Arc<str>>) -> Self {
         self.field_manager = name.into();
         self
     }
 
+    /// Which API events are written with. Default: [`EventApi::New`].
+    pub fn events(mut self, api: EventApi) -> Self {
+        self.events.api = api;
+        self
+    }
+
+    /// The machine or pod that events are reported from: `component-host` is their reporting instance. Default: none.
+    pub fn event_host(mut self, host: impl Into<Arc<str>>) -> Self {
+        self.events.host = host.into();
+        self
+    }
+
     /// The manager: nothing has been asked of the server.
     pub fn build(self) -> Manager {
-        let Self { client, clock, cache, grace, field_manager } = self;
+        let Self { clock, mut cache, grace, field_manager, events, .. } = self;
+        let Self { client, controllers, metrics, election, rules, .. } = self;
+        #[cfg(feature = "endpoints")]
+        let client = self.served.counted(client, &metrics);
         let seed = cache.seed;
-        let (cache, cache_worker) = Cache::new(client.clone(), cache);
-        let client = Client::new(client, cache.clone(), field_manager);
+        if cache.metrics.is_none() {
+            let figures = InformerFigures::default();
+            cache.metrics = Some(figures.registry());
+            cache.name = CACHE_NAME.to_owned();
+            metrics.update(|registry| {
+                registry.register_collector(Box::new(InformerCollector(figures)));
+            });
+        }
         let (broadcaster, heard) = Broadcaster::new(clock.clone());
-        let environment =
-            ManagerEnvironment { client: client.clone(), cache, broadcaster, clock, seed };
-        let event_worker = EventWorker::new(
-            client,
-            heard,
-            environment.broadcaster.lost(),
-            environment.seed_of("event recorder"),
-        );
+        let (election, leadership) = match election {
+            None => (None, None),
+            Some(mut options) => {
+                // Candidates with one seed would come at the same moments.
+                if options.seed == 0 {
+                    options.seed = seed;
+                }
+                let recorder = broadcaster.recorder(ELECTION_NAME.into());
+                match Election::new(client.clone(), clock.clone(), recorder, options) {
+                    Ok((election, leadership)) => (Some(election), Some(leadership)),
+                    // It was possible when it was asked for.
+                    Err(error) => (Some(Election::impossible(error)), None),
+                }
+            }
+        };
+        if let Some(leadership) = &leadership {
+            let collector = Box::new(ElectionCollector(leadership.clone()));
+            metrics.update(|registry| registry.register_collector(collector));
+        }
+        let informers = cache.metrics.clone();
+        let (cache, cache_worker) = Cache::with_rules(client.clone(), cache, rules);
+        let client = Client::new(client, cache.clone(), field_manager.clone());
+        let lost = EventCollector(broadcaster.recorder("manager".into()));
+        let environment = ManagerEnvironment {
+            client: client.clone(),
+            cache,
+            broadcaster,
+            clock,
+            seed,
+            controllers,
+            metrics: metrics.clone(),
+            leadership,
+            informers,
+            field_manager,
+            clusters: Mutex::default(),
+        };
+        let seed = environment.seed_of("event recorder");
+        let event_worker = EventWorker::new(client, heard, events, seed);
+        let handle = ManagerHandle::new(environment);
+        let roster = handle.roster.clone();
+        let controllers = Arc::new(move || roster.controllers());
+        metrics.update(|registry| {
+            registry.register_collector(Box::new(ControllerCollector(controllers.clone())));
+            registry.register_collector(Box::new(QueueCollector(controllers)));
+            registry.register_collector(Box::new(lost));
+        });
         Manager {
-            environment,
+            #[cfg(feature = "endpoints")]
+            served: self.served.over(&handle),
+            handle,
             grace,
-            cache_worker,
-            event_worker,
-            members: Vec::new(),
-            handles: Vec::new(),
+            cache_workers: vec![("the cache".into(), cache_worker)],
+            event_workers: vec![("the event recorder".into(), event_worker)],
+            election,
         }
     }
 }

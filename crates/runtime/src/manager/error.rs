@@ -2,15 +2,35 @@
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(doc)]
+use super::MEMBERS_MAX;
 use crate::reconciler::BoxError;
 
 /// A member that a manager does not take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// Names are labels of logs and metrics: each is one member's.
+    /// Names are labels of logs and metrics: each is one member's, until that has ended.
     #[error("there is a member named {name:?} already")]
     DuplicateName {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// Names of clusters are labels, too.
+    #[error("there is a cluster named {name:?} already")]
+    DuplicateCluster {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// The manager stops, or has ended: nothing starts any more (MGR-9).
+    #[error("the manager stops: {name:?} is not started")]
+    Stopping {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// There are [`MEMBERS_MAX`] members, or [`CLUSTERS_MAX`](crate::CLUSTERS_MAX) clusters.
+    #[error("there are as many as may be: {name:?} is not taken")]
+    TooMany {
         /// The name.
         name: Arc<str>,
     },
@@ -36,6 +56,13 @@ pub enum ManagerError {
         name: Arc<str>,
         /// What the panic said.
         message: String,
+    },
+    /// This process led and does so no more: everything was dropped where it stood, and the process should exit (MGR-22).
+    #[error("leader election lost")]
+    LeadershipLost {
+        /// What the election says.
+        #[source]
+        source: Option<BoxError>,
     },
     /// The grace period was over before all tasks had ended: they were dropped.
     #[error("{} had not ended after the grace period of {period:?}", .running.join(", "))]

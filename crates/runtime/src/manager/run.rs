@@ -1,157 +1,409 @@
 //! A manager's life.
 
-use std::{collections::BTreeMap, future::Future, sync::Arc};
+use std::sync::Arc;
 
-use tokio::{
-    task::{Id, JoinError, JoinSet},
-    time::Instant,
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Fuse, join, join_all},
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Grace, Manager, ManagerError};
-use crate::{
-    controller::panic_message,
-    reconciler::{BoxError, chain},
+use super::{
+    Grace, Manager, ManagerError,
+    election::Election,
+    roster::{Member, Roster},
+    runnable::Group,
+    stage::{Stage, keep_first},
 };
+use crate::{election::LeaderState, reconciler::chain};
 
-/// The tasks of one stage, with their names, and what stops them.
-struct Stage {
-    tasks: JoinSet<Result<(), BoxError>>,
-    names: BTreeMap<Id, Arc<str>>,
-    stop: CancellationToken,
+/// How far a manager has come. Each member has a step from which on it may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    /// HTTP servers start.
+    Servers,
+    /// Webhooks start.
+    Webhooks,
+    /// The caches run, and what waits for them by itself.
+    Caches,
+    /// The caches that were asked for by name have synced.
+    Synced,
+    /// This process leads.
+    Elected,
 }
 
-impl Stage {
-    fn new() -> Self {
-        Self { tasks: JoinSet::new(), names: BTreeMap::new(), stop: CancellationToken::new() }
-    }
-
-    fn spawn(
-        &mut self,
-        name: Arc<str>,
-        task: impl Future<Output = Result<(), BoxError>> + Send + 'static,
-    ) {
-        let id = self.tasks.spawn(task).id();
-        self.names.insert(id, name);
-    }
-
-    /// The next task's end; for ever if there is none left. Cancel safe.
-    async fn next(&mut self) -> Result<(), ManagerError> {
-        match self.tasks.join_next_with_id().await {
-            Some(ended) => self.settle(ended),
-            None => std::future::pending().await,
+impl Member {
+    fn starts_at(&self) -> Progress {
+        match self.group {
+            Group::Server => Progress::Servers,
+            Group::Webhook => Progress::Webhooks,
+            Group::Other | Group::WarmUp if self.awaits_its_caches => Progress::Caches,
+            Group::Other | Group::WarmUp => Progress::Synced,
+            Group::Leader => Progress::Elected,
         }
     }
+}
 
-    fn settle(
-        &mut self,
-        ended: Result<(Id, Result<(), BoxError>), JoinError>,
-    ) -> Result<(), ManagerError> {
-        let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let name = self.names.remove(&id).unwrap_or_else(|| "a task".into());
-        match ended {
-            Ok((_, Ok(()))) => Ok(()),
-            Ok((_, Err(source))) => Err(ManagerError::Member { name, source }),
-            Err(error) if error.is_panic() => {
-                Err(ManagerError::Panic { name, message: panic_message(&*error.into_panic()) })
-            }
-            Err(_cancelled) => Ok(()),
-        }
-    }
+/// Why a manager stops.
+enum Cause {
+    Asked,
+    Failed(ManagerError),
+    /// Nothing may go on: another process leads.
+    Lost(ManagerError),
+}
 
-    /// Stops the stage and waits for it. Its failures are logged: they come after the first.
-    async fn end(&mut self, failure: &mut Option<ManagerError>) {
-        self.stop.cancel();
-        while let Some(ended) = self.tasks.join_next_with_id().await {
-            if let Err(error) = self.settle(ended) {
-                match failure {
-                    Some(_) => tracing::error!(error = chain(&error), "failed while stopping"),
-                    None => *failure = Some(error),
-                }
-            }
-        }
+/// Which task has ended, and how.
+enum Ended {
+    Election(Result<(), ManagerError>),
+    Task(Result<(), ManagerError>),
+}
+
+/// Everything that runs.
+struct Life {
+    // Helpers.
+    roster: Arc<Roster>,
+    synced: CancellationToken,
+    elected: CancellationToken,
+
+    // What runs, in the order of the start.
+    events: Stage,
+    servers: Stage,
+    webhooks: Stage,
+    caches: Stage,
+    others: Stage,
+    warm_up: Stage,
+    leader: Stage,
+    election: Stage,
+
+    // State.
+    progress: Progress,
+    waiting: Vec<Member>,
+}
+
+/// Refuses new members, however a manager ends.
+struct Closing(Arc<Roster>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.begin_stop();
     }
 }
 
 impl Manager {
     /// Runs everything until `stop`, or until something fails; then stops everything in order.
     ///
-    /// Dropping the future ends all tasks where they wait.
+    /// Dropping the future ends all tasks where they wait. It takes the manager: starting twice is not to be had (MGR-10).
     ///
     /// # Errors
     ///
-    /// The first failure of a member; and that the grace period was too short, with that failure as its cause.
+    /// The first failure of a member, later ones are logged; that the leadership was lost; and that the grace period was too short,
+    /// with the failure that had begun the stop as its cause.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ManagerError> {
-        let Self { environment, grace, cache_worker, event_worker, members, handles: _ } = self;
-
-        let mut events = Stage::new();
-        let token = events.stop.clone();
-        events.spawn("the event recorder".into(), async move {
-            event_worker.run(token).await;
-            Ok(())
-        });
-        let mut caches = Stage::new();
-        let token = caches.stop.clone();
-        caches.spawn("the cache".into(), async move {
-            cache_worker.run(token).await;
-            Ok(())
-        });
-        let mut work = Stage::new();
-        for member in members {
-            let task = (member.run)(work.stop.child_token());
-            work.spawn(member.name, task);
+        let Self { handle, grace, cache_workers, event_workers, election, .. } = self;
+        #[cfg(feature = "endpoints")]
+        for (name, endpoint) in self.served.start() {
+            let added = handle.add_runnable(name, endpoint);
+            added.map_err(|error| ManagerError::Member {
+                name: name.into(),
+                source: error.into(),
+            })?;
         }
+        let roster = handle.roster.clone();
+        let _closing = Closing(roster.clone());
+        let mut life = Life::new(roster, handle.synced.clone(), handle.elected.clone());
 
-        let mut failure = None;
-        while failure.is_none() && !stop.is_cancelled() {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                // Cancel safe: a dropped `join_next` has taken nothing.
-                ended = work.next() => failure = ended.err(),
-                // Cancel safe: as above.
-                ended = caches.next() => failure = ended.err(),
-                // Cancel safe: as above.
-                ended = events.next() => failure = ended.err(),
+        for (name, worker) in event_workers {
+            life.events.spawn(&name, |stop| async move {
+                worker.run(stop).await;
+                Ok(())
+            });
+        }
+        life.waiting = life.roster.take();
+        life.advance(Progress::Servers).await;
+        life.advance(Progress::Webhooks).await;
+        for (name, worker) in cache_workers {
+            life.caches.spawn(&name, |stop| async move {
+                worker.run(stop).await;
+                Ok(())
+            });
+        }
+        life.advance(Progress::Caches).await;
+        let synced = handle.environment.caches_synced().boxed().fuse();
+
+        let cause = life.go_on(&stop, synced, election).await;
+        life.roster.begin_stop();
+        match &cause {
+            Cause::Asked => tracing::info!("stopping"),
+            Cause::Failed(error) | Cause::Lost(error) => {
+                tracing::error!(error = chain(error), "stopping");
             }
         }
-        match &failure {
-            Some(error) => tracing::error!(error = chain(error), "stopping"),
-            None => tracing::info!("stopping"),
-        }
-
+        let (failure, grace) = match cause {
+            Cause::Asked => (None, grace),
+            Cause::Failed(error) => (Some(error), grace),
+            Cause::Lost(error) => (Some(error), Grace::None),
+        };
         let period = match grace {
             Grace::None => return failure.map_or(Ok(()), Err),
+            Grace::Period(period) if period.is_zero() => return failure.map_or(Ok(()), Err),
             Grace::Period(period) => Some(period),
             Grace::Unlimited => None,
         };
+        life.end(period, failure).await
+    }
+}
+
+impl Life {
+    fn new(roster: Arc<Roster>, synced: CancellationToken, elected: CancellationToken) -> Self {
+        Self {
+            roster,
+            synced,
+            elected,
+            events: Stage::new(),
+            servers: Stage::new(),
+            webhooks: Stage::new(),
+            caches: Stage::new(),
+            others: Stage::new(),
+            warm_up: Stage::new(),
+            leader: Stage::new(),
+            election: Stage::new(),
+            progress: Progress::Servers,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Comes to the next step, and waits until the members that it lets start were called: not until they have done anything.
+    async fn advance(&mut self, progress: Progress) {
+        self.progress = progress;
+        let called = self.admit();
+        // An error says that the member never will be called.
+        join_all(called).await;
+    }
+
+    /// Starts the members that may, group by group, each in the order they were added.
+    fn admit(&mut self) -> Vec<tokio::sync::oneshot::Receiver<()>> {
+        let progress = self.progress;
+        let mut admitted: Vec<Member> =
+            self.waiting.extract_if(.., |member| member.starts_at() <= progress).collect();
+        admitted.sort_by_key(|member| member.group);
+        let started = admitted.into_iter().map(|member| {
+            let go = match member.group {
+                Group::Server | Group::Webhook | Group::Other => &self.synced,
+                Group::WarmUp | Group::Leader => &self.elected,
+            };
+            let stage = match member.group {
+                Group::Server => &mut self.servers,
+                Group::Webhook => &mut self.webhooks,
+                Group::Other => &mut self.others,
+                Group::WarmUp => &mut self.warm_up,
+                Group::Leader => &mut self.leader,
+            };
+            tracing::debug!(name = %member.name, group = ?member.group, "starting");
+            stage.admit(member, go.clone(), self.roster.clone())
+        });
+        started.collect()
+    }
+
+    /// Goes through the steps and takes new members, until there is a reason to stop.
+    async fn go_on(
+        &mut self,
+        stop: &CancellationToken,
+        mut synced: Fuse<BoxFuture<'static, ()>>,
+        mut election: Option<Election>,
+    ) -> Cause {
+        let mut leading = None;
+        let roster = self.roster.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Cause::Asked,
+                // Cancel safe: see `next`.
+                ended = self.next() => match ended {
+                    Ended::Election(ended) => return self.election_ended(ended),
+                    Ended::Task(Err(error)) => return Cause::Failed(error),
+                    Ended::Task(Ok(())) => {}
+                },
+                // After the ends of tasks: that of the election says why it was lost. Cancel safe: see `changed`.
+                state = changed(&mut leading) => match (state, self.progress) {
+                    (LeaderState::Leading, Progress::Synced) => self.lead().await,
+                    (LeaderState::Ended, Progress::Elected) => {
+                        return Cause::Lost(ManagerError::LeadershipLost { source: None });
+                    }
+                    _ => {}
+                },
+                // Cancel safe: a dropped `notified` that was not told leaves what it would have been told.
+                () = roster.added.notified() => self.take_new(),
+                // Cancel safe: it is kept.
+                () = &mut synced => {
+                    self.advance(Progress::Synced).await;
+                    self.synced.cancel();
+                    match election.take() {
+                        Some(Election { run, state }) => {
+                            tracing::info!("waiting to be elected");
+                            self.election.spawn("the leader election", run);
+                            leading = Some(state);
+                        }
+                        None => self.lead().await,
+                    }
+                }
+            }
+        }
+    }
+
+    async fn lead(&mut self) {
+        self.advance(Progress::Elected).await;
+        self.elected.cancel();
+    }
+
+    /// Takes members that were added while this runs: they start at once if their step has come (MGR-9).
+    fn take_new(&mut self) {
+        let new = self.roster.take();
+        self.waiting.extend(new);
+        for removed in self.waiting.extract_if(.., |member| member.stop.is_cancelled()) {
+            self.roster.ended(&removed.name);
+        }
+        // What is called when is of no concern here.
+        drop(self.admit());
+    }
+
+    /// The election ends by itself only when it fails.
+    fn election_ended(&self, ended: Result<(), ManagerError>) -> Cause {
+        if self.progress < Progress::Elected {
+            let name = Arc::from("the leader election");
+            return Cause::Failed(
+                ended.err().unwrap_or_else(|| ManagerError::Member {
+                    name,
+                    source: "it has ended".into(),
+                }),
+            );
+        }
+        Cause::Lost(lost(ended))
+    }
+
+    /// The next end of a task. Cancel safe, as each of its arms.
+    async fn next(&mut self) -> Ended {
+        tokio::select! {
+            biased;
+            // First, for it says that nothing else may go on.
+            ended = self.election.next() => Ended::Election(ended),
+            ended = self.leader.next() => Ended::Task(ended),
+            ended = self.warm_up.next() => Ended::Task(ended),
+            ended = self.others.next() => Ended::Task(ended),
+            ended = self.caches.next() => Ended::Task(ended),
+            ended = self.webhooks.next() => Ended::Task(ended),
+            ended = self.servers.next() => Ended::Task(ended),
+            ended = self.events.next() => Ended::Task(ended),
+        }
+    }
+
+    /// Stops everything in order, for at most `period`.
+    async fn end(
+        mut self,
+        period: Option<std::time::Duration>,
+        mut failure: Option<ManagerError>,
+    ) -> Result<(), ManagerError> {
         let expired = async {
             match period {
                 Some(period) => {
-                    tokio::time::sleep_until(Instant::now() + period).await;
+                    tokio::time::sleep(period).await;
                     period
                 }
                 None => std::future::pending().await,
             }
         };
-        let in_order = async {
-            work.end(&mut failure).await;
-            caches.end(&mut failure).await;
-            events.end(&mut failure).await;
-        };
         let expired = tokio::select! {
             biased;
-            () = in_order => None,
+            ended = self.end_in_order(&mut failure) => {
+                ended?;
+                None
+            }
             period = expired => Some(period),
         };
-        drop(environment);
         let Some(period) = expired else { return failure.map_or(Ok(()), Err) };
-        let mut running: Vec<String> = [&work, &caches, &events]
-            .iter()
-            .flat_map(|stage| stage.names.values())
-            .map(ToString::to_string)
-            .collect();
+        let stages = [
+            &self.events,
+            &self.servers,
+            &self.webhooks,
+            &self.caches,
+            &self.others,
+            &self.warm_up,
+            &self.leader,
+            &self.election,
+        ];
+        let mut running: Vec<String> = stages.into_iter().flat_map(Stage::running).collect();
         running.sort();
         Err(ManagerError::GraceExpired { period, running, source: failure.map(Box::new) })
     }
+
+    /// The order of MGR-20. When the lead is lost before what it guards has ended, nothing may go on, a stop neither (MGR-22): that is
+    /// the error, unless a failure had begun the stop (MGR-10: the first is told).
+    async fn end_in_order(
+        &mut self,
+        failure: &mut Option<ManagerError>,
+    ) -> Result<(), ManagerError> {
+        let Self { warm_up, others, leader, election, .. } = self;
+        // A leader's work that had a warm-up stops with the leader's, and a warm-up that came to nothing beside all: either may hold
+        // what the other waits for.
+        let was_elected = self.progress == Progress::Elected;
+        let work = async {
+            if was_elected {
+                let others_failed = others.end().await;
+                let (leader_failed, warm_up_failed) = join(leader.end(), warm_up.end()).await;
+                [others_failed, leader_failed, warm_up_failed]
+            } else {
+                let rest = async { (others.end().await, leader.end().await) };
+                let ((others_failed, leader_failed), warm_up_failed) =
+                    join(rest, warm_up.end()).await;
+                [others_failed, leader_failed, warm_up_failed]
+            }
+        };
+        let failed = tokio::select! {
+            biased;
+            ended = election.next(), if was_elected => {
+                let lost = lost(ended);
+                let Some(first) = failure.take() else { return Err(lost) };
+                tracing::error!(error = chain(&lost), "while stopping");
+                return Err(first);
+            }
+            failed = work => failed,
+        };
+        for failed in failed {
+            keep_first(failure, failed);
+        }
+        // The caches after the reconcilers, which read to the end; then who still serves; then the lease, which guards nothing any
+        // more; and at the very end the events, which all of them may tell.
+        for stage in [&mut self.caches, &mut self.webhooks, &mut self.servers] {
+            keep_first(failure, stage.end().await);
+        }
+        let failed = self.election.end().await;
+        keep_first(
+            failure,
+            if was_elected { failed.map(|error| lost(Err(error))) } else { failed },
+        );
+        keep_first(failure, self.events.end().await);
+        Ok(())
+    }
+}
+
+/// The end of an election that was won, before it was told to end.
+fn lost(ended: Result<(), ManagerError>) -> ManagerError {
+    let source = match ended {
+        Err(ManagerError::Member { source, .. }) => Some(source),
+        ended => ended.err().map(Into::into),
+    };
+    ManagerError::LeadershipLost { source }
+}
+
+/// Waits until the election comes further. For ever without one, and when that has ended: its task says so.
+///
+/// Cancel safe: a dropped `changed` has not marked anything as seen.
+async fn changed(election: &mut Option<watch::Receiver<LeaderState>>) -> LeaderState {
+    if let Some(state) = election {
+        if state.changed().await.is_ok() {
+            return *state.borrow_and_update();
+        }
+        *election = None;
+    }
+    std::future::pending().await
 }

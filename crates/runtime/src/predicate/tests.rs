@@ -64,7 +64,7 @@ fn stock_predicates_pass_what_their_table_says() {
 }
 
 #[test]
-fn predicates_combine() {
+fn predicates_combine_and_prd_2_a_negation_drops_additions() {
     check(
         Predicate::generation_changed().or(Predicate::labels_changed()),
         expect!["added generation labels deleted missed"],
@@ -85,4 +85,96 @@ fn second_of_two_is_asked_only_when_it_matters() {
         expect!["added resync version generation labels annotations deleted missed"],
     );
     check(Predicate::new(|_| false).and(never()), expect![""]);
+}
+
+#[test]
+fn functions_of_one_kind_of_event_leave_the_others_alone() {
+    check(
+        Predicate::added(|_, _| false),
+        expect!["resync version generation labels annotations deleted missed"],
+    );
+    check(Predicate::updated(|_, _| false), expect!["added deleted missed"]);
+    check(
+        Predicate::deleted(|tombstone| tombstone.object().is_none()),
+        expect!["added resync version generation labels annotations missed"],
+    );
+    let initial = object(json!({}), CachePolicy::Compact);
+    let not_initial = Predicate::<ConfigMap>::added(|_, in_initial_list| !in_initial_list);
+    for in_initial_list in [false, true] {
+        let event = Event::Added { object: initial.clone(), in_initial_list };
+        assert_eq!(not_initial.admits(&event), !in_initial_list);
+    }
+}
+
+#[test]
+fn all_of_none_is_everything_and_any_of_none_is_nothing() {
+    check(
+        Predicate::all([]),
+        expect!["added resync version generation labels annotations deleted missed"],
+    );
+    check(Predicate::any([]), expect![""]);
+    check(
+        Predicate::all([Predicate::generation_changed(), web()]),
+        expect!["added generation deleted missed"],
+    );
+    check(
+        Predicate::any([Predicate::generation_changed(), Predicate::annotations_changed()]),
+        expect!["added generation annotations deleted missed"],
+    );
+    let never = || Predicate::new(|_: &Event<ConfigMap>| panic!("asked"));
+    check(Predicate::all([Predicate::new(|_| false), never()]), expect![""]);
+    check(
+        Predicate::any([Predicate::new(|_| true), never()]),
+        expect!["added resync version generation labels annotations deleted missed"],
+    );
+}
+
+#[test]
+fn prd_2_negations_drop_what_always_passes() {
+    for always in [
+        Predicate::resource_version_changed(),
+        Predicate::labels_changed(),
+        Predicate::annotations_changed(),
+        Predicate::generation_changed(),
+    ] {
+        let object = object(json!({"resourceVersion": "1"}), CachePolicy::Compact);
+        let added = Event::Added { object: object.clone(), in_initial_list: true };
+        let deleted = Event::Deleted { tombstone: Tombstone::Final(object) };
+        let negated = always.clone().not();
+        assert!(always.admits(&added) && always.admits(&deleted));
+        assert!(!negated.admits(&added) && !negated.admits(&deleted));
+    }
+}
+
+/// A filter says of any type what its namesake says of a known one.
+#[test]
+fn filters_of_all_watches_pass_what_predicates_pass() {
+    let of = Predicate::<ConfigMap>::of;
+    check(
+        of(EventFilter::resource_version_changed()),
+        expect!["added version generation labels annotations deleted missed"],
+    );
+    check(
+        of(EventFilter::generation_changed().or(EventFilter::labels_changed())),
+        expect!["added generation labels deleted missed"],
+    );
+    check(
+        of(EventFilter::annotations_changed().and(EventFilter::labels_changed())),
+        expect!["added deleted missed"],
+    );
+    check(
+        of(EventFilter::generation_changed().not()),
+        expect!["resync version labels annotations"],
+    );
+    check(of(EventFilter::object(|object| !object.uid().is_empty())), expect!["missed"]);
+    check(
+        of(EventFilter::new(|event| match event {
+            AnyEvent::Added { in_initial_list, .. } => !in_initial_list,
+            AnyEvent::Updated { old, new } => old.resource_version() < new.resource_version(),
+            AnyEvent::Deleted { key, last_known } => {
+                last_known.is_none_or(|object| object.key() == *key)
+            }
+        })),
+        expect!["added version generation labels annotations deleted missed"],
+    );
 }

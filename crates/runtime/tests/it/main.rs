@@ -2,13 +2,30 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod clusters;
 mod controller;
+mod controller_options;
+mod election;
+#[cfg(feature = "endpoints")]
+mod endpoints;
 mod events;
+mod explain;
+mod fence;
 mod finalizer;
+mod life;
+mod link;
 mod manager;
+mod manager_cache;
+mod manager_election;
 mod metadata;
 mod patch;
+mod results;
 mod server;
+mod shard;
 mod simulation;
+mod sources;
+mod stall;
+#[cfg(feature = "otel")]
+mod telemetry;
 mod world;
 mod writes;

@@ -5,7 +5,10 @@ use std::time::Duration;
 use expect_test::expect;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use setpoint_object::time::Timestamp;
-use setpoint_runtime::{OwnerError, controller_of, set_condition, set_controller_reference};
+use setpoint_runtime::{
+    OwnerError, controller_of, has_owner_reference, remove_owner_reference, set_condition,
+    set_controller_reference, set_owner_reference,
+};
 
 #[test]
 fn condition_moves_its_transition_time_only_with_its_status() {
@@ -69,4 +72,38 @@ fn owner_reference_respects_scopes_and_other_controllers() {
     assert_eq!(scope, Err(OwnerError::Scope { namespace: "default".into() }));
     let unborn = set_controller_reference(&ConfigMap::default(), &(), &mut namespace);
     assert_eq!(unborn, Err(OwnerError::NotCreated { kind: "ConfigMap".into() }));
+}
+
+#[test]
+fn utl_5_owners_are_set_found_and_removed_by_group_kind_and_name() {
+    let mut pod = Pod::default();
+    pod.metadata.namespace = Some("default".into());
+    let (a, b) = (owner("default", "a"), owner("default", "b"));
+    set_controller_reference(&a, &(), &mut pod).unwrap();
+    set_owner_reference(&b, &(), &mut pod).unwrap();
+    set_owner_reference(&b, &(), &mut pod).unwrap();
+    let names = |pod: &Pod| {
+        let references = pod.metadata.owner_references.as_deref().unwrap_or_default();
+        references.iter().map(|reference| reference.name.clone()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(&pod), "a b");
+    assert_eq!(controller_of(&pod).unwrap().name, "a", "an owner beside the controller");
+    // It was made anew: it is known by its name, and its uid is brought up to date.
+    let mut anew = b.clone();
+    anew.metadata.uid = Some("uid-of-another".into());
+    assert!(has_owner_reference(&anew, &(), &pod));
+    set_owner_reference(&anew, &(), &mut pod).unwrap();
+    assert_eq!(pod.metadata.owner_references.as_ref().unwrap()[1].uid, "uid-of-another");
+    // The same name in another group is another owner.
+    let mut other = pod.clone();
+    other.metadata.owner_references.as_mut().unwrap()[1].api_version = "apps/v1".into();
+    assert!(!has_owner_reference(&b, &(), &other));
+
+    remove_owner_reference(&a, &(), &mut pod).unwrap();
+    let absent = remove_owner_reference(&a, &(), &mut pod);
+    assert_eq!(absent, Err(OwnerError::NotOwned { kind: "ConfigMap".into(), name: "a".into() }));
+    remove_owner_reference(&b, &(), &mut pod).unwrap();
+    assert_eq!(pod.metadata.owner_references, None);
+    let abroad = set_owner_reference(&owner("other", "a"), &(), &mut pod);
+    assert!(matches!(abroad, Err(OwnerError::Namespaces { .. })));
 }

@@ -49,6 +49,12 @@ struct State {
     epoch: u64,
     /// Watches cannot begin before this revision.
     oldest: u64,
+    /// Resources that may not be read.
+    forbidden: Vec<String>,
+    /// Watches that are open, by resource.
+    watchers: BTreeMap<String, usize>,
+    /// Resources whose metadata alone was asked for.
+    metadata: Vec<String>,
 }
 
 /// A path of the API, taken apart.
@@ -102,6 +108,21 @@ impl Server {
     /// Serves one more resource path.
     pub(crate) fn serve(&self, resource: &str) {
         self.0.state.lock().served.push(resource.to_owned());
+    }
+
+    /// Refuses every request for this resource path from now on.
+    pub(crate) fn forbid(&self, resource: &str) {
+        self.0.state.lock().forbidden.push(resource.to_owned());
+    }
+
+    /// How many watches of a resource path are open.
+    pub(crate) fn watchers(&self, resource: &str) -> usize {
+        self.0.state.lock().watchers.get(resource).copied().unwrap_or_default()
+    }
+
+    /// Whether the metadata of a resource path was asked for without the rest.
+    pub(crate) fn asked_as_metadata(&self, resource: &str) -> bool {
+        self.0.state.lock().metadata.iter().any(|of| of == resource)
     }
 
     /// Answers the next request of this method whose path holds `part` with a failure of this code; 0 breaks the connection before the
@@ -227,8 +248,13 @@ impl Server {
                 state.store(&path.resource, &path.namespace, &path.name, object)
             }
             Method::DELETE => {
-                if !state.objects.contains_key(&key) {
-                    return Err(missing());
+                let object = state.objects.get(&key).ok_or_else(missing)?;
+                let demanded = &body["preconditions"];
+                let differs = |field: &str| {
+                    demanded[field].is_string() && demanded[field] != object["metadata"][field]
+                };
+                if differs("uid") || differs("resourceVersion") {
+                    return Err(ApiError::conflict(&resource, &path.name, "a precondition failed"));
                 }
                 state.delete(path);
                 json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})
@@ -243,10 +269,13 @@ impl Server {
     fn watch(&self, path: Path, from: u64) -> UnsyncBoxBody<Bytes, Infallible> {
         let server = self.clone();
         let epoch = self.0.state.lock().epoch;
+        let open = Arc::new(Open::new(self.clone(), &path.resource));
         let frames = stream::unfold(from, move |mut from| {
             let server = server.clone();
+            let open = open.clone();
             let resource = path.resource.clone();
             async move {
+                let _open = open;
                 loop {
                     let mut changed = std::pin::pin!(server.0.changed.notified());
                     changed.as_mut().enable();
@@ -274,6 +303,27 @@ impl Server {
             }
         });
         BodyExt::boxed_unsync(StreamBody::new(frames))
+    }
+}
+
+/// Counts a watch as open until it is dropped.
+struct Open {
+    server: Server,
+    resource: String,
+}
+
+impl Open {
+    fn new(server: Server, resource: &str) -> Self {
+        *server.0.state.lock().watchers.entry(resource.to_owned()).or_default() += 1;
+        Self { server, resource: resource.to_owned() }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(open) = self.server.0.state.lock().watchers.get_mut(&self.resource) {
+            *open -= 1;
+        }
     }
 }
 
@@ -348,7 +398,8 @@ impl tower_service::Service<Request<Body>> for Server {
         let server = self.clone();
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let body = body.collect().await.unwrap().to_bytes();
+            // A request that is cut before its end is none.
+            let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
             let query = parts.uri.query().unwrap_or_default();
             let path = Path::parse(parts.uri.path());
             if let Some(origin) = parts.extensions.get::<Origin>() {
@@ -389,6 +440,20 @@ impl tower_service::Service<Request<Body>> for Server {
                     code,
                     setpoint_object::Reason::InternalError,
                     "as the test wants it",
+                )));
+            }
+            if parts
+                .headers
+                .get("accept")
+                .is_some_and(|as_what| as_what.to_str().unwrap().contains("PartialObjectMetadata"))
+            {
+                server.0.state.lock().metadata.push(path.resource.clone());
+            }
+            if server.0.state.lock().forbidden.contains(&path.resource) {
+                return Ok(failure(ApiError::new(
+                    403,
+                    setpoint_object::Reason::Forbidden,
+                    format!("{} is forbidden", path.plural),
                 )));
             }
             let parameter = |name: &str| {

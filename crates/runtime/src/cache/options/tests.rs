@@ -1,0 +1,131 @@
+//! CCH-1 to 3 and 12, over all combinations of what four levels may say, against a reference.
+
+use super::*;
+
+/// What a level says of a selector: nothing, everything, something.
+const SAID: [Option<&str>; 3] = [None, Some(""), Some("own")];
+
+fn options(said: Option<&str>, level: &str) -> CacheOptions {
+    let labels =
+        said.map(|said| if said.is_empty() { String::new() } else { format!("l={level}") });
+    let fields =
+        said.map(|said| if said.is_empty() { String::new() } else { format!("f={level}") });
+    // A number that tells the levels apart, for what is no selector.
+    let resync = said.map(|said| Duration::from_secs((said.len() + level.len()) as u64));
+    CacheOptions { labels, fields, resync, ..CacheOptions::default() }
+}
+
+/// The first level that says something.
+fn reference(
+    levels: [Option<&CacheOptions>; 4],
+    others: &[&str],
+) -> (String, String, Option<Duration>) {
+    let first = |of: fn(&CacheOptions) -> &Option<String>| {
+        levels.iter().flatten().find_map(|level| of(level).clone()).unwrap_or_default()
+    };
+    let mut fields = first(|options| &options.fields);
+    for other in others {
+        let comma = if fields.is_empty() { "" } else { "," };
+        fields = format!("{fields}{comma}metadata.namespace!={other}");
+    }
+    let resync = levels.iter().flatten().find_map(|level| level.resync);
+    (first(|options| &options.labels), fields, resync)
+}
+
+fn pods() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "pods")
+}
+
+#[test]
+fn cch_1_to_3_precedence_is_the_references_over_all_combinations() {
+    let shapes: [Option<&[&str]>; 5] =
+        [None, Some(&[]), Some(&["a"]), Some(&["a", "b"]), Some(&["", "a"])];
+    let mut n_cases = 0;
+    for (own_shape, default_shape) in
+        shapes.iter().flat_map(|own| shapes.iter().flatten().map(move |default| (own, default)))
+    {
+        for said in 0..81 {
+            let said = |level: u32| SAID[said / 3_usize.pow(level) % 3];
+            let of_shape = |shape: &[&str], level: u32, name: &str| -> Namespaces {
+                let at = |namespace: &&str| ((*namespace).to_owned(), options(said(level), name));
+                shape.iter().map(at).collect()
+            };
+            let by_type = ByType {
+                options: options(said(1), "type"),
+                namespaces: own_shape.map(|shape| of_shape(shape, 0, "type-namespace")),
+            };
+            let rules = CacheRules {
+                options: options(said(3), "all"),
+                namespaces: of_shape(default_shape, 2, "all-namespace"),
+                by_type: BTreeMap::from([(pods(), by_type.clone())]),
+            };
+            for is_cluster_scoped in [false, true] {
+                n_cases += 1;
+                let chosen: Vec<&str> = match own_shape {
+                    _ if is_cluster_scoped => Vec::new(),
+                    Some(shape) => shape.to_vec(),
+                    None => default_shape.to_vec(),
+                };
+                let chosen = if chosen.is_empty() { vec![""] } else { chosen };
+                let resolved = rules.resolve_of(&pods(), is_cluster_scoped);
+                assert_eq!(resolved.len(), chosen.len());
+                for (namespace, resolved) in chosen.iter().zip(resolved) {
+                    let own = by_type.namespaces.as_ref().filter(|_| !is_cluster_scoped);
+                    let levels = [
+                        own.and_then(|own| own.get(*namespace)),
+                        Some(&by_type.options),
+                        rules.namespaces.get(*namespace).filter(|_| !is_cluster_scoped),
+                        Some(&rules.options),
+                    ];
+                    let others: Vec<&str> = match *namespace {
+                        "" => chosen.iter().copied().filter(|name| !name.is_empty()).collect(),
+                        _ => Vec::new(),
+                    };
+                    let Resolved { selection, options, .. } = resolved;
+                    assert_eq!(selection.namespace.as_deref().unwrap_or_default(), *namespace);
+                    assert_eq!(
+                        (selection.labels, selection.fields, options.resync),
+                        reference(levels, &others),
+                        "{rules:?}"
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(n_cases, 5 * 4 * 81 * 2);
+}
+
+#[test]
+fn cch_2_namespaces_of_a_type_that_has_none_are_refused() {
+    use k8s_openapi::api::core::v1::{Namespace, Pod};
+    let in_a = || ByType {
+        namespaces: Some(Namespaces::from([("a".to_owned(), CacheOptions::default())])),
+        ..ByType::default()
+    };
+    let error = CacheRules::new().of::<Namespace>(&(), in_a()).unwrap_err();
+    assert_eq!(error.to_string(), "namespaces has no namespaces: none can be chosen");
+    assert!(CacheRules::new().of::<Pod>(&(), in_a()).is_ok());
+    let all = ByType { namespaces: Some(Namespaces::new()), ..ByType::default() };
+    assert!(CacheRules::new().of::<Namespace>(&(), all).is_ok(), "all is no choice");
+}
+
+#[test]
+fn cch_4_several_namespaces_of_one_type_are_refused_and_said() {
+    let both = ["a", "b"].map(|name| (name.to_owned(), CacheOptions::default()));
+    let rules = CacheRules::new().namespaces(Namespaces::from(both)).unwrap();
+    let error = rules.check().unwrap_err();
+    assert!(error.to_string().contains("of several namespaces (a, b)"), "{error}");
+}
+
+#[test]
+fn cch_12_a_demanded_namespace_narrows_the_path() {
+    for (fields, expected) in [
+        ("metadata.namespace=a", Some("a")),
+        ("status.phase=Running,metadata.namespace==a", Some("a")),
+        ("metadata.namespace!=a", None),
+        ("metadata.name=a", None),
+        ("", None),
+    ] {
+        assert_eq!(the_namespace(fields).as_deref(), expected, "{fields}");
+    }
+}

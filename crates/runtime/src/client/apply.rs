@@ -1,0 +1,416 @@
+//! Server-side apply: saying which fields are to be what, and nothing of the others (CLI-6).
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube_core::{
+    Resource,
+    params::{Patch, PatchParams},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+use setpoint_informer::Cacheable;
+
+use super::{Api, Call, ClientError, Subresource, api::decode};
+use crate::request::Request;
+
+/// What is to be applied to one object: the fields that it names become this client's, and what it says; all others stay as they are.
+///
+/// The server remembers which fields a manager applied. One that is left out the next time goes, if it is nobody else's.
+///
+/// ```no_run
+/// # use k8s_openapi::api::apps::v1::Deployment;
+/// # use serde_json::json;
+/// # use setpoint_runtime::{Apply, Client, ClientError, Request};
+/// # async fn example(client: &Client) -> Result<(), ClientError> {
+/// let apply = Apply::<Deployment>::new(&Request::new("default", "web"))
+///     .label("app", "web")
+///     .set("/spec/replicas", 3)
+///     .set("/spec/selector/matchLabels", json!({"app": "web"}))
+///     .force();
+/// client.api::<Deployment>().apply(&apply).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What is unset
+///
+/// A field that is not named is absent, and so is one that is null or an optional member that is `None`. A type of
+/// `k8s-openapi` always writes its *required* members, also where they are empty; what is given as such a type
+/// ([`spec`](Self::spec), [`partial`](Self::partial)) claims them. A struct of one's own, with `Option` for all that it may
+/// leave open, or `json!`, or [`set`](Self::set) claims no more than it says.
+///
+/// A mistake, such as a value that cannot be encoded, is told when it is applied.
+#[must_use = "nothing is applied before `Api::apply`"]
+pub struct Apply<K> {
+    key: Request,
+    members: Map<String, Value>,
+    params: PatchParams,
+    mistake: Option<ApplyError>,
+    of: std::marker::PhantomData<fn() -> K>,
+}
+
+/// Why something cannot be applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApplyError {
+    /// A value cannot be encoded, or not as what it must be.
+    #[error("{path}: {why}")]
+    Value {
+        /// Where it was to go.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A path does not begin with `/`, or leads through something that has no members.
+    #[error("{path:?} leads to no member of an object")]
+    Path {
+        /// The path.
+        path: String,
+    },
+    /// A partial object is of another kind, or has another name.
+    #[error("it says it is {says}, and is to be {is}")]
+    Other {
+        /// What it says.
+        says: String,
+        /// What it is applied to.
+        is: String,
+    },
+}
+
+impl<K> Clone for Apply<K> {
+    fn clone(&self) -> Self {
+        Self {
+            key: self.key.clone(),
+            members: self.members.clone(),
+            params: self.params.clone(),
+            mistake: self.mistake.clone(),
+            of: self.of,
+        }
+    }
+}
+
+impl<K> fmt::Debug for Apply<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Apply")
+            .field("key", &self.key)
+            .field("members", &self.members)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K: Resource> Apply<K> {
+    /// Nothing yet, for the object of this key of a type known at compile time.
+    pub fn new(key: &Request) -> Self
+    where
+        K::DynamicType: Default,
+    {
+        Self::dynamic(key, &K::DynamicType::default())
+    }
+
+    /// Nothing yet, for the object of this key of a type known at run time.
+    pub fn dynamic(key: &Request, dynamic_type: &K::DynamicType) -> Self {
+        let mut metadata = Map::from_iter([("name".to_owned(), (*key.name).into())]);
+        if let Some(namespace) = key.namespace_opt() {
+            metadata.insert("namespace".to_owned(), namespace.into());
+        }
+        let members = Map::from_iter([
+            ("apiVersion".to_owned(), K::api_version(dynamic_type).into()),
+            ("kind".to_owned(), K::kind(dynamic_type).into()),
+            ("metadata".to_owned(), metadata.into()),
+        ]);
+        let params = PatchParams::default();
+        Self { key: key.clone(), members, params, mistake: None, of: std::marker::PhantomData }
+    }
+
+    /// What a partial object of one's own says: a struct with the members that matter, `metadata` and kind among them or not.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use setpoint_runtime::{Apply, Request};
+    /// #[derive(serde::Serialize)]
+    /// struct Settings<'a> {
+    ///     data: std::collections::BTreeMap<&'a str, Option<&'a str>>,
+    /// }
+    /// let settings = Settings { data: [("a", Some("1")), ("b", None)].into() };
+    /// let apply = Apply::<ConfigMap>::new(&Request::new("default", "settings")).partial(&settings);
+    /// assert_eq!(apply.body().unwrap()["data"], serde_json::json!({"a": "1"}));
+    /// ```
+    pub fn partial(mut self, partial: &(impl Serialize + ?Sized)) -> Self {
+        let Some(Value::Object(members)) = self.encoded("/", partial) else {
+            return self.mistaken(ApplyError::Path { path: "/".to_owned() });
+        };
+        for (name, value) in members {
+            match (&*name, &value) {
+                ("apiVersion" | "kind", value) if self.members[&name] != *value => {
+                    let [says, is] = [value, &self.members[&name]].map(ToString::to_string);
+                    return self.mistaken(ApplyError::Other { says, is });
+                }
+                ("metadata", Value::Object(members)) => {
+                    for (name, value) in members {
+                        let is = match &**name {
+                            "name" => &*self.key.name,
+                            "namespace" => &*self.key.namespace,
+                            _ => {
+                                self = self.at(&["metadata", name], value.clone());
+                                continue;
+                            }
+                        };
+                        if *value != is {
+                            let (says, is) = (value.to_string(), format!("{is:?}"));
+                            return self.mistaken(ApplyError::Other { says, is });
+                        }
+                    }
+                }
+                _ => _ = self.members.insert(name, value),
+            }
+        }
+        self
+    }
+
+    /// A label.
+    pub fn label(self, key: &str, value: impl Into<String>) -> Self {
+        self.at(&["metadata", "labels", key], value.into().into())
+    }
+
+    /// Some labels.
+    pub fn labels<N: AsRef<str>, V: Into<String>>(
+        self,
+        labels: impl IntoIterator<Item = (N, V)>,
+    ) -> Self {
+        labels.into_iter().fold(self, |apply, (key, value)| apply.label(key.as_ref(), value))
+    }
+
+    /// An annotation.
+    pub fn annotation(self, key: &str, value: impl Into<String>) -> Self {
+        self.at(&["metadata", "annotations", key], value.into().into())
+    }
+
+    /// A finalizer.
+    pub fn finalizer(self, name: &str) -> Self {
+        self.push("finalizers", name.into())
+    }
+
+    /// An owner; see [`owner_reference`](crate::owner_reference) and [`controller_reference`](crate::controller_reference).
+    pub fn owner(mut self, reference: &OwnerReference) -> Self {
+        match self.encoded("/metadata/ownerReferences", reference) {
+            Some(reference) => self.push("ownerReferences", reference),
+            None => self,
+        }
+    }
+
+    /// The whole spec, as far as it is to be this client's.
+    pub fn spec(self, spec: impl Serialize) -> Self {
+        self.member("spec", spec)
+    }
+
+    /// The whole status, for [`Subresource::apply`].
+    pub fn status(self, status: impl Serialize) -> Self {
+        self.member("status", status)
+    }
+
+    /// A whole member of the object, such as `data`, as far as it is to be this client's.
+    pub fn member(mut self, name: &str, value: impl Serialize) -> Self {
+        match self.encoded(name, &value) {
+            Some(value) if !value.is_null() => self.at(&[name], value),
+            _ => self,
+        }
+    }
+
+    /// The member that a JSON pointer (RFC 6901) names, such as `/spec/replicas`; what it leads through is made.
+    pub fn set(mut self, pointer: &str, value: impl Serialize) -> Self {
+        let Some(path) = pointer.strip_prefix('/') else {
+            return self.mistaken(ApplyError::Path { path: pointer.to_owned() });
+        };
+        let Some(value) = self.encoded(pointer, &value) else { return self };
+        if value.is_null() {
+            return self;
+        }
+        let path: Vec<String> =
+            path.split('/').map(|part| part.replace("~1", "/").replace("~0", "~")).collect();
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        self.at(&path, value)
+    }
+
+    /// Takes over fields that others have applied, or set to something else. Without it they are a conflict. Controllers want it.
+    pub fn force(mut self) -> Self {
+        self.params.force = true;
+        self
+    }
+
+    /// In this name, not the client's.
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.params.field_manager = Some(name.into());
+        self
+    }
+
+    /// Checks it, and changes nothing.
+    pub fn dry_run(mut self) -> Self {
+        self.params.dry_run = true;
+        self
+    }
+
+    /// The object's key.
+    pub fn key(&self) -> &Request {
+        &self.key
+    }
+
+    /// What would be sent.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake that was made.
+    pub fn body(&self) -> Result<Value, ApplyError> {
+        match &self.mistake {
+            Some(mistake) => Err(mistake.clone()),
+            None => Ok(Value::Object(self.members.clone())),
+        }
+    }
+
+    fn at(self, path: &[&str], value: Value) -> Self {
+        self.change(path, |member| *member = value)
+    }
+
+    /// Adds to a list of the metadata.
+    fn push(self, list: &str, value: Value) -> Self {
+        self.change(&["metadata", list], |member| match member {
+            Value::Array(values) => values.push(value),
+            member => *member = json!([value]),
+        })
+    }
+
+    /// Changes a member, which is null if there was none, and makes what the path to it leads through.
+    fn change(mut self, path: &[&str], change: impl FnOnce(&mut Value)) -> Self {
+        let Some((name, through)) = path.split_last() else { return self };
+        let mut members = &mut self.members;
+        for part in through {
+            match members.entry(*part).or_insert_with(|| json!({})) {
+                Value::Object(next) => members = next,
+                _ => {
+                    return self
+                        .mistaken(ApplyError::Path { path: format!("/{}", path.join("/")) });
+                }
+            }
+        }
+        change(members.entry(*name).or_insert(Value::Null));
+        self
+    }
+
+    /// A value without its nulls.
+    fn encoded(&mut self, path: &str, value: &(impl Serialize + ?Sized)) -> Option<Value> {
+        match serde_json::to_value(value) {
+            Ok(mut value) => {
+                drop_nulls(&mut value);
+                Some(value)
+            }
+            Err(error) => {
+                let (path, why) = (path.to_owned(), error.to_string());
+                self.mistake.get_or_insert(ApplyError::Value { path, why });
+                None
+            }
+        }
+    }
+
+    fn mistaken(mut self, mistake: ApplyError) -> Self {
+        self.mistake.get_or_insert(mistake);
+        self
+    }
+
+    fn checked(&self, call: &Call) -> Result<Value, ClientError> {
+        self.body()
+            .map_err(|mistake| ClientError::Request { call: call.clone(), source: mistake.into() })
+    }
+}
+
+/// What is null is not there. Elements of lists stay: what they mean depends on their place.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, value| !value.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(values) => values.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+impl<K: Cacheable> Api<K> {
+    /// Server-side apply: makes the object's fields what `apply` says, creating it if need be.
+    ///
+    /// # Errors
+    ///
+    /// The server refuses, as with a conflict when fields are another manager's, or cannot be reached; or `apply` has a mistake.
+    pub async fn apply(&self, apply: &Apply<K>) -> Result<K, ClientError> {
+        let key = &apply.key;
+        let patch = Patch::Apply(apply.checked(&self.call("apply", key.to_string()))?);
+        let (call, body) = self.patch_at("apply", key, None, &patch, &apply.params).await?;
+        decode(call, &body)
+    }
+}
+
+impl<K: Cacheable, B: Resource + DeserializeOwned> Subresource<K, B> {
+    /// Server-side apply to the subresource, as to the status; the object must be there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Api::apply`].
+    pub async fn apply(&self, apply: &Apply<B>) -> Result<B, ClientError> {
+        let call = self.call("apply", &apply.key)?;
+        let patch = Patch::Apply(apply.checked(&call)?);
+        let (key, name) = (&apply.key, Some(&*self.name));
+        let (call, body) = self.api.patch_at(call.verb, key, name, &patch, &apply.params).await?;
+        decode(call, &body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+
+    use super::*;
+
+    fn key() -> Request {
+        Request::new("default", "a")
+    }
+
+    #[test]
+    fn what_is_not_named_is_absent() {
+        let apply = Apply::<Deployment>::new(&key())
+            .labels([("app", "web"), ("a.b/c", "d")])
+            .finalizer("a.b/one")
+            .finalizer("a.b/two")
+            .set("/spec/replicas", 3)
+            .set("/spec/template/metadata/annotations/a.b~1c", "~")
+            .set("/spec/paused", None::<bool>)
+            .force();
+        expect![[r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"finalizers":["a.b/one","a.b/two"],"labels":{"a.b/c":"d","app":"web"},"name":"a","namespace":"default"},"spec":{"replicas":3,"template":{"metadata":{"annotations":{"a.b/c":"~"}}}}}"#]]
+            .assert_eq(&apply.body().unwrap().to_string());
+    }
+
+    #[test]
+    fn mistake_is_told_when_it_is_applied_and_the_first_one_counts() {
+        let mistake = |apply: Apply<ConfigMap>| apply.body().unwrap_err().to_string();
+        let apply = || Apply::<ConfigMap>::new(&key());
+        assert_eq!(mistake(apply().set("data", 1)), r#""data" leads to no member of an object"#);
+        assert_eq!(
+            mistake(apply().set("/data", 1).set("/data/a", 1).set("x", 1)),
+            r#""/data/a" leads to no member of an object"#
+        );
+        assert_eq!(
+            mistake(apply().partial(&json!({"kind": "Secret"}))),
+            r#"it says it is "Secret", and is to be "ConfigMap""#
+        );
+        assert_eq!(
+            mistake(apply().partial(&json!({"metadata": {"name": "b"}}))),
+            r#"it says it is "b", and is to be "a""#
+        );
+        assert_eq!(
+            mistake(apply().member("metadata", 3).label("a", "b").finalizer("c")),
+            r#""/metadata/labels/a" leads to no member of an object"#
+        );
+        assert_eq!(mistake(apply().partial(&3)), r#""/" leads to no member of an object"#);
+        let unencodable = std::collections::BTreeMap::from([((1, 2), 3)]);
+        assert_eq!(mistake(apply().member("data", unencodable)), "data: key must be a string");
+    }
+}

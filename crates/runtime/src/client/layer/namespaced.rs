@@ -1,0 +1,127 @@
+//! A client that stays in one namespace.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use kube_client::client::Body;
+use parking_lot::Mutex;
+use tower::Layer;
+
+use super::{ApiCall, Each, LayerError, RequestService, Wrapped, pass_on, query};
+use crate::{client::BODY_BYTES_MAX, reconciler::BoxError};
+
+/// Of how many groups and versions a [`Namespaced`] layer remembers what has namespaces. Beyond it, it forgets all and asks again.
+const GROUP_VERSIONS_MAX: usize = 256;
+
+/// Keeps requests in one namespace: those that name none go there, those for another are refused
+/// ([`LayerError::OtherNamespace`]), and those for cluster-scoped objects pass.
+///
+/// What a path without a namespace means, all namespaces or a cluster-scoped object, only the type says: the layer asks the server,
+/// once per group and version, and again for what it does not find. An object's own `metadata.namespace` must agree with
+/// the path it is sent to, as everywhere; the server sees to that.
+#[derive(Debug, Clone)]
+pub struct Namespaced {
+    namespace: Arc<str>,
+    /// By the path of group and version: whether a resource has namespaces.
+    scopes: Arc<Mutex<HashMap<String, Arc<Scopes>>>>,
+}
+
+type Scopes = HashMap<String, bool>;
+
+impl Namespaced {
+    /// The layer.
+    pub fn new(namespace: impl Into<Arc<str>>) -> Self {
+        Self { namespace: namespace.into(), scopes: Arc::default() }
+    }
+
+    /// Whether a resource has namespaces; `inner` is called only if that is not known yet.
+    async fn has_namespaces<S: RequestService>(
+        &self,
+        inner: &mut S,
+        call: &ApiCall,
+    ) -> Result<bool, BoxError> {
+        let path = match &*call.group {
+            "" => format!("/api/{}", call.version),
+            group => format!("/apis/{group}/{}", call.version),
+        };
+        let known = self.scopes.lock().get(&path).cloned();
+        if let Some(has) = known.and_then(|scopes| scopes.get(&*call.resource).copied()) {
+            return Ok(has);
+        }
+        let scopes = Arc::new(discover(inner, &path).await?);
+        let has = scopes.get(&*call.resource).copied();
+        let mut all = self.scopes.lock();
+        if all.len() >= GROUP_VERSIONS_MAX {
+            all.clear();
+        }
+        all.insert(path, scopes);
+        has.ok_or_else(|| LayerError::UnknownScope { resource: call.group_resource() }.into())
+    }
+}
+
+/// What the server has of a group and version.
+async fn discover<S: RequestService>(inner: &mut S, path: &str) -> Result<Scopes, BoxError> {
+    #[derive(serde::Deserialize, Default)]
+    struct Resources {
+        #[serde(default)]
+        resources: Vec<Resource>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Resource {
+        name: String,
+        #[serde(default)]
+        namespaced: bool,
+    }
+    // The service that is ready is for the request itself.
+    let mut asked = inner.clone();
+    std::future::poll_fn(|context| asked.poll_ready(context)).await.map_err(Into::into)?;
+    let request = Request::get(path).body(Body::empty())?;
+    let response = pass_on(&mut asked, request).await?;
+    if !response.status().is_success() {
+        return Ok(Scopes::default());
+    }
+    let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await?.to_bytes();
+    let resources: Resources = serde_json::from_slice(&body)?;
+    Ok(resources
+        .resources
+        .into_iter()
+        .map(|resource| (resource.name, resource.namespaced))
+        .collect())
+}
+
+impl<S> Layer<S> for Namespaced {
+    type Service = Wrapped<S, Self>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Wrapped { inner, each: self.clone() }
+    }
+}
+
+impl Each for Namespaced {
+    async fn send<S: RequestService>(
+        self,
+        mut inner: S,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, BoxError> {
+        let Some(call) = ApiCall::of(&request) else { return pass_on(&mut inner, request).await };
+        if call.namespace == self.namespace {
+            return pass_on(&mut inner, request).await;
+        }
+        if !call.namespace.is_empty() {
+            let asked = call.namespace.to_string();
+            return Err(LayerError::OtherNamespace { allowed: self.namespace, asked }.into());
+        }
+        if self.has_namespaces(&mut inner, &call).await? {
+            let (path, query) = (request.uri().path(), request.uri().query());
+            let n_prefix = if call.group.is_empty() { 2 } else { 3 };
+            let mut parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+            parts.splice(n_prefix..n_prefix, ["namespaces", &*self.namespace]);
+            let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+            let path = format!("/{}{query}", parts.join("/"));
+            query::replace(&mut request, &path);
+        }
+        pass_on(&mut inner, request).await
+    }
+}

@@ -1,0 +1,69 @@
+use super::*;
+
+fn key(n: usize) -> Request {
+    Request::new("default", n.to_string())
+}
+
+fn version(text: &str) -> Option<OwnWrite> {
+    Some(OwnWrite::Version(text.into()))
+}
+
+#[test]
+fn last_write_of_each_object_is_remembered() {
+    let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
+    assert_eq!(own.of(&pods, &key(0)), None);
+    own.note_answer(&pods, &key(0), br#"{"metadata":{"resourceVersion":"7"}}"#);
+    assert_eq!(own.of(&pods, &key(0)), version("7"));
+    own.note_answer(&pods, &key(0), br#"{"kind":"Status","metadata":{}}"#);
+    own.note_answer(&pods, &key(0), br#"{"metadata":{"resourceVersion":"opaque"}}"#);
+    own.note_answer(&pods, &key(0), b"nonsense");
+    assert_eq!(own.of(&pods, &key(0)), version("7"), "what has no version is no news");
+    own.note_gone(&pods, &key(0), "u");
+    let gone = OwnWrite::Gone { uid: "u".into(), after: Some("7".into()) };
+    assert_eq!(own.of(&pods, &key(0)), Some(gone.clone()));
+    assert_eq!(own.newest(&pods).as_deref(), Some("7"));
+    own.forget(&pods, &key(0), &OwnWrite::Version("7".into()));
+    assert_eq!(own.of(&pods, &key(0)), Some(gone.clone()), "not that one");
+    own.forget(&pods, &key(0), &gone);
+    assert_eq!(own.of(&pods, &key(0)), None);
+}
+
+#[test]
+fn object_that_nothing_holds_any_more_is_gone_with_the_write() {
+    let object = |meta: &str| is_gone(format!(r#"{{"metadata":{{{meta}}}}}"#).as_bytes());
+    assert!(!object(r#""resourceVersion":"7""#));
+    assert!(object(r#""deletionTimestamp":"2026-01-01T00:00:00Z""#));
+    assert!(object(r#""deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":0"#));
+    assert!(!object(
+        r#""deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":30"#
+    ));
+    assert!(!object(r#""deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["a.b/c"]"#));
+}
+
+#[test]
+fn of_what_is_forgotten_the_newest_version_stands_for_all() {
+    let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
+    for n in 0..OWN_WRITES_MAX + 2 {
+        let object = format!(r#"{{"metadata":{{"resourceVersion":"{}"}}}}"#, n + 10);
+        own.note_answer(&pods, &key(n), object.as_bytes());
+    }
+    let state = own.0.lock();
+    assert_eq!((state.by_key.len(), state.by_turn.len()), (OWN_WRITES_MAX, OWN_WRITES_MAX));
+    drop(state);
+    assert_eq!(own.of(&pods, &key(0)), version("11"));
+    assert_eq!(own.of(&pods, &key(2)), version("12"));
+    assert_eq!(own.of(&Arc::from("nodes"), &key(0)), None);
+}
+
+#[test]
+fn successor_of_a_version_is_the_next_number() {
+    for (before, after) in [
+        ("0", "1"),
+        ("9", "10"),
+        ("199", "200"),
+        ("18446744073709551615", "18446744073709551616"),
+        ("x", "x"),
+    ] {
+        assert_eq!(successor(before), after);
+    }
+}

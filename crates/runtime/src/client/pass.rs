@@ -1,0 +1,368 @@
+//! What one pass read and wrote.
+//!
+//! # Theory
+//!
+//! Every read and write through a pass's client is noted here, by the pass's workers and whatever it has spawned. Two things come of it:
+//! what was [`written`](Pass::written), for the caches to catch up with, which is exact; and the [`Note`]s, for people, of which there
+//! are at most [`NOTES_MAX`]: what comes later is only counted. A read or write of the same kind again, with the same end, counts up
+//! its note. A pass that does nothing allocates nothing here, beside the place of the pass itself: key, begin, notes and end are one.
+
+use std::{fmt, sync::Arc};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use tokio::time::Instant;
+
+use super::{ClientError, Origin};
+use crate::{
+    explain::{Began, PassOutcome},
+    request::{Request, RequestKey},
+};
+
+/// How many reads and writes of one pass are told apart. 32: more than that nobody reads; a note is 96 bytes.
+pub const NOTES_MAX: usize = 32;
+
+/// What one pass read and wrote, between how it began and how it ended.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    began: Began,
+    /// Nobody will ask for notes.
+    is_blind: bool,
+    noted: Mutex<Noted>,
+}
+
+/// A pass over a key of whatever type.
+#[derive(Debug)]
+pub(crate) struct KeyedPass<R> {
+    pub(crate) controller: Arc<str>,
+    pub(crate) key: R,
+    pub(crate) pass: Pass,
+}
+
+/// A pass over a key whose type is forgotten: what a client holds.
+pub(crate) trait AnyPass: Send + Sync {
+    /// What was read and written.
+    fn pass(&self) -> &Pass;
+
+    /// Who sends the pass's requests. Made when there is one: most passes send none.
+    fn origin(&self) -> Origin;
+}
+
+impl<R: RequestKey> AnyPass for KeyedPass<R> {
+    fn pass(&self) -> &Pass {
+        &self.pass
+    }
+
+    fn origin(&self) -> Origin {
+        Origin {
+            controller: self.controller.clone(),
+            request: self.key.to_string().into(),
+            reconcile_id: self.pass.began.reconcile_id,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    notes: SmallVec<[Note; 1]>,
+    n_more: u32,
+    written: Written,
+    ended: Option<(Instant, PassOutcome)>,
+}
+
+/// The newest resourceVersion written of each resource.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Written(pub(crate) Vec<(Arc<str>, u64)>);
+
+/// One read or write of a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Note {
+    /// The resource, with its group: `deployments.apps`.
+    pub resource: Arc<str>,
+    /// The object; of a list the namespace alone, or nothing for all namespaces.
+    pub object: Request,
+    /// What was done.
+    pub what: Noting,
+    /// How often, in a row or not.
+    pub n_times: u32,
+}
+
+/// What a [`Note`] is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Noting {
+    /// A read.
+    Read(ReadFrom),
+    /// A write.
+    Write {
+        /// `create`, `patch status of` …
+        verb: &'static str,
+        /// The object's version after it; zero if it is not known, or no number.
+        resource_version: u64,
+        /// What came of it.
+        outcome: WriteOutcome,
+    },
+}
+
+/// Where a read got its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadFrom {
+    /// The cache.
+    Cache,
+    /// The server.
+    Server,
+}
+
+/// What came of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteOutcome {
+    /// The server did it.
+    Done,
+    /// The server refused it, with this HTTP code.
+    Refused(u16),
+    /// It never left this process.
+    NotSent,
+    /// No answer came, or none that could be read: it may have been done.
+    Unknown,
+}
+
+impl WriteOutcome {
+    /// What came of a write that ended so.
+    pub(crate) fn of<T>(result: &Result<T, ClientError>) -> Self {
+        match result {
+            Ok(_) => Self::Done,
+            Err(ClientError::Api { source, .. }) => Self::Refused(source.code()),
+            Err(ClientError::Request { .. } | ClientError::Layer { .. }) => Self::NotSent,
+            Err(_) => Self::Unknown,
+        }
+    }
+}
+
+impl Pass {
+    /// A pass that began so. A blind one only knows what was written.
+    pub(crate) fn new(began: Began, is_blind: bool) -> Self {
+        Self { began, is_blind, noted: Mutex::default() }
+    }
+
+    /// How it began.
+    pub(crate) fn began(&self) -> &Began {
+        &self.began
+    }
+
+    /// It has ended so. What is noted later was done by what it left behind.
+    pub(crate) fn end(&self, at: Instant, outcome: PassOutcome) {
+        if !self.is_blind {
+            self.noted.lock().ended = Some((at, outcome));
+        }
+    }
+
+    /// Notes a read of one object.
+    pub(crate) fn note_read(&self, resource: &Arc<str>, key: &Request, from: ReadFrom) {
+        if !self.is_blind {
+            self.noted.lock().note(resource, key, Noting::Read(from));
+        }
+    }
+
+    /// Notes a read of all objects of a namespace, or of all.
+    pub(crate) fn note_list(&self, resource: &Arc<str>, namespace: Option<&str>, from: ReadFrom) {
+        if !self.is_blind {
+            let namespace = namespace.map(Arc::from).unwrap_or_default();
+            let all = Request { namespace, name: Arc::default() };
+            self.noted.lock().note(resource, &all, Noting::Read(from));
+        }
+    }
+
+    /// Notes a write that ended; `resource_version` is that of the server's answer.
+    pub(crate) fn note_written(
+        &self,
+        resource: &Arc<str>,
+        key: &Request,
+        verb: &'static str,
+        resource_version: Option<&str>,
+        outcome: WriteOutcome,
+    ) {
+        // Versions are opaque where they are no numbers; then there is nothing to wait for.
+        let version = resource_version.and_then(|version| version.parse::<u64>().ok());
+        let mut noted = self.noted.lock();
+        if let Some(version) = version {
+            noted.written.add(resource, version);
+        }
+        if !self.is_blind {
+            let resource_version = version.unwrap_or(0);
+            noted.note(resource, key, Noting::Write { verb, resource_version, outcome });
+        }
+    }
+
+    /// The newest versions that were written.
+    pub(crate) fn written(&self) -> Written {
+        self.noted.lock().written.clone()
+    }
+
+    /// What was noted, in order of the first of each; how many more there were; and how it ended, if it has.
+    pub(crate) fn told(&self) -> (Vec<Note>, u32, Option<(Instant, PassOutcome)>) {
+        let noted = self.noted.lock();
+        (noted.notes.to_vec(), noted.n_more, noted.ended.clone())
+    }
+}
+
+impl Noted {
+    fn note(&mut self, resource: &Arc<str>, object: &Request, what: Noting) {
+        if self.notes.len() >= NOTES_MAX {
+            self.n_more = self.n_more.saturating_add(1);
+            return;
+        }
+        let is_again = |note: &&mut Note| {
+            note.what == what
+                && note.object == *object
+                && (Arc::ptr_eq(&note.resource, resource) || note.resource == *resource)
+        };
+        match self.notes.iter_mut().find(is_again) {
+            Some(note) => note.n_times = note.n_times.saturating_add(1),
+            None => self.notes.push(Note {
+                resource: resource.clone(),
+                object: object.clone(),
+                what,
+                n_times: 1,
+            }),
+        }
+    }
+}
+
+impl Written {
+    fn add(&mut self, resource: &Arc<str>, version: u64) {
+        match self.0.iter_mut().find(|(of, _)| of == resource) {
+            Some((_, newest)) => *newest = version.max(*newest),
+            None => self.0.push((resource.clone(), version)),
+        }
+    }
+}
+
+/// `read pods default/a from the cache`, `patch status of pods default/a (version 7)`.
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, object, what, n_times } = self;
+        match what {
+            Noting::Read(_) if object.name.is_empty() => write!(f, "listed {resource}")?,
+            Noting::Read(_) => write!(f, "read {resource}")?,
+            Noting::Write { verb, .. } => write!(f, "{verb} {resource}")?,
+        }
+        match (object.namespace_opt(), &*object.name) {
+            (None, "") => {}
+            (Some(namespace), "") => write!(f, " in {namespace}")?,
+            _ => write!(f, " {object}")?,
+        }
+        match what {
+            Noting::Read(ReadFrom::Cache) => f.write_str(" from the cache")?,
+            Noting::Read(ReadFrom::Server) => f.write_str(" from the server")?,
+            Noting::Write { outcome: WriteOutcome::Refused(code), .. } => {
+                write!(f, ": refused with {code}")?;
+            }
+            Noting::Write { outcome: WriteOutcome::NotSent, .. } => f.write_str(": not sent")?,
+            Noting::Write { outcome: WriteOutcome::Unknown, .. } => {
+                f.write_str(": perhaps done, no answer came")?;
+            }
+            Noting::Write { resource_version: 0, .. } => {}
+            Noting::Write { resource_version, .. } => write!(f, ": now {resource_version}")?,
+        }
+        if *n_times > 1 {
+            write!(f, ", {n_times} times")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::Cause;
+
+    fn pass(is_blind: bool) -> Pass {
+        Pass::new(Began::now(Cause::External), is_blind)
+    }
+
+    fn notes(pass: &Pass) -> (Vec<Note>, u32) {
+        let (notes, n_more, _) = pass.told();
+        (notes, n_more)
+    }
+
+    fn written(pass: &Pass, version: &str) {
+        let key = Request::new("default", "a");
+        pass.note_written(&"pods".into(), &key, "update", Some(version), WriteOutcome::Done);
+    }
+
+    #[test]
+    fn record_of_a_pass_is_as_small_as_is_documented() {
+        // Beside the two counts of its `Arc`, the slot in the ring, and a key of some fifty bytes.
+        let (counts, slot, key) = (16, 24, 50);
+        let pass = size_of::<KeyedPass<Request>>();
+        assert!(pass + counts + slot + key <= 450, "{pass}");
+        assert!(size_of::<Note>() <= 104, "{}", size_of::<Note>());
+    }
+
+    #[test]
+    fn newest_written_version_of_each_resource_is_kept() {
+        for pass in [pass(false), pass(true)] {
+            written(&pass, "7");
+            written(&pass, "5");
+            written(&pass, "opaque");
+            let key = Request::cluster("n");
+            pass.note_written(&"nodes".into(), &key, "delete", None, WriteOutcome::Done);
+            assert_eq!(pass.written().0, [("pods".into(), 7)]);
+        }
+    }
+
+    #[test]
+    fn what_is_done_again_counts_up_and_what_is_too_much_is_counted() {
+        let pass = pass(false);
+        let read = |n: usize| {
+            let key = Request::new("default", n.to_string());
+            pass.note_read(&"pods".into(), &key, ReadFrom::Cache);
+        };
+        read(0);
+        read(0);
+        (1..NOTES_MAX + 3).for_each(read);
+        let (told, n_more) = notes(&pass);
+        assert_eq!((told.len(), n_more), (NOTES_MAX, 3));
+        assert_eq!(told[0].to_string(), "read pods default/0 from the cache, 2 times");
+        // What was written is known even when nothing more is noted.
+        written(&pass, "9");
+        assert_eq!(pass.written().0, [("pods".into(), 9)]);
+    }
+
+    #[test]
+    fn blind_pass_notes_nothing() {
+        let pass = pass(true);
+        pass.note_list(&"pods".into(), None, ReadFrom::Cache);
+        written(&pass, "1");
+        assert_eq!(notes(&pass), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn notes_read_as_sentences() {
+        let pass = pass(false);
+        let key = Request::new("default", "a");
+        let pods = "pods".into();
+        pass.note_list(&pods, Some("default"), ReadFrom::Cache);
+        pass.note_list(&pods, None, ReadFrom::Server);
+        written(&pass, "7");
+        for outcome in [WriteOutcome::Refused(409), WriteOutcome::Unknown, WriteOutcome::NotSent] {
+            pass.note_written(&pods, &key, "patch status of", None, outcome);
+        }
+        let told: Vec<_> = notes(&pass).0.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "listed pods in default from the cache",
+                "listed pods from the server",
+                "update pods default/a: now 7",
+                "patch status of pods default/a: refused with 409",
+                "patch status of pods default/a: perhaps done, no answer came",
+                "patch status of pods default/a: not sent",
+            ]
+        );
+    }
+}

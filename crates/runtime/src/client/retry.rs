@@ -1,0 +1,180 @@
+//! Changing an object although others change it, too.
+
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use serde::Serialize;
+use setpoint_informer::Cacheable;
+
+use super::{Api, ClientError, Subresource, api::encode};
+use crate::request::Request;
+
+/// How often a change is tried when it conflicts, and how long is waited in between.
+///
+/// The `n`-th wait is `base * factor^n`, and up to `jitter` of it longer; the chance comes from the seed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Retry {
+    /// How many tries there are, the first one included.
+    pub n_tries: u32,
+    /// The first wait.
+    pub base: Duration,
+    /// By what each wait is longer than the one before.
+    pub factor: f64,
+    /// How much longer a wait may be by chance, as a part of it.
+    pub jitter: f64,
+    /// Where chance comes from, beside the pass.
+    pub seed: u64,
+}
+
+impl Retry {
+    /// For an object that few others write: five tries, 10 ms apart, as client-go's `retry.DefaultRetry`.
+    pub const FEW_WRITERS: Self =
+        Self { n_tries: 5, base: Duration::from_millis(10), factor: 1.0, jitter: 0.1, seed: 0 };
+
+    /// For an object that many write at once: four tries, 10 ms apart, then 50, then 250, as client-go's `retry.DefaultBackoff`.
+    pub const MANY_WRITERS: Self =
+        Self { n_tries: 4, base: Duration::from_millis(10), factor: 5.0, jitter: 0.1, seed: 0 };
+
+    /// With chance from this seed.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    fn wait(&self, n: u32, rng: &mut SmallRng) -> Duration {
+        let n = i32::try_from(n).unwrap_or(i32::MAX);
+        let seconds = self.base.as_secs_f64() * self.factor.powi(n);
+        let seconds = seconds * (1.0 + self.jitter * rng.random::<f64>());
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self::FEW_WRITERS
+    }
+}
+
+impl<K: Cacheable + Serialize + Clone> Api<K> {
+    /// Changes an object and replaces it, under its resourceVersion; after a conflict again, from what the server then has
+    /// ([`Retry::FEW_WRITERS`]). Gives the object as the server has it in the end; nothing is written if `change` changes nothing.
+    ///
+    /// The first try starts from the cache, if it has the object, and from the server if not. `change` is called once per try.
+    ///
+    /// # Errors
+    ///
+    /// The last conflict, or any other failure; that there is no such object is the server's 404.
+    pub async fn update_with_retry(
+        &self,
+        key: &Request,
+        change: impl FnMut(&mut K),
+    ) -> Result<K, ClientError> {
+        self.update_with_retry_as(key, Retry::FEW_WRITERS, change).await
+    }
+
+    /// [`update_with_retry`](Self::update_with_retry), as often as `retry` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`update_with_retry`](Self::update_with_retry).
+    pub async fn update_with_retry_as(
+        &self,
+        key: &Request,
+        retry: Retry,
+        change: impl FnMut(&mut K),
+    ) -> Result<K, ClientError> {
+        self.retry(key, retry, change, async |object| self.replace(object).await).await
+    }
+
+    async fn retry(
+        &self,
+        key: &Request,
+        retry: Retry,
+        mut change: impl FnMut(&mut K),
+        write: impl AsyncFn(&K) -> Result<K, ClientError>,
+    ) -> Result<K, ClientError> {
+        let pass = self.client.pass().map_or(0, |pass| pass.began().reconcile_id.0);
+        let pass = u64::try_from(pass & u128::from(u64::MAX)).unwrap_or(0);
+        let mut rng = SmallRng::seed_from_u64(retry.seed ^ pass);
+        let cached = self.lister().ok().and_then(|lister| lister.get_key(key).ok().flatten());
+        let mut read = match cached {
+            Some(cached) => {
+                self.note_read(key, super::ReadFrom::Cache);
+                cached.as_ref().clone()
+            }
+            None => self.ask_live(key).await?,
+        };
+        let mut n = 0;
+        loop {
+            let call = self.call("update", key.to_string());
+            let before = encode(&call, &read)?;
+            let mut object = read;
+            change(&mut object);
+            if encode(&call, &object)? == before {
+                return Ok(object);
+            }
+            match write(&object).await {
+                Err(error) if error.is_conflict() && n + 1 < retry.n_tries => {
+                    tokio::time::sleep(retry.wait(n, &mut rng)).await;
+                    n += 1;
+                    read = self.ask_live(key).await?;
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+impl<K: Cacheable + Serialize + Clone> Subresource<K, K> {
+    /// [`Api::update_with_retry`] of the status.
+    ///
+    /// # Errors
+    ///
+    /// As [`Api::update_with_retry`].
+    pub async fn update_with_retry(
+        &self,
+        key: &Request,
+        change: impl FnMut(&mut K),
+    ) -> Result<K, ClientError> {
+        self.update_with_retry_as(key, Retry::FEW_WRITERS, change).await
+    }
+
+    /// [`update_with_retry`](Self::update_with_retry), as often as `retry` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Api::update_with_retry`].
+    pub async fn update_with_retry_as(
+        &self,
+        key: &Request,
+        retry: Retry,
+        change: impl FnMut(&mut K),
+    ) -> Result<K, ClientError> {
+        self.api.retry(key, retry, change, async |object| self.replace(key, object).await).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_by_the_factor_and_jitter_from_the_seed() {
+        let waits = |retry: Retry| {
+            let mut rng = SmallRng::seed_from_u64(retry.seed);
+            (0..retry.n_tries - 1).map(|n| retry.wait(n, &mut rng)).collect::<Vec<_>>()
+        };
+        let within = |waits: &[Duration], bases: &[u64]| {
+            waits.len() == bases.len()
+                && waits.iter().zip(bases).all(|(wait, base)| {
+                    (Duration::from_millis(*base)..Duration::from_micros(base * 1100))
+                        .contains(wait)
+                })
+        };
+        assert!(within(&waits(Retry::FEW_WRITERS), &[10, 10, 10, 10]));
+        assert!(within(&waits(Retry::MANY_WRITERS), &[10, 50, 250]));
+        assert_eq!(waits(Retry::MANY_WRITERS.seed(7)), waits(Retry::MANY_WRITERS.seed(7)));
+        assert_ne!(waits(Retry::MANY_WRITERS.seed(7)), waits(Retry::MANY_WRITERS.seed(8)));
+    }
+}

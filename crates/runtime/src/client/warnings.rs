@@ -1,0 +1,149 @@
+//! What a server warns of: deprecated versions, unknown fields, bad ideas.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use hashbrown::HashSet;
+use http::{HeaderMap, header};
+use parking_lot::Mutex;
+
+use super::{Call, Client};
+
+/// How many texts a client remembers to have logged. 256: a program's types and their faults are few; the oldest is forgotten first,
+/// and would be logged again.
+pub const WARNING_TEXTS_MAX: usize = 256;
+
+/// Which warnings of a server are logged (CLI-11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WarningPolicy {
+    /// Each.
+    Each,
+    /// Each text once, as long as it is among the last [`WARNING_TEXTS_MAX`]: a reconciler repeats itself.
+    #[default]
+    OncePerText,
+    /// None.
+    Silent,
+}
+
+/// What was logged.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    policy: WarningPolicy,
+    logged: Mutex<Logged>,
+}
+
+#[derive(Debug, Default)]
+struct Logged {
+    texts: HashSet<Arc<str>>,
+    in_order: VecDeque<Arc<str>>,
+}
+
+impl Logged {
+    /// Remembers a text; says whether it is new.
+    fn add(&mut self, text: &str) -> bool {
+        if self.texts.contains(text) {
+            return false;
+        }
+        if self.in_order.len() == WARNING_TEXTS_MAX
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.texts.remove(&oldest);
+        }
+        let text: Arc<str> = text.into();
+        self.texts.insert(text.clone());
+        self.in_order.push_back(text);
+        true
+    }
+}
+
+impl Warnings {
+    /// Logs the warnings among an answer's headers.
+    pub(super) fn tell(&self, call: &Call, headers: &HeaderMap) {
+        if self.policy == WarningPolicy::Silent {
+            return;
+        }
+        for header in headers.get_all(header::WARNING) {
+            for text in header.to_str().map(texts).unwrap_or_default() {
+                if self.policy == WarningPolicy::Each || self.logged.lock().add(&text) {
+                    tracing::warn!(%call, "the server warns: {text}");
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    /// The same client with another policy about warnings; its clones share what was logged. Default: once per text.
+    #[must_use]
+    pub fn warnings(&self, policy: WarningPolicy) -> Self {
+        let warnings = Arc::new(Warnings { policy, ..Warnings::default() });
+        Self { warnings, ..self.clone() }
+    }
+}
+
+/// The texts of the warnings of code 299 in one header: `299 agent "text" ["date"], …` (RFC 7234 §5.5). What is malformed ends it.
+fn texts(header: &str) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut rest = header.trim_start();
+    loop {
+        let Some((code, after)) = rest.split_once(' ') else { return texts };
+        let Some((_agent, after)) = after.trim_start().split_once(' ') else { return texts };
+        let Some((text, after)) = quoted(after) else { return texts };
+        if code == "299" && !text.is_empty() {
+            texts.push(text);
+        }
+        // A date may follow.
+        let after = quoted(after).map_or(after, |(_date, after)| after);
+        let Some(next) = after.trim_start().strip_prefix(',') else { return texts };
+        rest = next.trim_start();
+    }
+}
+
+/// A quoted string at the beginning, without its escapes, and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let text = text.trim_start().strip_prefix('"')?;
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(chars.next()?.1),
+            char => value.push(char),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_code_299_are_read() {
+        let read = |header: &str| texts(header).join(" · ");
+        assert_eq!(read(r#"299 - "unknown field \"spec.x\"""#), r#"unknown field "spec.x""#);
+        assert_eq!(
+            read(
+                r#"299 - "a", 299 k8s "b, c" "Wed, 21 Oct 2015 07:28:00 GMT",199 - "d", 299 - "e""#
+            ),
+            "a · b, c · e"
+        );
+        for malformed in ["", "299", "299 -", r#"299 - ""#, r#"299 - "a\"#, r#"299 - """#] {
+            assert_eq!(read(malformed), "", "{malformed}");
+        }
+    }
+
+    #[test]
+    fn text_is_new_once_and_memory_is_bounded() {
+        let mut logged = Logged::default();
+        assert!(logged.add("first") && !logged.add("first"));
+        for n in 0..WARNING_TEXTS_MAX {
+            assert!(logged.add(&n.to_string()));
+        }
+        assert_eq!(
+            (logged.texts.len(), logged.in_order.len()),
+            (WARNING_TEXTS_MAX, WARNING_TEXTS_MAX)
+        );
+        assert!(logged.add("first"), "forgotten");
+    }
+}

@@ -1,0 +1,141 @@
+//! Further clusters that a manager's controllers watch and write to.
+//!
+//! A cluster is a client with a cache, an event recorder and a name (CLU-1). The manager has one of its own; others are added before it
+//! runs, and their caches start and stop with its own. A controller watches another cluster's objects by
+//! [`Watch::cluster`](crate::Watch::cluster), with keys that say of which cluster they are: keys are any type, and nothing here assumes
+//! that there is one cache (CLU-2). It reads and writes there by [`Cluster::client`].
+//!
+//! Requests are not held back by this program: the API server's own fairness is trusted (CLU-3). Types are told by the program, in Rust or as
+//! `ApiResource`s, so that there is no mapper to be kept up to date (CLU-4); who needs one asks
+//! `kube_client::discovery` through [`Client::kube`].
+
+use std::{fmt, sync::Arc};
+
+use setpoint_informer::{CachePolicy, MetricsRegistry, factory::FactoryOptions};
+use setpoint_object::time::Clock;
+
+use crate::{
+    cache::Cache,
+    client::Client,
+    event::{Broadcaster, EventOptions, EventRecorder, EventWorker},
+};
+use setpoint_informer::factory::FactoryWorker;
+
+/// How many further clusters a manager has at most. A fleet that comes and goes is another program's (CLU-2).
+pub const CLUSTERS_MAX: usize = 256;
+
+/// Another cluster of a manager. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster {
+    name: Arc<str>,
+    client: Client,
+    cache: Cache,
+    broadcaster: Broadcaster,
+}
+
+/// What may be chosen about a [`Cluster`]; to be given to [`Manager::add_cluster`](crate::Manager::add_cluster).
+#[must_use = "a cluster is nothing until a manager has it"]
+pub struct ClusterBuilder {
+    client: kube_client::Client,
+    cache: FactoryOptions,
+    field_manager: Option<Arc<str>>,
+}
+
+/// What a manager gives its clusters.
+pub(crate) struct ClusterHome {
+    pub(crate) name: Arc<str>,
+    pub(crate) clock: Clock,
+    pub(crate) seed: u64,
+    pub(crate) informers: Option<MetricsRegistry>,
+    pub(crate) field_manager: Arc<str>,
+}
+
+impl Cluster {
+    /// Begins a cluster over a client.
+    pub fn builder(client: kube_client::Client) -> ClusterBuilder {
+        ClusterBuilder { client, cache: FactoryOptions::default(), field_manager: None }
+    }
+
+    /// Its name: that of its informers in metrics, too.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads from this cluster's cache, writes to its server.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The cache of this cluster.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// A recorder of events in the name of `component`, written to this cluster.
+    pub fn recorder(&self, component: impl Into<Arc<str>>) -> EventRecorder {
+        self.broadcaster.recorder(component.into())
+    }
+}
+
+impl ClusterBuilder {
+    /// Caches only the objects of this namespace. Default: all.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.cache.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Caches only objects whose labels match, in the query form. Default: all.
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.cache.labels = selector.into();
+        self
+    }
+
+    /// What caches hold of each object. Default: [`CachePolicy::Compact`].
+    pub fn cache_policy(mut self, policy: CachePolicy) -> Self {
+        self.cache.policy = policy;
+        self
+    }
+
+    /// Everything else about its informers; replaces what was chosen before. Seed, name and metrics are the manager's.
+    pub fn informers(mut self, options: FactoryOptions) -> Self {
+        self.cache = options;
+        self
+    }
+
+    /// The field manager of writes through [`Cluster::client`]. Default: the manager's.
+    pub fn field_manager(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.field_manager = Some(name.into());
+        self
+    }
+
+    /// The cluster, and what runs its caches and its events.
+    pub(crate) fn build(self, home: ClusterHome) -> (Cluster, FactoryWorker, EventWorker) {
+        let Self { client, mut cache, field_manager } = self;
+        cache.seed = home.seed;
+        cache.name = home.name.to_string();
+        cache.metrics = home.informers;
+        let (cache, cache_worker) = Cache::new(client.clone(), cache);
+        let client =
+            Client::new(client, cache.clone(), field_manager.unwrap_or(home.field_manager));
+        let (broadcaster, heard) = Broadcaster::new(home.clock);
+        let event_worker =
+            EventWorker::new(client.clone(), heard, EventOptions::default(), home.seed);
+        let cluster = Cluster { name: home.name, client, cache, broadcaster };
+        (cluster, cache_worker, event_worker)
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster")
+            .field("name", &self.name)
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ClusterBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterBuilder").field("cache", &self.cache).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! Being told of a Lease's changes between two reads.
+
+use std::fmt;
+
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube_client::Api;
+use kube_core::{WatchEvent, params::WatchParams};
+
+/// How long one watch may last, in seconds. Below kube-client's limit of 295 s, which lies below its read time-out.
+const WATCH_SECONDS: u32 = 290;
+
+/// A watch of one Lease, opened when it is first asked. It ends at the first failure; the reads go on without it.
+pub(super) struct LeaseWatch {
+    api: Api<Lease>,
+    name: String,
+    /// After which version the watch begins.
+    after: String,
+    state: State,
+}
+
+enum State {
+    Closed,
+    Open(BoxStream<'static, kube_client::Result<WatchEvent<Lease>>>),
+    /// It failed: the next read opens it again.
+    Failed,
+}
+
+/// What a watch tells.
+#[derive(Debug)]
+pub(super) enum Change {
+    Changed(Box<Lease>),
+    Deleted,
+}
+
+impl LeaseWatch {
+    pub(super) fn new(api: Api<Lease>, name: String) -> Self {
+        Self { api, name, after: String::new(), state: State::Failed }
+    }
+
+    /// The Lease was read in this version: a watch that is not open may begin there.
+    pub(super) fn arm(&mut self, resource_version: Option<&str>) {
+        if matches!(self.state, State::Open(_)) {
+            return;
+        }
+        match resource_version {
+            Some(version) => {
+                self.after = version.to_owned();
+                self.state = State::Closed;
+            }
+            None => self.state = State::Failed,
+        }
+    }
+
+    /// The next change; for ever when there is no watch. Cancel safe: what is dropped while opening is opened by the next call.
+    pub(super) async fn next(&mut self) -> Change {
+        loop {
+            match &mut self.state {
+                State::Failed => std::future::pending().await,
+                State::Closed => {
+                    let params = WatchParams::default()
+                        .fields(&format!("metadata.name={}", self.name))
+                        .timeout(WATCH_SECONDS);
+                    self.state = match self.api.watch(&params, &self.after).await {
+                        Ok(stream) => State::Open(stream.boxed()),
+                        Err(error) => self.failed(&error),
+                    };
+                }
+                State::Open(stream) => match stream.next().await {
+                    Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => {
+                        return Change::Changed(Box::new(lease));
+                    }
+                    Some(Ok(WatchEvent::Deleted(_))) => return Change::Deleted,
+                    Some(Ok(WatchEvent::Bookmark(_))) => {}
+                    Some(Ok(WatchEvent::Error(status))) => self.state = self.failed(&status),
+                    Some(Err(error)) => self.state = self.failed(&error),
+                    None => self.state = State::Failed,
+                },
+            }
+        }
+    }
+
+    fn failed(&self, error: &dyn fmt::Display) -> State {
+        tracing::debug!(lease = self.name, error = %error, "the watch of the lease ended: reading goes on");
+        State::Failed
+    }
+}

@@ -1,0 +1,206 @@
+//! The certificate that an endpoint shows.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+use rustls::{
+    ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer},
+};
+use setpoint_object::time::{Clock, Timestamp};
+use setpoint_serve::{
+    certificate::{
+        Certificate, CertificateFiles, CertificateWatcher, CurrentCertificate, FILE_BYTES_MAX,
+        POLL_INTERVAL,
+    },
+    tls::{TlsClock, TlsError, server_config},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::CertificateError;
+
+/// How often the files are read again: 10 s, as controller-runtime's certificate watcher.
+pub const RELOAD_PERIOD: Duration = POLL_INTERVAL;
+
+/// The largest file that is read, in bytes: 1 MiB, far more than a chain has.
+pub const CERTIFICATE_BYTES_MAX: usize = FILE_BYTES_MAX as usize;
+
+/// What a self-signed certificate is good for.
+const SELF_SIGNED_NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
+/// How many days.
+const SELF_SIGNED_DAYS: u32 = 365;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A certificate with its key, from files that may change while the program runs, or made for this run. Cheap to clone.
+///
+/// The first read must succeed. A later one that fails, or gives a pair that does not fit, is logged and counted, and the old pair
+/// stays. Files are looked at each [`RELOAD_PERIOD`] of tokio time; they are small, and are read in place.
+#[derive(Clone)]
+pub struct Certificates(Arc<Inner>);
+
+struct Inner {
+    // Inputs.
+    /// `None`: it was made for this run.
+    watcher: Option<CertificateWatcher>,
+    clock: Clock,
+
+    // State.
+    current: CurrentCertificate,
+    n_reads: AtomicU64,
+    n_errors: AtomicU64,
+}
+
+/// How often certificates were read: the figures of `certwatcher_read_certificate_total` and
+/// `certwatcher_read_certificate_errors_total`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct CertificateStats {
+    /// Reads, those that failed included.
+    pub reads: u64,
+    /// Reads that failed, or gave a pair that does not fit.
+    pub errors: u64,
+}
+
+impl Certificates {
+    /// The pair in these files, in PEM.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read, or do not fit.
+    pub fn files(
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+        clock: Clock,
+    ) -> Result<Self, CertificateError> {
+        let files = CertificateFiles { certificate: certificate.into(), key: key.into() };
+        Self::followed(files, clock)
+    }
+
+    fn followed(files: CertificateFiles, clock: Clock) -> Result<Self, CertificateError> {
+        let watcher = CertificateWatcher::open(files)?;
+        let current = watcher.current();
+        Ok(Self::new(Some(watcher), clock, current, 1))
+    }
+
+    /// The files `tls.crt` and `tls.key` of a directory; where neither is there, a certificate made for this run.
+    ///
+    /// # Errors
+    ///
+    /// They are there, and cannot be read or do not fit.
+    pub fn directory(directory: impl AsRef<Path>, clock: Clock) -> Result<Self, CertificateError> {
+        let files = CertificateFiles::in_folder(directory);
+        if !files.certificate.exists() && !files.key.exists() {
+            return Self::self_signed(clock);
+        }
+        Self::followed(files, clock)
+    }
+
+    /// A certificate for `localhost` and `127.0.0.1` made now, signed by itself and good for a year.
+    ///
+    /// # Errors
+    ///
+    /// None that is known.
+    pub fn self_signed(clock: Clock) -> Result<Self, CertificateError> {
+        let names: Vec<String> = SELF_SIGNED_NAMES.into_iter().map(str::to_owned).collect();
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, SELF_SIGNED_NAMES[0]);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let now = clock.now();
+        // A day back, for clocks that are behind.
+        let from = Timestamp(now.0.saturating_sub(DAY));
+        set_days(&mut params, from, Timestamp(now.0 + DAY * SELF_SIGNED_DAYS));
+        let key = KeyPair::generate()?;
+        let certificate = params.self_signed(&key)?;
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let certificate = Certificate::from_der(vec![certificate.der().clone()], key)?;
+        Ok(Self::new(None, clock, CurrentCertificate::new(certificate), 0))
+    }
+
+    fn new(
+        watcher: Option<CertificateWatcher>,
+        clock: Clock,
+        current: CurrentCertificate,
+        n_reads: u64,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            watcher,
+            clock,
+            current,
+            n_reads: AtomicU64::new(n_reads),
+            n_errors: AtomicU64::new(0),
+        }))
+    }
+
+    /// How often files were read.
+    pub fn stats(&self) -> CertificateStats {
+        CertificateStats {
+            reads: self.0.n_reads.load(Ordering::Relaxed),
+            errors: self.0.n_errors.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The certificate that is shown now, in DER.
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        // One of these has a certificate: it was checked to fit its key.
+        self.0
+            .current
+            .get()
+            .chain()
+            .first()
+            .cloned()
+            .unwrap_or_else(|| CertificateDer::from(Vec::new()))
+    }
+
+    /// TLS that shows what is current at each handshake; HTTP/2 is preferred.
+    pub(super) fn server_config(&self) -> Result<ServerConfig, TlsError> {
+        let clock = self.0.clock.clone();
+        let clock = Arc::new(TlsClock(move || clock.now().0));
+        server_config(self.0.current.clone(), None, clock)
+    }
+
+    /// Reads the files again and again until `stop`.
+    pub(super) async fn keep_fresh(self, stop: CancellationToken) {
+        let Some(watcher) = &self.0.watcher else { return };
+        let count = |read: &Result<_, _>| {
+            self.0.n_reads.fetch_add(1, Ordering::Relaxed);
+            if read.is_err() {
+                self.0.n_errors.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        watcher.run(stop, count).await;
+    }
+}
+
+/// Sets the days on which a certificate is good; its times have no smaller unit here.
+fn set_days(params: &mut CertificateParams, from: Timestamp, to: Timestamp) {
+    let [from, to] = [from, to].map(|moment| {
+        // `YYYY-MM-DD...`
+        let text = moment.rfc3339();
+        let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
+        rcgen::date_time_ymd(
+            part(0, 4).parse().unwrap_or(1970),
+            part(5, 7).parse().unwrap_or(1),
+            part(8, 10).parse().unwrap_or(1),
+        )
+    });
+    (params.not_before, params.not_after) = (from, to);
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates")
+            .field("file", &self.0.watcher.as_ref().map(|watcher| &watcher.files().certificate))
+            .field("stats", &self.stats())
+            .finish()
+    }
+}

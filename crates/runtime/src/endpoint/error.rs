@@ -1,0 +1,92 @@
+//! What is wrong with an endpoint.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+/// An endpoint that cannot be as it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// The address cannot be bound.
+    #[error("listen on {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A path is absolute: it begins with `/`, and has no query.
+    #[error("{path:?} is no path of an endpoint")]
+    Path {
+        /// The path.
+        path: String,
+    },
+    /// The path is the manager's: `/metrics`, `/healthz` and `/readyz` are.
+    #[error("{path:?} cannot be taken: it is the manager's own")]
+    Reserved {
+        /// The path.
+        path: String,
+    },
+    /// The path has a handler.
+    #[error("{path:?} has a handler already")]
+    DuplicatePath {
+        /// The path.
+        path: String,
+    },
+}
+
+/// A certificate that does not make a TLS server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("read {}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file is larger than [`CERTIFICATE_BYTES_MAX`](super::CERTIFICATE_BYTES_MAX).
+    #[error("{} is too large for a certificate", .path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The PEM text has no certificate, no key, or cannot be read.
+    #[error("read {what} from PEM")]
+    Pem {
+        /// The certificate, or the private key.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The key is not the certificate's, or TLS does not take it.
+    #[error("use the certificate and its key")]
+    Tls(#[from] rustls::Error),
+    /// There are more than 32 certificates in a chain.
+    #[error("use the chain of certificates")]
+    Chain(#[source] setpoint_serve::certificate::CertificateError),
+    /// A certificate could not be made.
+    #[error("make a certificate")]
+    Make(#[from] rcgen::Error),
+}
+
+impl From<setpoint_serve::certificate::CertificateError> for CertificateError {
+    fn from(error: setpoint_serve::certificate::CertificateError) -> Self {
+        use rustls::pki_types::pem::Error::NoItemsFound;
+        use setpoint_serve::certificate::CertificateError as Read;
+        match error {
+            Read::Read { path, source } => Self::Read { path, source },
+            Read::TooLarge { path } => Self::TooLarge { path },
+            Read::NoCertificate(source) => {
+                Self::Pem { what: "the certificate", source: source.unwrap_or(NoItemsFound) }
+            }
+            Read::NoKey(source) => Self::Pem { what: "the private key", source },
+            Read::Mismatch(error) => Self::Tls(error),
+            other => Self::Chain(other),
+        }
+    }
+}

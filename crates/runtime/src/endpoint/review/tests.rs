@@ -1,0 +1,131 @@
+//! Reviews by an API server that counts what it is asked.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use kube_client::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::{Instant, advance};
+
+use super::super::bearer::BearerAuth;
+
+/// What the server was asked, and how many answers are failures.
+#[derive(Default)]
+struct Api {
+    asked: Mutex<Vec<Value>>,
+    failures: Mutex<u32>,
+}
+
+impl Api {
+    fn take(&self) -> Vec<Value> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+
+    fn answer(&self, review: &Value) -> (u16, Value) {
+        {
+            let mut failures = self.failures.lock();
+            if *failures > 0 {
+                *failures -= 1;
+                return (
+                    500,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500}),
+                );
+            }
+        }
+        self.asked.lock().push(review.clone());
+        let spec = &review["spec"];
+        let status = match review["kind"].as_str() {
+            Some("TokenReview") => match spec["token"].as_str() {
+                Some("bad") => json!({"authenticated": false}),
+                Some(name) => {
+                    json!({"authenticated": true, "user": {"username": name, "uid": "7", "groups": ["g"]}})
+                }
+                None => json!({}),
+            },
+            _ => json!({"allowed": spec["user"] == "scraper"}),
+        };
+        (201, json!({"status": status}))
+    }
+}
+
+fn auth(api: &Arc<Api>) -> BearerAuth {
+    let api = api.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let api = api.clone();
+        async move {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let (code, answer) = api.answer(&serde_json::from_slice(&body).unwrap());
+            let body = Full::new(Bytes::from(answer.to_string()));
+            Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    BearerAuth::reviewed(kube_client::Client::new(service, "default"), 1)
+}
+
+async fn admit(auth: &BearerAuth, method: &str, path: &str, token: &str) -> StatusCode {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("authorization", format!("Bearer {token}"))
+        .body(())
+        .unwrap();
+    match auth.admit(&request.into_parts().0).await {
+        Ok(()) => StatusCode::OK,
+        Err(answer) => answer.status(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn spec_1_3_who_is_let_in_is_asked_once_and_remembered() {
+    let api = Arc::new(Api::default());
+    let auth = auth(&api);
+    assert_eq!(admit(&auth, "GET", "/metrics", "scraper").await, 200);
+    let asked = api.take();
+    assert_eq!(asked[0]["spec"], json!({"token": "scraper"}));
+    assert_eq!(
+        asked[1]["spec"],
+        json!({
+            "user": "scraper", "uid": "7", "groups": ["g"], "extra": null,
+            "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+        })
+    );
+    assert_eq!(admit(&auth, "GET", "/metrics", "scraper").await, 200);
+    assert_eq!(api.take().len(), 0, "both are remembered");
+    assert_eq!(admit(&auth, "POST", "/metrics", "scraper").await, 200);
+    assert_eq!(api.take().len(), 1, "another verb");
+    advance(Duration::from_secs(61)).await;
+    assert_eq!(admit(&auth, "GET", "/metrics", "scraper").await, 200);
+    assert_eq!(api.take().len(), 1, "a token is good for a minute");
+    advance(Duration::from_secs(240)).await;
+    assert_eq!(admit(&auth, "GET", "/metrics", "scraper").await, 200);
+    assert_eq!(api.take().len(), 2, "a permission for five");
+
+    assert_eq!(admit(&auth, "GET", "/metrics", "other").await, 403);
+    assert_eq!(admit(&auth, "GET", "/metrics", "other").await, 403);
+    assert_eq!(api.take().len(), 2);
+    advance(Duration::from_secs(31)).await;
+    assert_eq!(admit(&auth, "GET", "/metrics", "other").await, 403);
+    assert_eq!(api.take().len(), 1, "a refusal for half a minute");
+    for _ in 0..3 {
+        assert_eq!(admit(&auth, "GET", "/metrics", "bad").await, 401);
+    }
+    assert_eq!(api.take().len(), 1, "a bad token is remembered, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn spec_1_3_failures_are_tried_again_four_times_and_then_500() {
+    let api = Arc::new(Api::default());
+    let auth = auth(&api);
+    *api.failures.lock() = 4;
+    let began = Instant::now();
+    assert_eq!(admit(&auth, "GET", "/metrics", "scraper").await, 200);
+    // 500 ms, half as long again each time, and a fifth more by chance.
+    let waited = began.elapsed().as_secs_f64();
+    assert!((4.0..4.9).contains(&waited), "{waited}");
+    *api.failures.lock() = 100;
+    assert_eq!(admit(&auth, "GET", "/metrics", "another").await, 500);
+    assert_eq!(*api.failures.lock(), 95);
+}

@@ -1,0 +1,108 @@
+//! Events as the two APIs have them.
+
+use serde_json::{Value, json};
+
+use super::{EVENT_WORD_BYTES_MAX, EventApi, correlator::Record};
+
+/// Where an event about an object lives: with it, or in `default` when it has no namespace (EV-2).
+pub(super) fn namespace(record: &Record) -> &str {
+    if record.regarding.namespace.is_empty() { "default" } else { &record.regarding.namespace }
+}
+
+/// The path of the events of a namespace.
+pub(super) fn path(api: EventApi, namespace: &str) -> String {
+    match api {
+        EventApi::New => format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"),
+        EventApi::Core => format!("/api/v1/namespaces/{namespace}/events"),
+    }
+}
+
+/// The name of the process that reports: `name-host`, in at most 128 bytes.
+pub(super) fn instance(component: &str, host: &str) -> String {
+    let mut instance = component.to_owned();
+    if !host.is_empty() {
+        instance.push('-');
+        instance.push_str(host);
+    }
+    cut(&mut instance, EVENT_WORD_BYTES_MAX);
+    instance
+}
+
+/// Cuts a text at a character.
+pub(super) fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+    }
+}
+
+/// A whole event.
+pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
+    let Record { name, group, regarding, note, first, last, count } = record;
+    let component = &*group.component;
+    let mut event = json!({
+        "kind": "Event",
+        "metadata": {"name": &**name, "namespace": namespace(record)},
+        "type": group.event_type.as_str(),
+        "reason": group.reason,
+        "action": group.action,
+        "reportingInstance": instance(component, host),
+    });
+    if let Some(related) = &group.related {
+        event["related"] = json!(related);
+    }
+    match api {
+        EventApi::New => {
+            event["apiVersion"] = "events.k8s.io/v1".into();
+            event["eventTime"] = first.rfc3339_micro().into();
+            event["regarding"] = json!(regarding);
+            event["note"] = (**note).into();
+            event["reportingController"] = component.into();
+            if *count >= 2 {
+                event["series"] = series(record);
+            }
+        }
+        EventApi::Core => {
+            event["apiVersion"] = "v1".into();
+            event["involvedObject"] = json!(regarding);
+            event["message"] = (**note).into();
+            event["source"] = match host {
+                "" => json!({"component": component}),
+                host => json!({"component": component, "host": host}),
+            };
+            event["reportingComponent"] = component.into();
+            event["firstTimestamp"] = first.rfc3339().into();
+            event["lastTimestamp"] = last.rfc3339().into();
+            event["count"] = (*count).into();
+        }
+    }
+    event
+}
+
+/// What a merge patch says of an event of which there are more. Of the newer API nothing else may change.
+pub(super) fn more(api: EventApi, record: &Record) -> Value {
+    match api {
+        EventApi::New => json!({"series": series(record)}),
+        EventApi::Core => json!({
+            "message": &*record.note,
+            "lastTimestamp": record.last.rfc3339(),
+            "count": record.count,
+        }),
+    }
+}
+
+fn series(record: &Record) -> Value {
+    json!({"count": record.count, "lastObservedTime": record.last.rfc3339_micro()})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instance_is_cut_at_a_character() {
+        assert_eq!(instance("network", "node-1"), "network-node-1");
+        assert_eq!(instance("network", ""), "network");
+        let long = instance("n", &"é".repeat(100));
+        assert_eq!((long.len(), long.chars().count()), (128, 65));
+    }
+}

@@ -1,0 +1,56 @@
+//! What became of events that were not written.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many events of a manager were not written, by cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct EventLosses {
+    /// Told while as many as can waited already.
+    pub queue_full: u64,
+    /// Told after the manager had ended, or while it ended and too late.
+    pub after_end: u64,
+    /// About nothing: a reference without a kind or a name.
+    pub invalid: u64,
+    /// Refused by the server: no permission, a namespace that is going, an object it does not take.
+    pub refused: u64,
+    /// Not written after all tries: the server could not be reached.
+    pub unreachable: u64,
+    /// Held back by the rule against floods. Counts that are written later hold them, so they are not in [`total`](Self::total).
+    pub held_back: u64,
+}
+
+impl EventLosses {
+    /// How many were lost: all but those that were held back.
+    pub fn total(&self) -> u64 {
+        self.queue_full + self.after_end + self.invalid + self.refused + self.unreachable
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    pub(super) queue_full: AtomicU64,
+    pub(super) after_end: AtomicU64,
+    pub(super) invalid: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) unreachable: AtomicU64,
+    pub(super) held_back: AtomicU64,
+}
+
+impl Losses {
+    pub(super) fn read(&self) -> EventLosses {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        EventLosses {
+            queue_full: read(&self.queue_full),
+            after_end: read(&self.after_end),
+            invalid: read(&self.invalid),
+            refused: read(&self.refused),
+            unreachable: read(&self.unreachable),
+            held_back: read(&self.held_back),
+        }
+    }
+}
+
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,217 @@
+//! One pass, told.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use setpoint_object::time::Timestamp;
+use tokio::time::Instant;
+
+use super::{Cause, ERROR_BYTES_MAX, Writer};
+use crate::{client::Note, context::ReconcileId, request::Request};
+
+/// How a pass began: what its worker knows of it, and nothing that takes an allocation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Began {
+    pub(crate) at: Instant,
+    pub(crate) reconcile_id: ReconcileId,
+    pub(crate) cause: Cause,
+    pub(crate) n_events: u32,
+    pub(crate) waited: Option<Duration>,
+    pub(crate) priority: i32,
+    pub(crate) attempt: u32,
+}
+
+#[cfg(test)]
+impl Began {
+    /// A pass that begins now, and of which nothing else is known.
+    pub(crate) fn now(cause: Cause) -> Self {
+        Self {
+            at: Instant::now(),
+            reconcile_id: ReconcileId(0),
+            cause,
+            n_events: 1,
+            waited: None,
+            priority: 0,
+            attempt: 0,
+        }
+    }
+}
+
+/// What came of a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PassOutcome {
+    /// It succeeded, and waits for a change.
+    Success,
+    /// It succeeded, and comes back after this time.
+    RequeueAfter(Duration),
+    /// It succeeded, and comes back with back-off.
+    Requeue,
+    /// It failed, and comes back with back-off: the error with its causes, cut after [`ERROR_BYTES_MAX`].
+    Error(Box<str>),
+    /// It failed for good: the error likewise.
+    Terminal(Box<str>),
+    /// It panicked: what the panic said, likewise.
+    Panic(Box<str>),
+    /// It took too long, and was dropped.
+    Timeout,
+    /// It was dropped before it had ended: its controller was stopped without patience.
+    Dropped,
+}
+
+impl PassOutcome {
+    /// In one word, as a field of spans; the first three and `error` as the `result` label of controller-runtime's metrics.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::RequeueAfter(_) => "requeue_after",
+            Self::Requeue => "requeue",
+            Self::Error(_) => "error",
+            Self::Terminal(_) => "terminal",
+            Self::Panic(_) => "panic",
+            Self::Timeout => "timeout",
+            Self::Dropped => "dropped",
+        }
+    }
+
+    /// Whether it failed.
+    pub fn is_failure(&self) -> bool {
+        !matches!(self, Self::Success | Self::RequeueAfter(_) | Self::Requeue)
+    }
+
+    /// The error's text, where there is one.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Error(text) | Self::Terminal(text) | Self::Panic(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// As much of an error's text as is remembered.
+pub(crate) fn cut(mut text: String) -> Box<str> {
+    if text.len() > ERROR_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
+        text.push('…');
+    }
+    text.into()
+}
+
+/// Why one pass ran, and what came of it; from [`ControllerHandle::explain`](crate::ControllerHandle::explain).
+///
+/// `Display` tells it as a short story of some lines.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The controller's name.
+    pub controller: Arc<str>,
+    /// The key, as it displays.
+    pub key: String,
+    /// The pass.
+    pub reconcile_id: ReconcileId,
+
+    /// Why the key was in the queue: of several additions, the one that decided when it ran.
+    pub cause: Cause,
+    /// The resource whose event it was, if it was one.
+    pub resource: Option<Arc<str>>,
+    /// The object that the event was about, while the cache holds that version of it.
+    pub object: Option<Request>,
+    /// Who wrote that version: the newest entries of the object's `managedFields`. More than one if they wrote within one second;
+    /// none if the cache holds another version by now, or no `managedFields`.
+    pub writers: Vec<Writer>,
+    /// How many additions of the key became this pass.
+    pub n_events: u32,
+    /// How long the key waited until a worker took it, from when it was ready.
+    pub waited: Option<Duration>,
+    /// The priority it had in the queue.
+    pub priority: i32,
+    /// How many passes over the key had failed, or asked to be repeated, in a row before.
+    pub attempt: u32,
+
+    /// When it began; absent before the controller runs.
+    pub began: Option<Timestamp>,
+    /// How long it took, time in the queue excluded; absent while it runs.
+    pub took: Option<Duration>,
+    /// What came of it; absent while it runs.
+    pub outcome: Option<PassOutcome>,
+    /// What it read and wrote, in order of the first of each.
+    pub notes: Vec<Note>,
+    /// How many more reads and writes there were than notes are kept: see [`NOTES_MAX`](crate::NOTES_MAX).
+    pub n_more_notes: u32,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}, pass {}", self.controller, self.key, self.reconcile_id)?;
+        if let Some(began) = self.began {
+            write!(f, " at {}", began.rfc3339_micro())?;
+        }
+        write!(f, "\n  because {}", Why(self))?;
+        if self.n_events > 1 {
+            write!(f, "; {} additions became this pass", self.n_events)?;
+        }
+        write!(f, "\n  attempt {}", self.attempt.saturating_add(1))?;
+        if let Some(waited) = self.waited {
+            write!(f, " after {waited:?} in the queue")?;
+        }
+        if self.priority != 0 {
+            write!(f, " at priority {}", self.priority)?;
+        }
+        for note in &self.notes {
+            write!(f, "\n  {note}")?;
+        }
+        if self.n_more_notes > 0 {
+            write!(f, "\n  and {} reads and writes more", self.n_more_notes)?;
+        }
+        match &self.outcome {
+            None => f.write_str("\n  still running")?,
+            Some(PassOutcome::Success) => f.write_str("\n  succeeded")?,
+            Some(PassOutcome::RequeueAfter(delay)) => {
+                write!(f, "\n  succeeded, to come back after {delay:?}")?;
+            }
+            Some(PassOutcome::Requeue) => {
+                f.write_str("\n  succeeded, to come back with back-off")?
+            }
+            Some(PassOutcome::Error(error)) => write!(f, "\n  failed: {error}")?,
+            Some(PassOutcome::Terminal(error)) => write!(f, "\n  failed for good: {error}")?,
+            Some(PassOutcome::Panic(message)) => write!(f, "\n  panicked: {message}")?,
+            Some(PassOutcome::Timeout) => f.write_str("\n  timed out")?,
+            Some(PassOutcome::Dropped) => f.write_str("\n  dropped before it had ended")?,
+        }
+        match self.took {
+            Some(took) => write!(f, "; it took {took:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The cause as half a sentence.
+struct Why<'a>(&'a Explanation);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Explanation { cause, resource, object, writers, .. } = self.0;
+        let what = match cause {
+            Cause::External => return f.write_str("somebody added it to the queue"),
+            Cause::Retry => return f.write_str("the pass before asked to be repeated"),
+            Cause::Timer => return f.write_str("the pass before asked to come back now"),
+            Cause::HandOver => return f.write_str("the key has become this replica's"),
+            Cause::Created { .. } => "was created",
+            Cause::Updated { .. } => "was updated",
+            Cause::Deleted { .. } => "was deleted",
+            Cause::Resync { .. } => "was told again by a resync",
+            Cause::InitialList { .. } => "was there from the start",
+        };
+        match (resource, object) {
+            (Some(resource), Some(object)) => write!(f, "{resource} {object} {what}")?,
+            (Some(resource), None) => write!(f, "one of {resource} {what}")?,
+            (None, _) => write!(f, "an object {what}")?,
+        }
+        if let Some(version) = cause.resource_version() {
+            write!(f, " at version {version}")?;
+        }
+        for (n, writer) in writers.iter().enumerate() {
+            write!(f, "{} {writer}", if n == 0 { ", written by" } else { " or" })?;
+        }
+        Ok(())
+    }
+}

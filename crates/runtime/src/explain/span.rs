@@ -1,0 +1,62 @@
+//! A pass as a span of `tracing`.
+
+use std::fmt::{self, Display};
+
+use tracing::{Span, field::Empty};
+
+use super::{Began, PassOutcome, explainer::Recording};
+use crate::{
+    client::{Note, Noting},
+    request::RequestKey,
+};
+
+impl Began {
+    /// The span of a pass. Where nobody subscribes to it, this is one look at a flag.
+    pub(crate) fn span(&self, controller: &str, key: &impl Display) -> Span {
+        tracing::info_span!(
+            "reconcile",
+            controller,
+            object = %key,
+            id = %self.reconcile_id,
+            cause = self.cause.as_str(),
+            source = self.cause.source(),
+            resource_version = self.cause.resource_version(),
+            n_events = self.n_events,
+            waited = self.waited.map(tracing::field::debug),
+            priority = self.priority,
+            attempt = self.attempt,
+            outcome = Empty,
+            reads = Empty,
+            writes = Empty,
+        )
+    }
+}
+
+impl<R: RequestKey> Recording<R> {
+    /// Puts on the span how the pass ended, and what it read and wrote.
+    pub(crate) fn tell(&self, span: &Span, outcome: &PassOutcome) {
+        if span.is_disabled() {
+            return;
+        }
+        span.record("outcome", outcome.as_str());
+        let notes = self.notes();
+        let (reads, writes): (Vec<&Note>, _) =
+            notes.iter().partition(|note| matches!(note.what, Noting::Read(_)));
+        for (field, notes) in [("reads", reads), ("writes", writes)] {
+            if !notes.is_empty() {
+                span.record(field, tracing::field::display(Joined(&notes)));
+            }
+        }
+    }
+}
+
+struct Joined<'a>(&'a [&'a Note]);
+
+impl Display for Joined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, note) in self.0.iter().enumerate() {
+            write!(f, "{}{note}", if n == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}

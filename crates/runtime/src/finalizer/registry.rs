@@ -1,0 +1,231 @@
+//! Several finalizers of one controller.
+
+use std::{fmt, future::Future, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+use serde_json::{Value, json};
+use setpoint_informer::Cacheable;
+use setpoint_object::name::qualified_name;
+
+use super::{FinalizerError, addition};
+use crate::{
+    client::Api,
+    context::Context,
+    reconciler::{Action, BoxError, chain},
+    request::Request,
+};
+
+/// Several finalizers, each with what cleans up for it (UTL-6).
+///
+/// | the object     | what is done                                                                                          |
+/// |----------------|-------------------------------------------------------------------------------------------------------|
+/// | is to be there | those that are missing are put on, in one write; once the server has them, the pass runs                  |
+/// | is deleted     | for each that is on it, in order, the clean-up runs; those whose clean-up succeeded are taken off, in one write |
+///
+/// One that fails keeps its finalizer and hinders no other. Finalizers of others are left alone.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use setpoint_runtime::{Action, BoxError, Context, Finalizers, Request};
+/// # async fn example(request: Request, context: Context) -> Result<Action, BoxError> {
+/// let finalizers = Finalizers::<ConfigMap>::new()
+///     .with("example.com/dns", |_map, _context| async { Ok(()) })?
+///     .with("example.com/volume", |_map, _context| async { Ok(()) })?;
+/// let maps = context.client().api::<ConfigMap>();
+/// let Some(map) = maps.get(&request)? else { return Ok(Action::await_change()) };
+/// let pass = |_map| async { Ok::<_, BoxError>(Action::await_change()) };
+/// Ok(finalizers.run(&maps, map, &context, pass).await?)
+/// # }
+/// ```
+pub struct Finalizers<K> {
+    each: Vec<(String, CleanUp<K>)>,
+}
+
+type CleanUp<K> =
+    Box<dyn Fn(Arc<K>, Context) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
+
+/// A finalizer that cannot be registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FinalizerNameError {
+    /// Servers take only qualified names, such as `example.com/what-it-guards`.
+    #[error("{0:?} is not a qualified name with a domain")]
+    Malformed(String),
+    /// There is one of that name.
+    #[error("the finalizer {0} is registered twice")]
+    Twice(String),
+}
+
+/// Why a pass under several finalizers failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FinalizersError {
+    /// The pass failed, or the finalizers could not be put on.
+    #[error(transparent)]
+    One(#[from] FinalizerError),
+    /// Some could not clean up, and stay on the object. What the others left has been written.
+    #[error("clean up for {}", .0.iter().map(|(name, error)| format!("{name}: {}", chain(&**error))).collect::<Vec<_>>().join("; "))]
+    Cleanup(Vec<(String, BoxError)>),
+}
+
+impl<K> Default for Finalizers<K> {
+    fn default() -> Self {
+        Self { each: Vec::new() }
+    }
+}
+
+impl<K> fmt::Debug for Finalizers<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.each.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl<K: Cacheable> Finalizers<K> {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One more, and what cleans up for it. That may be called again after it succeeded, so what is gone already is fine.
+    ///
+    /// # Errors
+    ///
+    /// The name is none for a finalizer, or is registered already.
+    pub fn with<Fut>(
+        mut self,
+        name: impl Into<String>,
+        clean_up: impl Fn(Arc<K>, Context) -> Fut + Send + Sync + 'static,
+    ) -> Result<Self, FinalizerNameError>
+    where
+        Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
+    {
+        let name = name.into();
+        if !name.contains('/') || !qualified_name(&name).is_empty() {
+            return Err(FinalizerNameError::Malformed(name));
+        }
+        if self.each.iter().any(|(registered, _)| *registered == name) {
+            return Err(FinalizerNameError::Twice(name));
+        }
+        self.each.push((name, Box::new(move |object, context| clean_up(object, context).boxed())));
+        Ok(self)
+    }
+
+    /// Runs one pass over `object` under all of them.
+    ///
+    /// # Errors
+    ///
+    /// `pass` failed, some clean-ups did, or a patch did.
+    pub async fn run<E, Fut>(
+        &self,
+        api: &Api<K>,
+        object: Arc<K>,
+        context: &Context,
+        pass: impl FnOnce(Arc<K>) -> Fut,
+    ) -> Result<Action, FinalizersError>
+    where
+        E: Into<BoxError>,
+        Fut: Future<Output = Result<Action, E>>,
+    {
+        let meta = object.meta();
+        let Some(name) = meta.name.clone() else { return Err(FinalizerError::NoName.into()) };
+        let key = Request::new(meta.namespace.clone().unwrap_or_default(), name);
+        let present = meta.finalizers.clone().unwrap_or_default();
+        let failed = |what, names: &[&str], source| {
+            FinalizersError::One(FinalizerError::Patch { what, name: names.join(", "), source })
+        };
+        if meta.deletion_timestamp.is_none() {
+            let missing: Vec<&str> = self
+                .each
+                .iter()
+                .map(|(name, _)| &**name)
+                .filter(|name| !present.iter().any(|finalizer| finalizer == name))
+                .collect();
+            let object = if missing.is_empty() {
+                object
+            } else {
+                let patched = api.json_patch(&key, &addition(&missing, &present)).await;
+                Arc::new(patched.map_err(|source| failed("add", &missing, source))?)
+            };
+            let passed = pass(object).await;
+            return passed.map_err(|error| FinalizerError::Apply(error.into()).into());
+        }
+        let mut cleaned: Vec<&str> = Vec::new();
+        let mut failures = Vec::new();
+        for (name, clean_up) in &self.each {
+            if !present.contains(name) {
+                continue;
+            }
+            match clean_up(object.clone(), context.clone()).await {
+                Ok(()) => cleaned.push(name),
+                Err(error) => failures.push((name.clone(), error)),
+            }
+        }
+        if !cleaned.is_empty() {
+            match api.json_patch(&key, &removal(&cleaned, &present)).await {
+                Err(error) if !error.is_not_found() => {
+                    return Err(failed("remove", &cleaned, error));
+                }
+                _ => {}
+            }
+        }
+        if failures.is_empty() {
+            Ok(Action::await_change())
+        } else {
+            Err(FinalizersError::Cleanup(failures))
+        }
+    }
+}
+
+/// The JSON patch that removes finalizers that are still where they were read: from the back, so that the places in front hold.
+fn removal(names: &[&str], present: &[String]) -> Value {
+    let places = present.iter().enumerate().rev();
+    let places = places.filter(|(_, name)| names.contains(&&***name));
+    let operations = places.flat_map(|(at, name)| {
+        let path = format!("/metadata/finalizers/{at}");
+        [json!({"op": "test", "path": path, "value": name}), json!({"op": "remove", "path": path})]
+    });
+    operations.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::finalizer::{add_finalizer, has_finalizer, remove_finalizer};
+
+    #[test]
+    fn finalizer_is_added_once_and_all_its_copies_are_removed() {
+        let mut map = ConfigMap::default();
+        assert!(add_finalizer(&mut map, "a.b/c"));
+        assert!(!add_finalizer(&mut map, "a.b/c"));
+        map.metadata.finalizers.as_mut().unwrap().extend(["d.e/f".to_owned(), "a.b/c".to_owned()]);
+        assert!(has_finalizer(&map, "a.b/c"));
+        assert!(remove_finalizer(&mut map, "a.b/c"));
+        assert!(!remove_finalizer(&mut map, "a.b/c"));
+        assert_eq!(map.metadata.finalizers.as_deref(), Some(&["d.e/f".to_owned()][..]));
+        assert!(remove_finalizer(&mut map, "d.e/f"));
+        assert_eq!(map, ConfigMap::default());
+    }
+
+    #[test]
+    fn name_that_a_server_refuses_or_that_is_there_is_refused() {
+        let clean_up = |_, _| async { Ok(()) };
+        let none = Finalizers::<ConfigMap>::new;
+        for name in ["", "guard", "a b/c", "a.b/c/d"] {
+            let refused = none().with(name, clean_up).unwrap_err();
+            assert_eq!(refused, FinalizerNameError::Malformed(name.into()));
+        }
+        let twice = none().with("a.b/c", clean_up).unwrap().with("a.b/c", clean_up).unwrap_err();
+        assert_eq!(twice, FinalizerNameError::Twice("a.b/c".into()));
+    }
+
+    #[test]
+    fn several_are_removed_from_the_back() {
+        let present = ["a", "b", "a", "c"].map(str::to_owned);
+        assert_eq!(
+            removal(&["a", "c"], &present).to_string(),
+            r#"[{"op":"test","path":"/metadata/finalizers/3","value":"c"},{"op":"remove","path":"/metadata/finalizers/3"},{"op":"test","path":"/metadata/finalizers/2","value":"a"},{"op":"remove","path":"/metadata/finalizers/2"},{"op":"test","path":"/metadata/finalizers/0","value":"a"},{"op":"remove","path":"/metadata/finalizers/0"}]"#
+        );
+    }
+}

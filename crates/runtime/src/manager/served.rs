@@ -1,0 +1,130 @@
+//! What a manager serves over HTTP.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{ManagerBuilder, ManagerHandle, Runnable};
+use crate::{
+    client::layer::layered,
+    endpoint::{Certificates, Check, Endpoint, Health, Probe},
+    metrics::{CertificateCollector, CountRequests, Metrics},
+    reconciler::BoxError,
+};
+
+/// How long after its lease has run out a process that still holds itself for the leader is held for stuck: 20 s, as
+/// controller-runtime (LE-16).
+const RENEWAL_TOLERANCE: Duration = Duration::from_secs(20);
+
+/// The endpoints of a manager, and its checks.
+#[derive(Default)]
+pub(super) struct Served {
+    endpoints: Vec<(&'static str, Endpoint, What)>,
+    host: Arc<str>,
+    pub(super) health: Health,
+}
+
+/// What an endpoint is for.
+#[derive(Debug, Clone, Copy)]
+struct What {
+    health: bool,
+    metrics: bool,
+}
+
+impl ManagerBuilder {
+    /// Serves `/healthz` and `/readyz` at an endpoint: the checks of [`Manager::health`](crate::Manager::health). Default: nowhere.
+    pub fn health(mut self, endpoint: Endpoint) -> Self {
+        let what = What { health: true, metrics: false };
+        self.served.endpoints.push(("the health endpoint", endpoint, what));
+        self
+    }
+
+    /// Serves `/metrics` at an endpoint, and counts the requests of the manager's client. Default: nowhere. To be built within a
+    /// runtime.
+    pub fn serve_metrics(mut self, endpoint: Endpoint) -> Self {
+        let what = What { health: false, metrics: true };
+        self.served.endpoints.push(("the metrics endpoint", endpoint, what));
+        self
+    }
+
+    /// Serves all three paths at one endpoint: [`health`](Self::health) and [`serve_metrics`](Self::serve_metrics) at once.
+    pub fn serve(mut self, endpoint: Endpoint) -> Self {
+        let what = What { health: true, metrics: true };
+        self.served.endpoints.push(("the endpoint", endpoint, what));
+        self
+    }
+
+    /// What `rest_client_requests_total` says as the API server's `host`. Default: nothing, for a client does not tell.
+    pub fn server_host(mut self, host: impl Into<Arc<str>>) -> Self {
+        self.served.host = host.into();
+        self
+    }
+}
+
+impl Served {
+    /// The client, whose requests are counted if anybody can see the count.
+    pub(super) fn counted(
+        &self,
+        client: kube_client::Client,
+        metrics: &Metrics,
+    ) -> kube_client::Client {
+        if !self.endpoints.iter().any(|(_, _, what)| what.metrics) {
+            return client;
+        }
+        layered(client, &CountRequests::new(metrics, self.host.clone()))
+    }
+
+    /// Makes the endpoints show this manager.
+    pub(super) fn over(mut self, manager: &ManagerHandle) -> Self {
+        for probe in [Probe::Healthz, Probe::Readyz] {
+            self.health.offer(probe, "ping", Check::ping());
+        }
+        let shared = manager.environment.clone();
+        let synced = Check::new(move || {
+            let mut unsynced = shared.cache.unsynced();
+            for cluster in shared.clusters.lock().iter() {
+                let of_cluster = cluster.cache().unsynced().into_iter();
+                unsynced.extend(of_cluster.map(|what| format!("{}: {what}", cluster.name())));
+            }
+            async move { if unsynced.is_empty() { Ok(()) } else { Err(unsynced.join("; ").into()) } }
+        });
+        self.health.offer(Probe::Readyz, "caches", synced);
+
+        if let Some(leadership) = manager.leadership().cloned() {
+            let renewed = Check::new(move || {
+                let renewed = leadership.check_renewal(RENEWAL_TOLERANCE);
+                async move { renewed.map_err(BoxError::from) }
+            });
+            self.health.offer(Probe::Healthz, "leader-election", renewed);
+        }
+
+        let metrics = manager.metrics();
+        let mut certificates: Vec<Certificates> = Vec::new();
+        for (_, endpoint, what) in &mut self.endpoints {
+            if what.health {
+                self.health.serve_at(endpoint);
+            }
+            if what.metrics {
+                metrics.serve_at(endpoint);
+            }
+            certificates.extend(endpoint.certificates().cloned());
+        }
+        if !certificates.is_empty() {
+            metrics.update(|registry| {
+                registry.register_collector(Box::new(CertificateCollector(certificates)));
+            });
+        }
+        self
+    }
+
+    /// The endpoints as members, to be started first.
+    pub(super) fn start(self) -> impl Iterator<Item = (&'static str, Runnable)> {
+        self.health.start();
+        self.endpoints.into_iter().map(|(name, endpoint, _)| (name, endpoint.into_runnable()))
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = self.endpoints.iter().map(|(name, endpoint, _)| (name, endpoint.address()));
+        f.debug_map().entries(addresses).finish()
+    }
+}

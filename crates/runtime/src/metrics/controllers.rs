@@ -1,0 +1,96 @@
+//! Controllers and their passes.
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
+
+use super::family::{counter, gauge, histogram};
+use crate::controller::{ControllerHandle, ControllerStats};
+
+/// The controllers of a manager, as they are now.
+pub(crate) type Controllers = Arc<dyn Fn() -> Vec<ControllerHandle> + Send + Sync>;
+
+/// Writes the families of controllers: `controller_runtime_*`.
+pub(crate) struct ControllerCollector(pub(crate) Controllers);
+
+/// A family of counters with a sample per controller.
+type Count = (&'static str, &'static str, fn(&ControllerStats) -> u64);
+
+/// Three of these have no counterpart in the field, and so another prefix.
+const COUNTS: [Count; 7] = [
+    ("controller_runtime_reconcile_errors", "Passes that failed", |stats| stats.error),
+    (
+        "controller_runtime_terminal_reconcile_errors",
+        "Passes that failed with a terminal error",
+        |stats| stats.terminal,
+    ),
+    ("controller_runtime_reconcile_panics", "Passes that panicked", |stats| stats.panics),
+    ("controller_runtime_reconcile_timeouts", "Passes that took longer than they may", |stats| {
+        stats.timeouts
+    }),
+    (
+        "setpoint_reconcile_given_up",
+        "Keys that were given up after as many failures as they may have",
+        |stats| stats.given_up,
+    ),
+    (
+        "setpoint_reconcile_deferred",
+        "Keys that were left until they may have a pass again",
+        |stats| stats.deferred,
+    ),
+    ("setpoint_reconcile_not_ours", "Keys that were left to another replica", |stats| {
+        stats.not_ours
+    }),
+];
+
+impl Collector for ControllerCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let controllers: Vec<(ControllerHandle, ControllerStats)> =
+            (self.0)().into_iter().map(|handle| (handle.clone(), handle.stats())).collect();
+        let encoder = &mut encoder;
+
+        let mut total =
+            counter(encoder, "controller_runtime_reconcile", "Passes, by what they came to")?;
+        for (handle, stats) in &controllers {
+            // All four from the start, at zero.
+            for (result, count) in [
+                ("success", stats.success),
+                ("error", stats.error),
+                ("requeue", stats.requeue),
+                ("requeue_after", stats.requeue_after),
+            ] {
+                total.count(&[("controller", handle.name()), ("result", result)], count)?;
+            }
+        }
+        for (name, help, of) in COUNTS {
+            let mut family = counter(encoder, name, help)?;
+            for (handle, stats) in &controllers {
+                family.count(&[("controller", handle.name())], of(stats))?;
+            }
+        }
+        let help = "How long passes took, without the time their keys were queued";
+        let mut took = histogram(encoder, "controller_runtime_reconcile_time_seconds", help)?;
+        for (handle, _) in &controllers {
+            let durations = handle.durations();
+            let labels = [("controller", handle.name())];
+            took.distribution(&labels, durations.sum(), &durations.buckets())?;
+        }
+        let help = "How many passes may run at the same time";
+        let mut max = gauge(encoder, "controller_runtime_max_concurrent_reconciles", help)?;
+        for (handle, _) in &controllers {
+            max.value(&[("controller", handle.name())], &handle.n_workers())?;
+        }
+        let mut active =
+            gauge(encoder, "controller_runtime_active_workers", "Passes that run now")?;
+        for (handle, stats) in &controllers {
+            active.value(&[("controller", handle.name())], &stats.active)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ControllerCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ControllerCollector")
+    }
+}

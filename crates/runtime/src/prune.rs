@@ -1,0 +1,385 @@
+//! An owner's children, declared as a set: what is declared is made so, and what is not declared any more goes.
+//!
+//! # Theory
+//!
+//! One run compares two sets of objects of one type: those that are *declared*, by key, and those that *exist* and are the owner's. An
+//! object is the owner's if its controller reference has the owner's uid; whose name is the same but whose uid is another's was
+//! another owner, and is left alone.
+//!
+//! | declared | exists, and is controlled by | what is done                                        |
+//! |----------|------------------------------|-----------------------------------------------------|
+//! | yes      | nothing, or nobody, or the owner | made so, under the owner's reference                |
+//! | yes      | another                      | an error; the other's object is not touched         |
+//! | no       | the owner                    | deleted, if it is still the one that was seen (uid) |
+//! | no       | nobody, or another           | nothing                                             |
+//!
+//! First all that is declared is written, in order; the rest is deleted only if that succeeded, so that what replaces a child is there
+//! before the child goes. What is being deleted already is not deleted again. A run that changed nothing writes nothing, but for
+//! applied children: whether an apply changes anything only the server can tell.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube_core::{
+    Resource,
+    params::{DeleteParams, ListParams, Preconditions, PropagationPolicy},
+};
+use serde::Serialize;
+use setpoint_informer::Cacheable;
+use setpoint_object::label::Selector;
+
+use crate::{
+    client::{Api, Apply, ClientError},
+    owner::{OwnerError, check_scope, controller_of, controller_reference, same},
+    request::Request,
+    upsert::{UpsertError, Upserted, make_of, put},
+};
+
+/// How many children are written or deleted at once, at most: 16. A pass is one of many.
+pub const PRUNE_CONCURRENCY_MAX: usize = 16;
+
+/// What one child is to be.
+#[must_use = "a child is made by `Prune::run`"]
+pub enum Child<K> {
+    /// By server-side apply. The controller's reference is added.
+    Apply(Apply<K>),
+    /// As [`create_or_update`](crate::create_or_update): from what exists, if anything does. The controller's reference is added. The type
+    /// must be cached.
+    Make(Request, Make<K>),
+}
+
+/// Makes an object of what exists.
+type Make<K> = Box<dyn FnOnce(Option<K>) -> K + Send>;
+
+impl<K> Child<K> {
+    /// A child that is made of what exists, if anything does; see [`create_or_update`](crate::create_or_update).
+    pub fn make(key: Request, make: impl FnOnce(Option<K>) -> K + Send + 'static) -> Self {
+        Self::Make(key, Box::new(make))
+    }
+
+    fn key(&self) -> &Request
+    where
+        K: Resource,
+    {
+        match self {
+            Self::Apply(apply) => apply.key(),
+            Self::Make(key, _) => key,
+        }
+    }
+}
+
+impl<K> From<Apply<K>> for Child<K> {
+    fn from(apply: Apply<K>) -> Self {
+        Self::Apply(apply)
+    }
+}
+
+impl<K: Resource> fmt::Debug for Child<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Child").field(self.key()).finish()
+    }
+}
+
+/// The children of one type of one owner. See the module's theory: [`run`](Self::run) makes them the declared ones.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use k8s_openapi::api::apps::v1::Deployment;
+/// # use setpoint_runtime::{Apply, BoxError, Context, Prune, Request};
+/// # async fn example(context: Context, owner: Deployment) -> Result<(), BoxError> {
+/// let maps = context.client().api::<ConfigMap>();
+/// let declared = ["a", "b"].map(|name| {
+///     Apply::<ConfigMap>::new(&Request::new("default", name)).set("/data/k", name).force()
+/// });
+/// Prune::of(&owner, &())?.run(&maps, declared).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is done before `run`"]
+pub struct Prune<O> {
+    owner: O,
+    reference: OwnerReference,
+    selector: Selector,
+    concurrency: usize,
+    propagation: PropagationPolicy,
+}
+
+/// What a run did, by key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// Those that did not exist.
+    pub created: Vec<Request>,
+    /// Those that were different.
+    pub updated: Vec<Request>,
+    /// Those that were as declared.
+    pub unchanged: Vec<Request>,
+    /// Those that were applied.
+    pub applied: Vec<Request>,
+    /// Those that were declared no more.
+    pub deleted: Vec<Request>,
+}
+
+/// Why a run failed. What it did before stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PruneError {
+    /// Two children are declared under one key.
+    #[error("{0} is declared twice")]
+    Twice(Request),
+    /// A child cannot be the owner's.
+    #[error("own {key}")]
+    Owner {
+        /// The child.
+        key: Request,
+        /// Why not.
+        #[source]
+        source: OwnerError,
+    },
+    /// A child could not be written: nothing was deleted.
+    #[error("make {key}")]
+    Make {
+        /// The child.
+        key: Request,
+        /// Why not.
+        #[source]
+        source: UpsertError,
+    },
+    /// What exists could not be read, or a child not deleted.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+impl<O: Resource + Clone + 'static> Prune<O> {
+    /// The children of an owner.
+    ///
+    /// # Errors
+    ///
+    /// The owner has not been created yet.
+    pub fn of(owner: &O, owner_type: &O::DynamicType) -> Result<Self, OwnerError> {
+        Ok(Self {
+            owner: owner.clone(),
+            reference: controller_reference(owner, owner_type)?,
+            selector: Selector::everything(),
+            concurrency: 1,
+            propagation: PropagationPolicy::Background,
+        })
+    }
+
+    /// Only children with such labels are looked at: an owner may have several sets of one type. What is declared should match.
+    pub fn labels(mut self, selector: Selector) -> Self {
+        self.selector = selector;
+        self
+    }
+
+    /// How many are written or deleted at once; at most [`PRUNE_CONCURRENCY_MAX`]. Default: one, in the order in which they are declared.
+    pub fn concurrency(mut self, n_children: usize) -> Self {
+        self.concurrency = n_children.clamp(1, PRUNE_CONCURRENCY_MAX);
+        self
+    }
+
+    /// How the children's own dependents go. Default: in the background.
+    pub fn propagation(mut self, policy: PropagationPolicy) -> Self {
+        self.propagation = policy;
+        self
+    }
+
+    /// Makes the owner's children of this type the declared ones.
+    ///
+    /// What exists is read from the cache, as it shows this client's own writes, or from the server if the type is not cached. Dropping
+    /// the future leaves it open which of the writes under way were done; the next run goes on from there.
+    ///
+    /// # Errors
+    ///
+    /// See [`PruneError`]. A conflict means that the cache was behind: come back.
+    pub async fn run<K: Cacheable + Clone + Serialize, C: Into<Child<K>>>(
+        &self,
+        api: &Api<K>,
+        declared: impl IntoIterator<Item = C>,
+    ) -> Result<Pruned, PruneError> {
+        let declared: Vec<Child<K>> = declared.into_iter().map(Into::into).collect();
+        let mut keys = BTreeSet::new();
+        for child in &declared {
+            if !keys.insert(child.key().clone()) {
+                return Err(PruneError::Twice(child.key().clone()));
+            }
+        }
+        let mut pruned = Pruned::default();
+        let writes = declared.into_iter().map(|child| self.write(api, child));
+        let mut writes = stream::iter(writes).buffered(self.concurrency);
+        while let Some(written) = writes.next().await {
+            let (key, outcome) = written?;
+            match outcome {
+                Some(Upserted::Created) => pruned.created.push(key),
+                Some(Upserted::Unchanged) => pruned.unchanged.push(key),
+                Some(_) => pruned.updated.push(key),
+                None => pruned.applied.push(key),
+            }
+        }
+        drop(writes);
+        let rest = self.existing(api).await?.into_iter().filter(|child| !keys.contains(&child.key));
+        let deletions = rest.map(|child| self.delete(api, child));
+        let mut deletions = stream::iter(deletions).buffered(self.concurrency);
+        while let Some(deleted) = deletions.next().await {
+            pruned.deleted.extend(deleted?);
+        }
+        Ok(pruned)
+    }
+
+    /// Makes one child what it is to be; nothing is said of what an apply did.
+    async fn write<K: Cacheable + Clone + Serialize>(
+        &self,
+        api: &Api<K>,
+        child: Child<K>,
+    ) -> Result<(Request, Option<Upserted>), PruneError> {
+        let key = child.key().clone();
+        let refused = |source| PruneError::Owner { key: key.clone(), source };
+        match child {
+            Child::Apply(apply) => {
+                // The type's cache may not be there; then the server refuses a second controller.
+                if let Some(existing) =
+                    api.lister().ok().and_then(|lister| lister.get_key(&key).ok().flatten())
+                {
+                    self.check(&*existing).map_err(refused)?;
+                }
+                let applied = api.apply(&apply.owner(&self.reference)).await;
+                applied.map_err(|source| PruneError::Make {
+                    key: key.clone(),
+                    source: source.into(),
+                })?;
+                Ok((key, None))
+            }
+            Child::Make(_, make) => {
+                let failed = |source: UpsertError| PruneError::Make { key: key.clone(), source };
+                let existing = api.get_own(&key).await?;
+                if let Some(existing) = existing.as_deref() {
+                    self.check(existing).map_err(refused)?;
+                }
+                let mut made = make_of(&key, existing.as_deref(), make).map_err(failed)?;
+                self.own(&mut made).map_err(refused)?;
+                let written = put(api, &key, existing.as_deref(), made).await;
+                let (_, upserted) = written.map_err(failed)?;
+                Ok((key, Some(upserted)))
+            }
+        }
+    }
+
+    /// Whether a child is the owner's, or may be.
+    fn check<K: Resource>(&self, child: &K) -> Result<(), OwnerError> {
+        match controller_of(child) {
+            Some(other) if !same(other, &self.reference) || other.uid != self.reference.uid => {
+                Err(OwnerError::AlreadyOwned { kind: other.kind.clone(), name: other.name.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn own<K: Resource + 'static>(&self, child: &mut K) -> Result<(), OwnerError> {
+        check_scope(&self.owner, child)?;
+        self.check(child)?;
+        let references = child.meta_mut().owner_references.get_or_insert_default();
+        match references.iter_mut().find(|existing| existing.uid == self.reference.uid) {
+            Some(existing) => *existing = self.reference.clone(),
+            None => references.push(self.reference.clone()),
+        }
+        Ok(())
+    }
+
+    /// The owner's children that are not being deleted.
+    async fn existing<K: Cacheable>(&self, api: &Api<K>) -> Result<Vec<Existing>, ClientError> {
+        let namespace = self.owner.meta().namespace.as_deref().filter(|n| !n.is_empty());
+        match api.lister_own().await {
+            Ok(_) => {
+                let mut select = api.select().labels(self.selector.clone());
+                if let Some(namespace) = namespace {
+                    select = select.namespace(namespace);
+                }
+                let objects = select.objects()?;
+                let own = objects.iter().filter(|object| {
+                    let skim = object.skim();
+                    skim.controller().is_some_and(|owner| owner.uid == self.reference.uid)
+                        && skim.deletion_timestamp.is_empty()
+                });
+                Ok(own
+                    .map(|object| Existing { key: object.key().clone(), uid: object.uid().into() })
+                    .collect())
+            }
+            Err(ClientError::NotCached { .. }) => {
+                let params = ListParams {
+                    label_selector: Some(self.selector.to_string()).filter(|text| !text.is_empty()),
+                    ..ListParams::default()
+                };
+                let objects = api.list_live(namespace, &params).await?;
+                let own = objects.iter().filter(|object| {
+                    controller_of(*object).is_some_and(|owner| owner.uid == self.reference.uid)
+                        && object.meta().deletion_timestamp.is_none()
+                });
+                Ok(own
+                    .map(|object| Existing {
+                        key: crate::client::key_of(object),
+                        uid: object.meta().uid.as_deref().unwrap_or_default().into(),
+                    })
+                    .collect())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a child if it is still the same object; gives its key if it was there.
+    async fn delete<K: Cacheable>(
+        &self,
+        api: &Api<K>,
+        child: Existing,
+    ) -> Result<Option<Request>, ClientError> {
+        let uid = Some(child.uid.to_string());
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version: None }),
+            propagation_policy: Some(self.propagation.clone()),
+            ..DeleteParams::default()
+        };
+        match api.delete(&child.key, &params).await {
+            Ok(()) => Ok(Some(child.key)),
+            // Another object has its name: that one is gone.
+            Err(error) if error.is_conflict() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A child that exists.
+struct Existing {
+    key: Request,
+    uid: Arc<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    #[test]
+    fn child_is_anothers_by_uid_as_well_as_by_name() {
+        let mut owner = ConfigMap::default();
+        owner.metadata.name = Some("owner".into());
+        owner.metadata.namespace = Some("default".into());
+        assert!(matches!(Prune::of(&owner, &()), Err(OwnerError::NotCreated { .. })));
+        owner.metadata.uid = Some("1".into());
+        let prune = Prune::of(&owner, &()).unwrap();
+        let mut child = ConfigMap::default();
+        prune.check(&child).unwrap();
+        prune.own(&mut child).unwrap();
+        prune.own(&mut child).unwrap();
+        assert_eq!(child.metadata.owner_references.as_ref().unwrap().len(), 1);
+        prune.check(&child).unwrap();
+        // The child of an owner of that name that was there before.
+        child.metadata.owner_references.as_mut().unwrap()[0].uid = "0".into();
+        assert!(matches!(prune.own(&mut child), Err(OwnerError::AlreadyOwned { .. })));
+        // An owner that does not control is no obstacle.
+        child.metadata.owner_references.as_mut().unwrap()[0].controller = None;
+        prune.own(&mut child).unwrap();
+        assert_eq!(child.metadata.owner_references.unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,480 @@
+//! One member's life: it joins, renews and publishes, removes the silent, and leaves.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube_client::{Api, Error as KubeError};
+use kube_core::params::{DeleteParams, PostParams, Preconditions};
+use setpoint_informer::{ClientSource, HandlerOptions, InformerWorker, SharedInformer};
+use setpoint_object::{label::Selector, time::Clock};
+use tokio::{sync::Notify, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    MEMBERS_MAX, Sharded,
+    options::ShardOptions,
+    promise::{Members, Promise},
+    roster::{Expired, Roster},
+    standing::Standing,
+    state::State,
+    weight::seed_of,
+};
+use crate::{
+    election::{Attempts, bounded, micro_time},
+    fence::Fence,
+    reconciler::{BoxError, chain},
+};
+
+/// The label by which the Leases of a group are found.
+const GROUP_LABEL: &str = "shard.setpoint.dev/group";
+
+/// Queues the keys for which the function says so.
+pub(crate) type Requeue = Box<dyn Fn(&dyn Fn(&str) -> bool) + Send>;
+
+/// A member of a group, to be run beside its controller's workers.
+pub(crate) struct Member {
+    // Helpers.
+    api: Api<Lease>,
+    clock: Clock,
+    informer: SharedInformer<Lease>,
+    informer_worker: Option<InformerWorker<Lease>>,
+    requeue: Requeue,
+
+    // Inputs.
+    options: ShardOptions,
+    namespace: String,
+    me: Arc<str>,
+    lease_name: String,
+    /// The watch has brought something.
+    changed: Arc<Notify>,
+
+    // State.
+    state: Arc<State>,
+    roster: Roster,
+    own: Option<Own>,
+}
+
+/// The Lease that this member holds.
+struct Own {
+    lease: Lease,
+    attempts: Attempts,
+    /// What was sent and may be in force, the one seen in the watch first. Never empty.
+    promises: Vec<Promise>,
+    /// The watch shows the first of them.
+    is_seen: bool,
+    /// What is to be promised when no pass contradicts it any more.
+    next: Option<Members>,
+}
+
+/// Why a member stopped being one.
+enum Left {
+    /// It was told to.
+    Stopped,
+    /// Its Lease is gone.
+    Removed,
+}
+
+/// Why a renewal did not succeed.
+enum RenewError {
+    /// The Lease is gone, or somebody else's.
+    Removed,
+    /// It is worth trying again.
+    Failed(BoxError),
+}
+
+impl<E: Into<BoxError>> From<E> for RenewError {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Member {
+    /// A member that asks through a client which is not fenced by it.
+    pub(crate) fn new(
+        sharded: Sharded,
+        client: kube_client::Client,
+        clock: Clock,
+        seed: u64,
+        requeue: Requeue,
+    ) -> Self {
+        let Sharded { options, namespace, state } = sharded;
+        let source = ClientSource::namespaced::<Lease>(client.clone(), &namespace)
+            .labels(format!("{GROUP_LABEL}={}", options.group));
+        let (informer, informer_worker) = SharedInformer::builder(source)
+            // A group that is not watched stands still: it is asked again soon.
+            .backoff(options.timings.retry / 8, options.timings.retry)
+            .seed(seed)
+            .build();
+        Self {
+            api: Api::namespaced(client, &namespace),
+            clock,
+            informer,
+            informer_worker: Some(informer_worker),
+            requeue,
+            me: options.identity.as_str().into(),
+            lease_name: format!("{}-{:016x}", options.group, seed_of(&options.identity)),
+            options,
+            namespace,
+            changed: Arc::new(Notify::new()),
+            state,
+            roster: Roster::default(),
+            own: None,
+        }
+    }
+
+    /// Takes part until `stop`, which is to be cancelled when the controller's workers have ended; then leaves, so that others take over
+    /// at once. Dropping the future leaves the Lease to expire.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut tasks = JoinSet::new();
+        let end = CancellationToken::new();
+        let _end = end.clone().drop_guard();
+        if let Some(worker) = self.informer_worker.take() {
+            tasks.spawn(worker.run(end.clone()));
+        }
+        let changed = self.changed.clone();
+        // One bit is enough: what there is is read from the cache.
+        let told = self.informer.add_handler(
+            move |_| changed.notify_one(),
+            HandlerOptions::default().queue_max(MEMBERS_MAX),
+        );
+        let Ok(told) = told else { return };
+        let synced = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            synced = told.synced() => synced,
+        };
+        if synced.is_err() {
+            return;
+        }
+        while self.join(&stop).await {
+            match self.stay(&stop).await {
+                Left::Stopped => return self.leave().await,
+                Left::Removed => {
+                    tracing::warn!(group = self.options.group, identity = %self.me, "this replica's lease is gone: it joins anew");
+                    self.withdraw();
+                    // What runs was begun under the Lease that is gone, and is not to go on under the next one.
+                    while self.state.runs_any() && !stop.is_cancelled() {
+                        tokio::select! {
+                            () = stop.cancelled() => {}
+                            () = self.state.ended.notified() => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Owns nothing any more.
+    fn withdraw(&mut self) {
+        self.state.deadline.close();
+        self.state.await_ends(true);
+        self.state.set(Standing::default());
+        self.state.members.send_replace(Vec::new());
+        self.own = None;
+    }
+
+    /// Creates this member's Lease, which promises to run nothing. False when stopped before.
+    async fn join(&mut self, stop: &CancellationToken) -> bool {
+        let mut attempts = Attempts::default();
+        while !stop.is_cancelled() {
+            self.look();
+            if self.roster.len() < MEMBERS_MAX {
+                match self.create(&mut attempts).await {
+                    Ok(true) => return true,
+                    // Another process's, of the same identity. If it stays silent, it is removed as any other.
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::warn!(
+                            group = self.options.group,
+                            error = chain(&*error),
+                            "failed to join the group"
+                        );
+                    }
+                }
+            }
+            self.remove_expired().await;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep(self.options.timings.retry) => {}
+            }
+        }
+        false
+    }
+
+    async fn create(&mut self, attempts: &mut Attempts) -> Result<bool, BoxError> {
+        let within = self.options.timings.request_timeout();
+        let mut lease = Lease::default();
+        lease.metadata.name = Some(self.lease_name.clone());
+        lease.metadata.namespace = Some(self.namespace.clone());
+        let labels = lease.metadata.labels.get_or_insert_default();
+        labels.insert(GROUP_LABEL.to_owned(), self.options.group.clone());
+        let now = micro_time(&self.clock);
+        let spec = LeaseSpec {
+            holder_identity: Some(self.options.identity.clone()),
+            lease_duration_seconds: Some(self.options.timings.lease_seconds()),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            ..LeaseSpec::default()
+        };
+        lease.spec = Some(spec.clone());
+        let promise = Promise::default();
+        promise.put(&mut lease);
+        attempts.add(spec);
+        let sent = self.state.deadline.now();
+        let created = bounded(within, self.api.create(&PostParams::default(), &lease)).await;
+        let (lease, is_answered) = match created {
+            Ok(lease) => (lease, true),
+            Err(error) => {
+                // An earlier try may have been done, its answer lost.
+                let found = bounded(within, self.api.get_opt(&self.lease_name)).await?;
+                match found {
+                    Some(lease) if attempts.contains(&lease.spec.clone().unwrap_or_default()) => {
+                        (lease, false)
+                    }
+                    Some(_) => return Ok(false),
+                    None => return Err(error.into()),
+                }
+            }
+        };
+        if is_answered {
+            self.state.deadline.open(sent, self.options.timings.renew);
+        }
+        tracing::info!(group = self.options.group, identity = %self.me, "joined the group");
+        self.own = Some(Own {
+            lease,
+            attempts: std::mem::take(attempts),
+            promises: vec![promise],
+            is_seen: false,
+            next: None,
+        });
+        Ok(true)
+    }
+
+    /// Renews, acknowledges who comes and goes, and removes who is silent.
+    async fn stay(&mut self, stop: &CancellationToken) -> Left {
+        let mut renewal = Instant::now();
+        if self.state.deadline.check().is_ok() {
+            renewal += self.options.timings.retry;
+        }
+        loop {
+            self.look();
+            if self.has_lost_lease() {
+                renewal = Instant::now();
+            }
+            let is_published = self.prepare();
+            if is_published || renewal <= Instant::now() {
+                renewal = Instant::now() + self.options.timings.retry;
+                let renewed = tokio::select! {
+                    biased;
+                    // What is on its way is remembered by nobody, but the Lease is deleted whatever it says.
+                    () = stop.cancelled() => return Left::Stopped,
+                    renewed = self.renew() => renewed,
+                };
+                match renewed {
+                    Ok(()) => {}
+                    Err(RenewError::Removed) => return Left::Removed,
+                    Err(RenewError::Failed(error)) => {
+                        tracing::warn!(
+                            group = self.options.group,
+                            error = chain(&*error),
+                            "failed to renew this replica's lease"
+                        );
+                    }
+                }
+                self.look();
+            }
+            self.remove_expired().await;
+            let wake = self.roster.next_expiry().map_or(renewal, |expiry| expiry.min(renewal));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Left::Stopped,
+                // Cancel safe, as the next: the wake-up of a dropped wait goes to the next one.
+                () = self.changed.notified() => {}
+                () = self.state.ended.notified() => {}
+                () = tokio::time::sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// Takes in what the watch shows, and what may be run by that.
+    fn look(&mut self) {
+        let Ok(leases) = self.informer.lister().list(&Selector::everything()) else {
+            // A Lease that cannot be read may say anything.
+            self.state.set(Standing::default());
+            return;
+        };
+        let own = self.own.as_ref().map(|own| (&own.lease.metadata.name, &own.lease.metadata.uid));
+        let is_own = |lease: &Lease| own == Some((&lease.metadata.name, &lease.metadata.uid));
+        self.roster.update(leases.iter().map(|lease| &**lease).filter(|lease| !is_own(lease)));
+        let shown = leases.iter().find(|lease| is_own(lease)).and_then(|lease| Promise::of(lease));
+        let Some(own) = &mut self.own else { return };
+
+        // The watch never goes back, so what it shows is in force or was; what came before is over.
+        let shown = shown.map(|promise| promise.number);
+        if let Some(at) = own.promises.iter().position(|promise| Some(promise.number) == shown) {
+            own.promises.drain(..at);
+            own.is_seen = true;
+        } else {
+            own.is_seen = false;
+        }
+        let names = self.roster.holders().chain([self.me.clone()]);
+        let members = Members::of(names);
+        // One at a time: the next is begun when the last has been seen.
+        if own.is_seen && own.promises.len() == 1 {
+            own.next = (own.promises[0].members != members).then_some(members);
+        }
+        self.stand();
+    }
+
+    /// Lets begin what may begin, and queues what was gained.
+    fn stand(&mut self) {
+        let Some(own) = &self.own else { return };
+        self.state.await_ends(own.next.is_some());
+        let standing = if own.is_seen {
+            let sent = own.promises.iter().map(|promise| promise.members.clone());
+            let all = sent.chain(own.next.clone()).collect();
+            Standing::new(self.me.clone(), all, self.roster.claims())
+        } else {
+            Standing::default()
+        };
+        let before = self.state.standing();
+        if *before == standing {
+            return;
+        }
+        let gains = standing.may_gain_on(&before);
+        let before = self.state.set(standing);
+        if gains {
+            let now = self.state.standing();
+            (self.requeue)(&|key| now.owns(key) && !before.owns(key));
+        }
+    }
+
+    /// Makes the next promise the one to be sent, if no pass contradicts it any more.
+    fn prepare(&mut self) -> bool {
+        let Some(own) = &mut self.own else { return false };
+        let Some(next) = &own.next else { return false };
+        if self.state.runs_others(&self.me, next) {
+            return false;
+        }
+        let number = own.promises.last().map_or(0, |promise| promise.number) + 1;
+        tracing::info!(group = self.options.group, identity = %self.me, members = ?next.names().collect::<Vec<_>>(), "acknowledged");
+        self.state.members.send_replace(next.names().cloned().collect());
+        own.promises.push(Promise { number, members: next.clone() });
+        own.next = None;
+        true
+    }
+
+    /// Whether the watch shows that this member's Lease is gone, after it had shown it.
+    fn has_lost_lease(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| !own.is_seen && own.promises[0].number > 0)
+    }
+
+    /// One renewal, with the last promise: an update without reading first, and if that fails a read and another one (LE-12).
+    async fn renew(&mut self) -> Result<(), RenewError> {
+        if let Err(error) = self.update().await {
+            let within = self.options.timings.request_timeout();
+            let found = bounded(within, self.api.get_opt(&self.lease_name)).await?;
+            let Some(own) = &mut self.own else { return Err(RenewError::Removed) };
+            let Some(found) = found else { return Err(RenewError::Removed) };
+            let spec = found.spec.clone().unwrap_or_default();
+            let is_own = found.metadata.uid == own.lease.metadata.uid
+                && (own.lease.spec.as_ref() == Some(&spec) || own.attempts.contains(&spec));
+            if !is_own {
+                return Err(RenewError::Removed);
+            }
+            tracing::debug!(error = chain(&*error), "renewing what was read");
+            own.lease = found;
+            self.update().await?;
+        }
+        if self.state.take_missed() {
+            let now = self.state.standing();
+            (self.requeue)(&|key| now.owns(key));
+        }
+        Ok(())
+    }
+
+    async fn update(&mut self) -> Result<(), BoxError> {
+        let within = self.options.timings.request_timeout();
+        let Some(own) = &mut self.own else { return Ok(()) };
+        let mut lease = own.lease.clone();
+        let spec = LeaseSpec {
+            renew_time: Some(micro_time(&self.clock)),
+            ..lease.spec.clone().unwrap_or_default()
+        };
+        lease.spec = Some(spec.clone());
+        if let Some(promise) = own.promises.last() {
+            promise.put(&mut lease);
+        }
+        own.attempts.add(spec);
+        let sent = self.state.deadline.now();
+        let params = PostParams::default();
+        own.lease = bounded(within, self.api.replace(&self.lease_name, &params, &lease)).await?;
+        own.attempts.clear();
+        // The Lease was there all the time, so nobody has had this member's keys, also if the deadline had passed.
+        self.state.deadline.open(sent, self.options.timings.renew);
+        Ok(())
+    }
+
+    /// Removes a Lease that has not changed for its duration: the version that was seen, or none.
+    async fn remove_expired(&mut self) {
+        let retry = self.options.timings.retry;
+        let Some(Expired { name, uid, resource_version }) = self.roster.take_expired(retry) else {
+            return;
+        };
+        let params = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
+        let within = self.options.timings.request_timeout();
+        match bounded(within, self.api.delete(&name, &params)).await {
+            Ok(_) => tracing::info!(
+                group = self.options.group,
+                lease = name,
+                "removed a lease that has expired"
+            ),
+            Err(error) => {
+                tracing::debug!(
+                    group = self.options.group,
+                    lease = name,
+                    error = chain(&error),
+                    "did not remove a lease"
+                );
+            }
+        }
+    }
+
+    /// Deletes this member's Lease: nothing runs any more.
+    async fn leave(&mut self) {
+        let Some(own) = self.own.take() else { return };
+        self.withdraw();
+        let uid = own.lease.metadata.uid.clone();
+        let params =
+            DeleteParams::default().preconditions(Preconditions { uid, resource_version: None });
+        let timings = self.options.timings;
+        let delete = async {
+            loop {
+                match bounded(timings.request_timeout(), self.api.delete(&self.lease_name, &params))
+                    .await
+                {
+                    Ok(_) => return,
+                    Err(error) if error.kube().is_some_and(is_gone) => return,
+                    Err(error) => {
+                        tracing::warn!(
+                            group = self.options.group,
+                            error = chain(&error),
+                            "failed to leave the group"
+                        );
+                    }
+                }
+                tokio::time::sleep(timings.retry).await;
+            }
+        };
+        if tokio::time::timeout(timings.renew, delete).await.is_ok() {
+            tracing::info!(group = self.options.group, identity = %self.me, "left the group");
+        }
+    }
+}
+
+/// Whether the answer says that there is no such Lease.
+fn is_gone(error: &KubeError) -> bool {
+    matches!(error, KubeError::Api(status) if status.code == 404 || status.code == 409)
+}

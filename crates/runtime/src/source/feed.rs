@@ -1,0 +1,143 @@
+//! One watched type at work: its informer, what of its events counts, and which keys they concern.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use setpoint_informer::{
+    Cacheable, Event, HandlerOptions, HandlerRegistration, InformerStatus, SharedInformer, Stopped,
+};
+use setpoint_workqueue::WorkQueue;
+use tokio::sync::Notify;
+
+use super::{Enqueue, EventHandler, enqueue::priority_of};
+use crate::{
+    cache::{Cache, CacheLease},
+    explain::{Cause, Seen, find_seen},
+    predicate::{AnyEvent, EventFilter, Predicate},
+    request::RequestKey,
+};
+
+/// Where a feed adds its keys.
+pub(crate) struct Target<R> {
+    pub(crate) queue: WorkQueue<R>,
+    /// The priority of what is not urgent.
+    pub(crate) low_priority: i32,
+    /// Which of the controller's watches it is, in the order of their declaration.
+    pub(crate) source: usize,
+    /// Told whenever an event arrives.
+    pub(crate) arrived: Arc<Notify>,
+}
+
+/// A watched type that knows its informer; whatever its type is.
+pub(crate) trait Feed<R>: Send + Sync {
+    /// The watched resource.
+    fn resource(&self) -> String;
+
+    /// How its informer does.
+    fn status(&self) -> InformerStatus;
+
+    /// How far its cache has come.
+    fn resource_version(&self) -> Arc<str>;
+
+    /// Whether it watches another cluster than the manager's own, whose versions are not comparable.
+    fn is_elsewhere(&self) -> bool;
+
+    /// The cached objects that have one of these versions.
+    fn find_seen(&self, versions: &BTreeSet<u64>) -> BTreeMap<u64, Seen>;
+
+    /// Begins to add keys, and to say whenever an event arrives.
+    fn start(&self, target: Target<R>) -> Result<HandlerRegistration, Stopped>;
+
+    /// Adds the keys of everything that is cached, as far as `only` wants them.
+    fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool);
+}
+
+/// A watched type that does not know its informer yet.
+pub(crate) type Unbound<R> = Box<dyn FnOnce(Binding<'_>) -> Arc<dyn Feed<R>> + Send>;
+
+/// What makes a feed of a watch.
+pub(crate) struct Binding<'a> {
+    pub(crate) cache: &'a Cache,
+    pub(crate) hold: Hold,
+    /// The controller's, beside the watch's own.
+    pub(crate) filters: Arc<[EventFilter]>,
+}
+
+/// For how long a watch needs its type cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// For as long as the cache lives.
+    Pinned,
+    /// For as long as the watch lives.
+    Leased,
+}
+
+/// The feed of a watch.
+pub(super) struct WatchFeed<K: Cacheable, R> {
+    pub(super) informer: SharedInformer<K>,
+    pub(super) is_elsewhere: bool,
+    /// What keeps the type cached, where that is this watch's to do.
+    pub(super) _lease: Option<CacheLease<K>>,
+    pub(super) rule: Arc<Rule<K, R>>,
+}
+
+/// Which events count, and for whom.
+pub(super) struct Rule<K, R> {
+    pub(super) predicates: Vec<Predicate<K>>,
+    pub(super) filters: Arc<[EventFilter]>,
+    pub(super) handler: Box<dyn EventHandler<K, R>>,
+}
+
+impl<K: Cacheable, R: RequestKey> Rule<K, R> {
+    fn apply(&self, event: &Event<K>, keys: &Enqueue<'_, R>) {
+        let admitted = self.predicates.iter().all(|predicate| predicate.admits(event))
+            && self.filters.iter().all(|filter| filter.admits(&AnyEvent::of(event)));
+        if admitted {
+            self.handler.handle(event, keys);
+        }
+    }
+}
+
+impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
+    fn resource(&self) -> String {
+        self.informer.resource_type().to_string()
+    }
+
+    fn status(&self) -> InformerStatus {
+        self.informer.status()
+    }
+
+    fn resource_version(&self) -> Arc<str> {
+        self.informer.lister().resource_version()
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
+    fn find_seen(&self, versions: &BTreeSet<u64>) -> BTreeMap<u64, Seen> {
+        find_seen(&self.informer.lister(), versions)
+    }
+
+    fn start(&self, target: Target<R>) -> Result<HandlerRegistration, Stopped> {
+        let rule = self.rule.clone();
+        let handler = move |event: Event<K>| {
+            target.arrived.notify_waiters();
+            let priority = priority_of(&event, target.low_priority);
+            let cause = Cause::of_event(target.source, &event);
+            rule.apply(&event, &Enqueue::new(&target.queue, priority, cause, None));
+        };
+        self.informer.add_handler(handler, HandlerOptions::default())
+    }
+
+    fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool) {
+        let keys = Enqueue::new(&target.queue, target.low_priority, Cause::HandOver, Some(only));
+        for object in self.informer.lister().snapshot().iter() {
+            // As a handler that begins now would be told.
+            let event = Event::Added { object: object.clone(), in_initial_list: true };
+            self.rule.apply(&event, &keys);
+        }
+    }
+}

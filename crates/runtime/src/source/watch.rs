@@ -1,0 +1,163 @@
+//! A type that a controller watches.
+
+use std::{any::TypeId, fmt, sync::Arc};
+
+use kube_core::{ClusterResourceScope, PartialObjectMeta, Resource};
+use setpoint_informer::{Cacheable, SharedInformer};
+use setpoint_object::GroupVersionKind;
+
+use super::{
+    EventHandler, Owner, Unbound,
+    feed::{Binding, Hold, Rule, WatchFeed},
+    handler::{ForObject, ForOwner},
+};
+use crate::{
+    cache::Cache,
+    cluster::Cluster,
+    predicate::Predicate,
+    request::{Request, RequestKey},
+};
+
+/// One watched type, and which of its events count.
+#[must_use]
+pub struct Watch<K: Resource> {
+    dynamic_type: K::DynamicType,
+    predicates: Vec<Predicate<K>>,
+    informer: Option<SharedInformer<K>>,
+    /// Of another cluster than the manager's own.
+    cache: Option<Cache>,
+    is_cluster_scoped: bool,
+    any_owner: bool,
+}
+
+impl<K: Cacheable> Watch<K>
+where
+    K::DynamicType: Default,
+{
+    /// All events of a type known at compile time, from the manager's cache.
+    pub fn new() -> Self {
+        Self::dynamic(K::DynamicType::default())
+    }
+}
+
+impl<K: Cacheable> Default for Watch<K>
+where
+    K::DynamicType: Default,
+{
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Cacheable> Watch<K> {
+    /// All events of a type known at run time, from the manager's cache.
+    pub fn dynamic(dynamic_type: K::DynamicType) -> Self {
+        let is_cluster_scoped = TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>();
+        Self {
+            dynamic_type,
+            predicates: Vec::new(),
+            informer: None,
+            cache: None,
+            is_cluster_scoped,
+            any_owner: false,
+        }
+    }
+
+    /// All events of the metadata of a type known at compile time, from the manager's cache: of its objects nothing else is asked for or
+    /// held. Read it as `PartialObjectMeta<K>`: a read of whole objects needs a watch of whole objects, which is a second cache,
+    /// and neither waits for the other (BLD-4).
+    pub fn metadata() -> Watch<PartialObjectMeta<K>>
+    where
+        K::DynamicType: Default,
+    {
+        Watch::dynamic(K::DynamicType::default())
+    }
+
+    /// [`metadata`](Self::metadata) of a type known at run time.
+    pub fn metadata_dynamic(dynamic_type: K::DynamicType) -> Watch<PartialObjectMeta<K>> {
+        Watch::dynamic(dynamic_type)
+    }
+
+    /// Only events that `predicate` passes, too: of several, all must pass it.
+    pub fn filter(mut self, predicate: Predicate<K>) -> Self {
+        self.predicates.push(predicate);
+        self
+    }
+
+    /// From this informer instead of the manager's cache: of another cluster, or with a selector of its own. Its owner runs it.
+    pub fn informer(mut self, informer: SharedInformer<K>) -> Self {
+        self.informer = Some(informer);
+        self
+    }
+
+    /// From the cache of another cluster than the manager's own.
+    pub fn cluster(mut self, cluster: &Cluster) -> Self {
+        self.cache = Some(cluster.cache().clone());
+        self
+    }
+
+    /// Says that a type known at run time has no namespace, so that what it owns leads to keys without one.
+    pub fn cluster_scoped(mut self) -> Self {
+        self.is_cluster_scoped = true;
+        self
+    }
+
+    /// For [`owns`](crate::ControllerBuilder::owns): every owner of the controller's type counts, not only the one flagged *controller*.
+    pub fn any_owner(mut self) -> Self {
+        self.any_owner = true;
+        self
+    }
+
+    /// What owner references to this type look like.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { kind: self.kind().group_kind(), is_cluster_scoped: self.is_cluster_scoped }
+    }
+
+    /// The type.
+    pub(crate) fn kind(&self) -> GroupVersionKind {
+        GroupVersionKind::new(
+            K::group(&self.dynamic_type),
+            K::version(&self.dynamic_type),
+            K::kind(&self.dynamic_type),
+        )
+    }
+
+    /// The source whose keys are the objects themselves.
+    pub(crate) fn of_objects(self) -> Unbound<Request> {
+        self.handled(ForObject)
+    }
+
+    /// The source whose keys are the owners of the objects.
+    pub(crate) fn of_owners(self, owner: Owner) -> Unbound<Request> {
+        let any_owner = self.any_owner;
+        self.handled(ForOwner { owner, any_owner })
+    }
+
+    /// The source whose keys are what `handler` adds.
+    pub(crate) fn handled<R: RequestKey>(self, handler: impl EventHandler<K, R>) -> Unbound<R> {
+        let Self { dynamic_type, predicates, informer, cache: of_cluster, .. } = self;
+        Box::new(move |Binding { cache, hold, filters }| {
+            let is_elsewhere = of_cluster.is_some();
+            let cache = of_cluster.as_ref().unwrap_or(cache);
+            let (informer, lease) = match (informer, hold) {
+                (Some(informer), _) => (informer, None),
+                (None, Hold::Pinned) => (cache.watched::<K>(&dynamic_type), None),
+                (None, Hold::Leased) => {
+                    let lease = cache.leased::<K>(&dynamic_type);
+                    (SharedInformer::clone(&lease), Some(lease))
+                }
+            };
+            let rule = Rule { predicates, filters, handler: Box::new(handler) };
+            Arc::new(WatchFeed { informer, is_elsewhere, _lease: lease, rule: Arc::new(rule) })
+        })
+    }
+}
+
+impl<K: Resource> fmt::Debug for Watch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("kind", &K::kind(&self.dynamic_type))
+            .field("n_predicates", &self.predicates.len())
+            .finish_non_exhaustive()
+    }
+}
