@@ -8,6 +8,15 @@
 //! setpoint_store::conformance::check(async || setpoint_store::MemoryStore::default()).await;
 //! # });
 //! ```
+//!
+//! A store that `make` gives has no keys; its revision may be any, and history before it may be there or not. Nobody else writes to it
+//! during a case. An engine whose times to live have a grain of their own says so by [`check_with`].
+
+mod feeds;
+mod lives;
+mod races;
+mod sizes;
+mod snapshots;
 
 use crate::contract::*;
 use bytes::Bytes;
@@ -15,6 +24,29 @@ use futures::future::{BoxFuture, FutureExt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a case must know of an engine.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// The shortest time to live that the engine keeps to. 40 ms by default; etcd counts whole seconds.
+    pub ttl_shortest: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { ttl_shortest: Duration::from_millis(40) }
+    }
+}
+
+impl Options {
+    /// Says which time to live is the shortest that the engine keeps to.
+    #[must_use]
+    pub fn ttl_shortest(self, ttl_shortest: Duration) -> Self {
+        Self { ttl_shortest }
+    }
+}
 
 /// Runs every case of the contract, each on a store that `make` gives empty.
 ///
@@ -22,9 +54,19 @@ use std::collections::BTreeMap;
 ///
 /// When the engine breaks the contract; the message says where.
 pub async fn check<S: Store>(make: impl AsyncFn() -> S) {
+    check_with(Options::default(), make).await;
+}
+
+/// As [`check`], for an engine that is not like the ones here.
+///
+/// # Panics
+///
+/// When the engine breaks the contract; the message says where.
+pub async fn check_with<S: Store>(options: Options, make: impl AsyncFn() -> S) {
     for (name, case) in CASES {
         // The name stands in the panic's backtrace and, for a reader of the log, here.
-        let outcome = std::panic::AssertUnwindSafe(case(&make().await)).catch_unwind().await;
+        let store = make().await;
+        let outcome = std::panic::AssertUnwindSafe(case(&store, &options)).catch_unwind().await;
         if let Err(panic) = outcome {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -33,24 +75,48 @@ pub async fn check<S: Store>(make: impl AsyncFn() -> S) {
     }
 }
 
-type Case = fn(&dyn Store) -> BoxFuture<'_, ()>;
+type Case = for<'a> fn(&'a dyn Store, &'a Options) -> BoxFuture<'a, ()>;
 
 const CASES: &[(&str, Case)] = &[
-    ("a commit that changes something takes the next revision", |s| revisions(s).boxed()),
-    ("a commit that changes nothing takes none", |s| nothing_changes(s).boxed()),
-    ("compares decide the whole transaction and show what was found", |s| compares(s).boxed()),
-    ("created stays through updates and is new after a delete", |s| created(s).boxed()),
-    ("a range is ordered, bounded, limited and counted", |s| ranges(s).boxed()),
-    ("a read at a revision sees that revision", |s| exact_reads(s).boxed()),
-    ("a read beyond the present is refused", |s| future_reads(s).boxed()),
-    ("compacted history is refused, the rest stays", |s| compaction(s).boxed()),
-    ("a transaction is one revision in the feed", |s| feed_is_atomic(s).boxed()),
-    ("a feed shows its prefix only and its progress past the rest", |s| feed_prefix(s).boxed()),
-    ("a feed opened in the past replays it, one opened ahead waits", |s| feed_start(s).boxed()),
-    ("a dropped read of a feed loses nothing", |s| feed_cancel_safe(s).boxed()),
-    ("a write over the limit is refused whole", |s| too_large(s).boxed()),
-    ("one key twice in a transaction is refused", |s| duplicate_key(s).boxed()),
-    ("random histories read back at every revision and fold from every feed", |s| {
+    ("a commit that changes something takes the next revision", |s, _| revisions(s).boxed()),
+    ("a commit that changes nothing takes none", |s, _| nothing_changes(s).boxed()),
+    ("compares decide the whole transaction and show what was found", |s, _| compares(s).boxed()),
+    ("created stays through updates and is new after a delete", |s, _| created(s).boxed()),
+    ("a range is ordered, bounded, limited and counted", |s, _| ranges(s).boxed()),
+    ("a read at a revision sees that revision", |s, _| exact_reads(s).boxed()),
+    ("a read beyond the present is refused", |s, _| future_reads(s).boxed()),
+    ("compacted history is refused, the rest stays", |s, _| compaction(s).boxed()),
+    ("a transaction is one revision in the feed", |s, _| feed_is_atomic(s).boxed()),
+    ("a feed shows its prefix only and its progress past the rest", |s, _| feed_prefix(s).boxed()),
+    ("a feed opened in the past replays it, one opened ahead waits", |s, _| feed_start(s).boxed()),
+    ("a dropped read of a feed loses nothing", |s, _| feed_cancel_safe(s).boxed()),
+    ("a write over the limit is refused whole", |s, _| too_large(s).boxed()),
+    ("one key twice in a transaction is refused", |s, _| duplicate_key(s).boxed()),
+    ("a long key, an empty value and every byte read back", |s, _| sizes::bytes(s).boxed()),
+    ("a value that fits is kept whole, and one transaction carries many keys", |s, _| {
+        sizes::large(s).boxed()
+    }),
+    ("a range read in pages at one revision is one state", |s, _| snapshots::pages(s).boxed()),
+    ("history is compacted again and again, and never more than asked", |s, _| {
+        snapshots::compactions(s).boxed()
+    }),
+    ("a feed goes on over a compaction, or says that it cannot", |s, _| {
+        feeds::over_compaction(s).boxed()
+    }),
+    ("a revision that was told is reached by every feed", |s, _| feeds::progress(s).boxed()),
+    ("feeds of many prefixes each see their own", |s, _| feeds::many(s).boxed()),
+    ("of commits that compare one key at once, exactly one happens", |s, _| {
+        races::one_wins(s).boxed()
+    }),
+    ("commits at once take a revision each, and the feed shows them all", |s, _| {
+        races::all_land(s).boxed()
+    }),
+    ("a dropped commit happens whole or not at all, and the next one is answered", |s, _| {
+        races::dropped(s).boxed()
+    }),
+    ("a value dies at its time, and the feed says so", |s, o| lives::dies(s, o).boxed()),
+    ("a value written again lives on", |s, o| lives::written_again(s, o).boxed()),
+    ("random histories read back at every revision and fold from every feed", |s, _| {
         random_history(s).boxed()
     }),
 ];
@@ -184,6 +250,12 @@ async fn ranges(store: &dyn Store) {
     assert_eq!(listing(store, open).await, "/a/c=3 /a0=5 /b=6 of 3");
     let inverted = RangeRequest { start: "/b".into(), end: "/a".into(), at: At::Latest, limit: 0 };
     assert_eq!(listing(store, inverted).await, " of 0");
+    // A hint, but never a wrong one.
+    for (start, end) in [("/a", "/b"), ("/a/", "/a0"), ("/a/c", ""), ("/b", "/a")] {
+        let keys = ok(store.divide(start.as_bytes(), end.as_bytes(), 1).await);
+        let is_inside = |key: &Bytes| *key > *start && (end.is_empty() || *key < *end);
+        assert!(keys.is_sorted_by(|a, b| a < b) && keys.iter().all(is_inside), "{keys:?}");
+    }
 }
 
 async fn exact_reads(store: &dyn Store) {

@@ -124,6 +124,20 @@ impl<S: Store> Store for FaultStore<S> {
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
         async move { self.dice.refuse().map(|()| self.inner.compact(revision))?.await }.boxed()
     }
+
+    fn divide<'a>(
+        &'a self,
+        start: &'a [u8],
+        end: &'a [u8],
+        part_keys: usize,
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
+        async move { self.dice.refuse().map(|()| self.inner.divide(start, end, part_keys))?.await }
+            .boxed()
+    }
+
+    fn rewrite_due<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
+        async move { self.dice.refuse().map(|()| self.inner.rewrite_due(key))?.await }.boxed()
+    }
 }
 
 struct FaultFeed {

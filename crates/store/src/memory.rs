@@ -10,25 +10,28 @@
 //! A feed holds no buffer: it remembers how far it has read and takes the next commits out of `history`. A slow reader thus
 //! costs no memory; when the history it needs has been dropped it is told [`StoreError::Compacted`].
 //!
-//! History is bounded by [`MemoryOptions`] in count and bytes. There is no background task: values that outlive their time
-//! to live are removed, by a commit like any other, at the next call that touches the store, and a waiting feed wakes for it.
+//! History is bounded by [`MemoryOptions`] in count, bytes and age. There is no background task: values that outlive their time
+//! to live are removed, by a commit like any other, at the next call that touches the store, and a waiting feed wakes for it; what
+//! history has too much of goes at the next commit, a bounded number of revisions each time.
 
 mod feed;
 mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::contract::*;
+use crate::{contract::*, shape::HISTORY_AGE_MAX};
 use bytes::Bytes;
 use feed::MemoryFeed;
 use futures::future::{self, BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use state::State;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 /// How many revisions lie between two keyframes: the most commits an exact read undoes.
 pub const KEYFRAME_REVISIONS: u64 = 1024;
+/// How many revisions one commit makes history forget at most because of their age, so that no commit after a quiet time is long.
+const FORGOTTEN_MAX: usize = 256;
 
 /// Limits of a memory store.
 #[derive(Debug, Clone)]
@@ -39,11 +42,18 @@ pub struct MemoryOptions {
     pub history_revisions_max: usize,
     /// How many bytes of keys and superseded or deleted values history may hold on to. 256 MiB by default.
     pub history_bytes_max: usize,
+    /// How old a revision of history may become, by tokio's time. Ten minutes by default: Kubernetes compacts every five minutes
+    /// to where it stood five minutes before, so that is how far back its watches reach at most.
+    pub history_age_max: Duration,
 }
 
 impl Default for MemoryOptions {
     fn default() -> Self {
-        Self { history_revisions_max: 100_000, history_bytes_max: 256 << 20 }
+        Self {
+            history_revisions_max: 100_000,
+            history_bytes_max: 256 << 20,
+            history_age_max: HISTORY_AGE_MAX,
+        }
     }
 }
 
@@ -124,6 +134,16 @@ impl Store for MemoryStore {
             view.map(|(revision, map)| Snapshot { revision, value: state::walk(&map, &request) }),
         )
         .boxed()
+    }
+
+    fn divide<'a>(
+        &'a self,
+        start: &'a [u8],
+        end: &'a [u8],
+        part_keys: usize,
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
+        let view = self.step(|state| state.view(At::Latest));
+        future::ready(view.map(|map| state::divide(&map, start, end, part_keys))).boxed()
     }
 
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {

@@ -1,7 +1,7 @@
 //! The state under the lock: `&mut State` is holding it.
 
-use super::{KEYFRAME_REVISIONS, MemoryOptions};
-use crate::contract::*;
+use super::{FORGOTTEN_MAX, KEYFRAME_REVISIONS, MemoryOptions};
+use crate::{contract::*, shape};
 use bytes::Bytes;
 use imbl::{OrdMap, Vector};
 use std::ops::Bound;
@@ -9,6 +9,13 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 pub(super) type Map = OrdMap<Bytes, KeyValue>;
+
+/// One revision of history.
+#[derive(Clone)]
+struct Commit {
+    changes: Arc<[Change]>,
+    at: Instant,
+}
 
 #[derive(Clone)]
 pub(super) struct State {
@@ -21,7 +28,7 @@ pub(super) struct State {
     expiries: OrdMap<(Instant, Bytes), Revision>,
     // The past.
     pub(super) oldest: Revision,
-    history: Vector<Arc<[Change]>>,
+    history: Vector<Commit>,
     history_bytes: usize,
     keyframes: OrdMap<u64, Map>,
 }
@@ -92,7 +99,7 @@ impl State {
 
     pub(super) fn commit_of(&self, revision: Revision) -> Option<&Arc<[Change]>> {
         let index = revision.0.checked_sub(self.oldest.0 + 1)?;
-        self.history.get(usize::try_from(index).ok()?)
+        Some(&self.history.get(usize::try_from(index).ok()?)?.changes)
     }
 
     pub(super) fn check_retained(&self, asked: Revision) -> Result<(), StoreError> {
@@ -110,7 +117,7 @@ impl State {
     // Writes.
 
     pub(super) fn commit(&mut self, txn: Txn) -> Result<Committed, StoreError> {
-        check_shape(&txn)?;
+        shape::check(&txn)?;
         if !txn.compares.iter().all(|compare| self.holds(compare)) {
             let found = txn
                 .compares
@@ -119,7 +126,7 @@ impl State {
                 .collect();
             return Ok(Committed::Refused { revision: self.revision, found });
         }
-        let due = txn.ttl.map(|ttl| Instant::now() + ttl);
+        let due = txn.ttl.map(|ttl| shape::death(Instant::now(), ttl));
         Ok(Committed::Done(self.write(txn.ops, due)))
     }
 
@@ -169,13 +176,21 @@ impl State {
         }
         self.revision = revision;
         self.history_bytes += bytes_of(&changes);
-        self.history.push_back(changes.into());
+        let now = Instant::now();
+        self.history.push_back(Commit { changes: changes.into(), at: now });
         if revision.0.is_multiple_of(KEYFRAME_REVISIONS) {
             self.keyframes.insert(revision.0, self.current.clone());
         }
         while self.history.len() > self.options.history_revisions_max
             || self.history_bytes > self.options.history_bytes_max && !self.history.is_empty()
         {
+            self.forget_oldest();
+        }
+        for _ in 0..FORGOTTEN_MAX {
+            let is_old = |commit: &Commit| now - commit.at > self.options.history_age_max;
+            if !self.history.front().is_some_and(is_old) {
+                break;
+            }
             self.forget_oldest();
         }
         revision
@@ -215,7 +230,7 @@ impl State {
 
     fn forget_oldest(&mut self) {
         if let Some(commit) = self.history.pop_front() {
-            self.history_bytes -= bytes_of(&commit);
+            self.history_bytes -= bytes_of(&commit.changes);
             self.oldest.0 += 1;
             self.keyframes.remove(&(self.oldest.0 - 1));
         }
@@ -238,17 +253,14 @@ pub(super) fn walk(map: &Map, request: &RangeRequest) -> Range {
     range
 }
 
-fn check_shape(txn: &Txn) -> Result<(), StoreError> {
-    let size = txn.ops.iter().map(|op| op.key().len() + op.value().map_or(0, Bytes::len)).sum();
-    if size > VALUE_BYTES_MAX {
-        return Err(StoreError::TooLarge { size, max: VALUE_BYTES_MAX });
+/// Every so many keys of a range of a map, without the first.
+pub(super) fn divide(map: &Map, start: &[u8], end: &[u8], part_keys: usize) -> Vec<Bytes> {
+    let upper = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
+    if matches!(upper, Bound::Excluded(end) if end <= start) {
+        return Vec::new();
     }
-    for (i, op) in txn.ops.iter().enumerate() {
-        if txn.ops[..i].iter().any(|earlier| earlier.key() == op.key()) {
-            return Err(StoreError::DuplicateKey { key: op.key().clone() });
-        }
-    }
-    Ok(())
+    let keys = map.range::<_, [u8]>((Bound::Included(start), upper)).map(|(key, _)| key);
+    keys.step_by(part_keys.max(1)).skip(1).cloned().collect()
 }
 
 /// What a commit keeps alive that the present does not need.

@@ -150,6 +150,42 @@ fn exact_reads_cross_keyframes() {
 }
 
 proptest! {
+    /// After every commit history is within each of its bounds, and no shorter than they ask for.
+    #[test]
+    fn history_is_within_its_bounds(steps in proptest::collection::vec((0..90_000u64, 0..200usize), 1..120)) {
+        run(async {
+            let options = MemoryOptions {
+                history_revisions_max: 40,
+                history_bytes_max: 2000,
+                history_age_max: Duration::from_secs(300),
+            };
+            let store = MemoryStore::new(options.clone());
+            // When each revision came, and how many bytes of history it holds.
+            let (mut born, mut held) = (vec![tokio::time::Instant::now(); 2], vec![0; 2]);
+            let mut previous = 0;
+            for (ms, n_bytes) in steps {
+                tokio::time::advance(Duration::from_millis(ms)).await;
+                store.commit(put("/a", &"x".repeat(n_bytes))).await.unwrap();
+                born.push(tokio::time::Instant::now());
+                held.push(2 + previous);
+                previous = n_bytes;
+                let oldest = match store.changes("/".into(), Revision(1)).await {
+                    Ok(_) => 1,
+                    Err(StoreError::Compacted { oldest, .. }) => oldest.0 as usize,
+                    Err(error) => panic!("{error}"),
+                };
+                let is_kept = |oldest: usize| {
+                    let kept = oldest + 1..born.len();
+                    kept.len() <= options.history_revisions_max
+                        && held[kept.clone()].iter().sum::<usize>() <= options.history_bytes_max
+                        && kept.clone().all(|at| born[at].elapsed() <= options.history_age_max)
+                };
+                assert!(is_kept(oldest), "{oldest} of {} is too old", born.len() - 1);
+                assert!(oldest == 1 || !is_kept(oldest - 1), "{oldest} of {} is too young", born.len() - 1);
+            }
+        });
+    }
+
     /// Every retained revision reads as a model that keeps a whole map per revision.
     #[test]
     fn every_revision_reads_as_the_model_had_it(ops in proptest::collection::vec((0..6u8, proptest::option::of(0..100u8)), 1..80)) {

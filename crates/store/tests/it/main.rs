@@ -1,4 +1,7 @@
 //! The engines against the contract.
+#![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
+
+mod kill;
 
 use setpoint_store::fault::{FaultStore, Faults};
 use setpoint_store::{MemoryStore, conformance};

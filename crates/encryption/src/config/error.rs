@@ -1,0 +1,147 @@
+//! What can be wrong with a configuration.
+
+use std::path::PathBuf;
+
+/// Why a configuration is not taken. Nothing of it holds a secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("read the encryption configuration {}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is nothing in it.
+    #[error("the encryption configuration is empty")]
+    Empty,
+    /// It is larger than [`FILE_BYTES_MAX`](super::FILE_BYTES_MAX).
+    #[error("the encryption configuration has more than {max} bytes")]
+    TooLarge {
+        /// The limit.
+        max: usize,
+    },
+    /// It is neither YAML nor JSON.
+    #[error("the encryption configuration is no YAML: line {line}, column {column}")]
+    Syntax {
+        /// From one; zero when it is not known.
+        line: u64,
+        /// From one; zero when it is not known.
+        column: u64,
+    },
+    /// It can be read, and does not hold: every fault, at most [`FAULTS_MAX`](Self::FAULTS_MAX).
+    #[error("the encryption configuration is wrong: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Faults(Vec<Fault>),
+}
+
+impl ConfigError {
+    /// How many faults are told at most: more than one reads at once.
+    pub const FAULTS_MAX: usize = 20;
+}
+
+/// A fault and its place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {why}")]
+pub struct Fault {
+    /// Where, as `resources[0].providers[1].aesgcm.keys[0].secret`.
+    pub path: String,
+    /// What.
+    pub why: Why,
+}
+
+/// What is wrong in one place. The words are those of Kubernetes' API server where it refuses the same.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    /// Another API version or kind.
+    #[error(
+        "got unexpected config type: {found}, expected apiserver.config.k8s.io/v1 EncryptionConfiguration"
+    )]
+    Kind {
+        /// `apiVersion` and `kind` of the file.
+        found: String,
+    },
+    /// A member that does not exist.
+    #[error("unknown field")]
+    Unknown,
+    /// A value of another type.
+    #[error("expected {wanted}")]
+    Type {
+        /// `a string`, `a list` or `an object`.
+        wanted: &'static str,
+    },
+    /// Something must be there.
+    #[error("Required value: at least one {0} is required")]
+    NoElement(&'static str),
+    /// A member must be there.
+    #[error("Required value: {0} is a mandatory field for a key")]
+    NoMember(&'static str),
+    /// An element of `providers` names none.
+    #[error(
+        "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
+    )]
+    NoProvider,
+    /// An element of `providers` names several.
+    #[error(
+        "more than one provider specified in a single element, should split into different list elements"
+    )]
+    TwoProviders,
+    /// `kms`: keys that another program holds.
+    #[error("kms is not supported here: use aesgcm, secretbox or aescbc")]
+    Kms,
+    /// A secret that is no base64.
+    #[error("Invalid value: \"REDACTED\": secrets must be base64 encoded")]
+    Base64,
+    /// A secret of a length that the cipher does not take.
+    #[error(
+        "Invalid value: \"REDACTED\": secret is not of the expected length, got {got}, expected one of {wanted:?}"
+    )]
+    KeyBytes {
+        /// Its length, bytes.
+        got: usize,
+        /// What the cipher takes.
+        wanted: &'static [usize],
+    },
+    /// The same resource twice in one list.
+    #[error("the same resource cannot be specified multiple times")]
+    Duplicate,
+    /// A resource and a wildcard that covers it in one list.
+    #[error(
+        "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
+    )]
+    Overlap,
+    /// `Secrets`.
+    #[error("Invalid value: {0:?}: resource name should not contain capital letters")]
+    Capital(String),
+    /// `*`.
+    #[error(
+        "Invalid value: \"*\": use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources"
+    )]
+    Star,
+    /// `serviceipallocations` and its like.
+    #[error("Invalid value: {0:?}: resources which do not have REST API/s cannot be encrypted")]
+    NoApi(String),
+    /// `events.events.k8s.io`.
+    #[error(
+        "Invalid value: {0:?}: '*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the config file"
+    )]
+    Events(String),
+    /// `ingresses.extensions`.
+    #[error(
+        "Invalid value: {0:?}: 'extensions' group has been removed and cannot be used for encryption"
+    )]
+    Extensions(String),
+    /// `secrets.*`.
+    #[error("Invalid value: {0:?}: encrypting the same resource across groups is not supported")]
+    AcrossGroups(String),
+    /// An earlier entry covers it.
+    #[error("resource {resource:?} is masked by earlier rule {rule:?}")]
+    Masked {
+        /// What is named here.
+        resource: String,
+        /// What covers it.
+        rule: String,
+    },
+}

@@ -1,0 +1,65 @@
+//! Which names of resources may stand where.
+
+use super::error::Why;
+use crate::resource::GroupResource;
+use std::collections::BTreeSet;
+
+/// What is wrong with a name by itself.
+pub(super) fn name_fault(name: &str) -> Option<Why> {
+    let text = || name.to_owned();
+    let GroupResource { group, resource } = GroupResource::parse(name);
+    if name.to_lowercase() != name {
+        Some(Why::Capital(text()))
+    } else if name == "*" {
+        Some(Why::Star)
+    } else if matches!(
+        name,
+        "apiserveripinfo" | "serviceipallocations" | "servicenodeportallocations"
+    ) {
+        Some(Why::NoApi(text()))
+    } else if group == "events.k8s.io" {
+        Some(Why::Events(text()))
+    } else if group == "extensions" {
+        Some(Why::Extensions(text()))
+    } else if group == "*" && resource != "*" {
+        Some(Why::AcrossGroups(text()))
+    } else {
+        None
+    }
+}
+
+/// What is wrong with the names of one list together: at most one of each fault, as Kubernetes tells them.
+pub(super) fn list_faults(names: &[&str]) -> impl Iterator<Item = Why> {
+    let names: Vec<_> = names.iter().map(|name| GroupResource::parse(name)).collect();
+    let distinct: BTreeSet<_> = names.iter().collect();
+    let is_all = |name: &GroupResource| name.group == "*" && name.resource == "*";
+    let covers = |one: &GroupResource, other: &GroupResource| {
+        one != other && (is_all(one) || one.group == other.group && one.resource == "*")
+    };
+    let overlaps = distinct.iter().any(|one| distinct.iter().any(|other| covers(one, other)));
+    let duplicates = (distinct.len() < names.len()).then_some(Why::Duplicate);
+    duplicates.into_iter().chain(overlaps.then_some(Why::Overlap))
+}
+
+/// What earlier entries cover.
+#[derive(Debug, Default)]
+pub(super) struct Masks {
+    wildcards: BTreeSet<GroupResource>,
+}
+
+impl Masks {
+    /// Takes a name in, in the order of the file.
+    pub(super) fn take(&mut self, name: &GroupResource) -> Option<Why> {
+        let all_of =
+            |group: &str| GroupResource { group: group.to_owned(), resource: "*".to_owned() };
+        for rule in [all_of(&name.group), all_of("*")] {
+            if self.wildcards.contains(&rule) {
+                return Some(Why::Masked { resource: name.to_string(), rule: rule.to_string() });
+            }
+        }
+        if name.resource == "*" {
+            self.wildcards.insert(name.clone());
+        }
+        None
+    }
+}

@@ -1,0 +1,353 @@
+//! The store that encrypts.
+
+use crate::config::EncryptionConfig;
+use crate::nonce::NonceSource;
+use crate::provider::{Chain, Key, Opened, Prefix, ReadError};
+use crate::resource::{Directory, prefix_of};
+use crate::usage::Usage;
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt as _};
+use parking_lot::RwLock;
+use setpoint_store::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::watch;
+
+/// What stands for a value that is not encrypted where no provider takes such: a sealed value without content.
+const REFUSED: &[u8] = b"k8s:enc:refused:v1::";
+
+/// A store over another one: what is chosen is encrypted on its way in and decrypted on its way out.
+///
+/// A handle; cheap to clone. Its methods are as cancel safe as those of the store below.
+#[derive(Debug, Clone)]
+pub struct EncryptedStore {
+    inner: Arc<dyn Store>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    // What it works by.
+    config: RwLock<Arc<EncryptionConfig>>,
+    directory: Directory,
+    nonces: NonceSource,
+    /// Every key is of the resource `secrets`: for suites that choose keys of their own.
+    is_all_secret: bool,
+    // What happened.
+    usage: Usage,
+    /// Ranges or feeds have given values that could not be made out, since the last reload.
+    gave_sealed: AtomicBool,
+    /// How often readers must begin anew, since a reload may have made out more.
+    restarts: watch::Sender<u64>,
+}
+
+impl EncryptedStore {
+    /// A store over `inner`, whose writes take their nonces from `nonces`.
+    pub fn new(inner: Arc<dyn Store>, config: EncryptionConfig, nonces: NonceSource) -> Self {
+        Self::over(inner, config, nonces, false)
+    }
+
+    /// A store to which every key is one of a Secret: for a suite whose keys are no resources'.
+    #[doc(hidden)]
+    pub fn of_secrets(
+        inner: Arc<dyn Store>,
+        config: EncryptionConfig,
+        nonces: NonceSource,
+    ) -> Self {
+        Self::over(inner, config, nonces, true)
+    }
+
+    fn over(
+        inner: Arc<dyn Store>,
+        config: EncryptionConfig,
+        nonces: NonceSource,
+        is_all_secret: bool,
+    ) -> Self {
+        let shared = Shared {
+            config: RwLock::new(Arc::new(config)),
+            directory: Directory::built_in(),
+            nonces,
+            is_all_secret,
+            usage: Usage::default(),
+            gave_sealed: AtomicBool::new(false),
+            restarts: watch::Sender::new(0),
+        };
+        Self { inner, shared: Arc::new(shared) }
+    }
+
+    /// What it works by now.
+    pub fn config(&self) -> Arc<EncryptionConfig> {
+        self.shared.config.read().clone()
+    }
+
+    /// Works by another configuration from the next call on. When values could not be made out before, feeds end with
+    /// [`StoreError::Unavailable`], so that their readers look again.
+    pub fn set_config(&self, config: EncryptionConfig) {
+        *self.shared.config.write() = Arc::new(config);
+        if self.shared.gave_sealed.swap(false, Ordering::Relaxed) {
+            self.shared.restarts.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// How many values the keys that write now have encrypted since the program started, by `provider:name`.
+    pub fn writes(&self) -> Vec<(String, u64)> {
+        let config = self.config();
+        let writers = config.chains().filter_map(|(_, chain)| chain.writer());
+        let mut writes: Vec<_> =
+            writers.map(|key| (format!("{key:?}"), self.shared.usage.of(key))).collect();
+        writes.sort();
+        writes.dedup();
+        writes
+    }
+}
+
+impl Shared {
+    fn view(&self) -> View<'_> {
+        View { shared: self, config: self.config.read().clone(), last: None }
+    }
+}
+
+/// One configuration, for the length of one call.
+struct View<'a> {
+    shared: &'a Shared,
+    config: Arc<EncryptionConfig>,
+    /// What the last key's prefix stands for: neighbours mostly share theirs.
+    last: Option<(Bytes, Option<Arc<Chain>>)>,
+}
+
+impl View<'_> {
+    /// The providers of a key's resource.
+    fn chain(&mut self, key: &Bytes) -> Option<Arc<Chain>> {
+        let prefix = prefix_of(key);
+        if let Some((last, chain)) = &self.last
+            && last == prefix
+        {
+            return chain.clone();
+        }
+        let resource = match self.shared.is_all_secret {
+            true => Some(("", "secrets")),
+            false => self.shared.directory.resource(prefix),
+        };
+        let chain = resource.and_then(|resource| self.config.chain(resource)).cloned();
+        self.last = Some((key.slice_ref(prefix), chain.clone()));
+        chain
+    }
+
+    /// What a stored value says.
+    fn open(&mut self, key: &Bytes, stored: &Bytes) -> Result<Opened, ReadError> {
+        match self.chain(key) {
+            Some(chain) => chain.open(stored, key),
+            None if is_sealed(stored) => Err(ReadError::NotConfigured),
+            None => Ok(Opened { value: stored.clone(), is_stale: false }),
+        }
+    }
+
+    /// The same, for a reader of one key.
+    fn open_one(&mut self, mut kv: KeyValue) -> Result<KeyValue, StoreError> {
+        kv.value =
+            self.open(&kv.key, &kv.value).map_err(|error| unreadable(&kv.key, &error))?.value;
+        Ok(kv)
+    }
+
+    /// The same, for a reader of many: what cannot be made out is given as it is, or as [`REFUSED`].
+    fn open_many(&mut self, key: &Bytes, stored: Bytes) -> Bytes {
+        match self.open(key, &stored) {
+            Ok(opened) => opened.value,
+            Err(error) => {
+                if !self.shared.gave_sealed.swap(true, Ordering::Relaxed) {
+                    let prefix = Prefix::parse(&stored);
+                    tracing::warn!(
+                        key = %String::from_utf8_lossy(key),
+                        provider = prefix.map(|prefix| prefix.kind),
+                        name = prefix.map(|prefix| prefix.key),
+                        %error,
+                        "a value cannot be decrypted: requests that would show it fail. Others of its kind are not told"
+                    );
+                }
+                sealed(stored)
+            }
+        }
+    }
+
+    /// The same, for a state that is no longer: that it cannot be made out is no news once a retired key is gone.
+    fn open_past(&mut self, key: &Bytes, stored: Bytes) -> Bytes {
+        match self.open(key, &stored) {
+            Ok(opened) => opened.value,
+            Err(_) => sealed(stored),
+        }
+    }
+
+    /// A value as it is to be stored.
+    fn seal(&mut self, key: &Bytes, value: Bytes) -> Result<Bytes, StoreError> {
+        let chain = self.chain(key);
+        let Some(writer) = chain.as_ref().and_then(|chain| chain.writer()) else {
+            return Ok(value);
+        };
+        let sealed = writer.seal(&value, key, &self.shared.nonces);
+        self.count(writer);
+        sealed.map_err(|error| StoreError::Unavailable(format!("encrypt a value: {error}")))
+    }
+
+    fn count(&self, writer: &Key) {
+        self.shared.usage.count(writer);
+    }
+}
+
+/// What a reader of many gets for a value that cannot be made out.
+fn sealed(stored: Bytes) -> Bytes {
+    if is_sealed(&stored) { stored } else { Bytes::from_static(REFUSED) }
+}
+fn unreadable(key: &[u8], error: &ReadError) -> StoreError {
+    let key = String::from_utf8_lossy(key).into_owned();
+    StoreError::Unreadable { key, reason: error.to_string() }
+}
+
+impl Store for EncryptedStore {
+    fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        self.inner.revision()
+    }
+
+    fn get<'a>(
+        &'a self,
+        key: &'a [u8],
+        at: At,
+    ) -> BoxFuture<'a, Result<Snapshot<Option<KeyValue>>, StoreError>> {
+        async move {
+            let Snapshot { revision, value } = self.inner.get(key, at).await?;
+            let value = value.map(|kv| self.shared.view().open_one(kv)).transpose()?;
+            Ok(Snapshot { revision, value })
+        }
+        .boxed()
+    }
+
+    fn range<'a>(
+        &'a self,
+        request: RangeRequest,
+    ) -> BoxFuture<'a, Result<Snapshot<Range>, StoreError>> {
+        async move {
+            let at = request.at;
+            let mut found = self.inner.range(request).await?;
+            let is_past = matches!(at, At::Exactly(revision) if revision < found.revision);
+            let mut view = self.shared.view();
+            for kv in &mut found.value.entries {
+                let stored = std::mem::take(&mut kv.value);
+                kv.value = match is_past {
+                    true => view.open_past(&kv.key, stored),
+                    false => view.open_many(&kv.key, stored),
+                };
+            }
+            Ok(found)
+        }
+        .boxed()
+    }
+
+    fn commit(&self, mut txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
+        async move {
+            {
+                let mut view = self.shared.view();
+                for op in &mut txn.ops {
+                    if let Op::Put(key, value) = op {
+                        *value = view.seal(key, std::mem::take(value))?;
+                    }
+                }
+            }
+            match self.inner.commit(txn).await? {
+                Committed::Refused { revision, found } => {
+                    let mut view = self.shared.view();
+                    let open = |kv: Option<KeyValue>| kv.map(|kv| view.open_one(kv)).transpose();
+                    let found = found.into_iter().map(open).collect::<Result<_, _>>()?;
+                    Ok(Committed::Refused { revision, found })
+                }
+                done => Ok(done),
+            }
+        }
+        .boxed()
+    }
+
+    fn changes(
+        &self,
+        prefix: Bytes,
+        after: Revision,
+    ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
+        async move {
+            // Before the feed is there: a reload in between ends it.
+            let restarts = self.shared.restarts.subscribe();
+            let born = *restarts.borrow();
+            let inner = self.inner.changes(prefix, after).await?;
+            let shared = self.shared.clone();
+            Ok(Box::new(EncryptedFeed { inner, shared, restarts, born }) as Box<dyn ChangeFeed>)
+        }
+        .boxed()
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.compact(revision)
+    }
+
+    fn divide<'a>(
+        &'a self,
+        start: &'a [u8],
+        end: &'a [u8],
+        part_keys: usize,
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
+        self.inner.divide(start, end, part_keys)
+    }
+
+    fn rewrite_due<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
+        async move {
+            if self.inner.rewrite_due(key).await? {
+                return Ok(true);
+            }
+            let mut view = self.shared.view();
+            if view.chain(&Bytes::copy_from_slice(key)).is_none() {
+                return Ok(false);
+            }
+            let Some(kv) = self.inner.get(key, At::Latest).await?.value else { return Ok(false) };
+            let opened = view.open(&kv.key, &kv.value).map_err(|error| unreadable(key, &error))?;
+            Ok(opened.is_stale)
+        }
+        .boxed()
+    }
+}
+
+/// The feed of the store below, decrypted.
+struct EncryptedFeed {
+    inner: Box<dyn ChangeFeed>,
+    shared: Arc<Shared>,
+    restarts: watch::Receiver<u64>,
+    /// The restart it was opened after.
+    born: u64,
+}
+
+impl ChangeFeed for EncryptedFeed {
+    fn next(&mut self) -> BoxFuture<'_, Result<Batch, StoreError>> {
+        async move {
+            let born = self.born;
+            let restarted = async { self.restarts.wait_for(|n| *n != born).await.map(drop) };
+            let mut batch = tokio::select! {
+                biased;
+                // Cancel safe: it is state, and the next call asks it again. An error says that the store is gone, which the
+                // feed below tells.
+                Ok(()) = restarted => {
+                    let reason = "the encryption configuration has changed".to_owned();
+                    return Err(StoreError::Unavailable(reason));
+                }
+                // Cancel safe: as the contract asks of a feed.
+                batch = self.inner.next() => batch?,
+            };
+            let mut view = self.shared.view();
+            for change in &mut batch.changes {
+                change.value = change.value.take().map(|value| view.open_many(&change.key, value));
+                if let Some(previous) = &mut change.previous {
+                    let value = std::mem::take(&mut previous.value);
+                    previous.value = view.open_past(&previous.key, value);
+                }
+            }
+            Ok(batch)
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! One connection to one member: TCP, TLS, HTTP/2, and pings that notice when nobody is there any more.
+
+use crate::{
+    endpoint::Endpoint,
+    grpc::{self, Answers, GrpcError, Step},
+    options::EtcdOptions,
+    tasks::Tasks,
+    tls,
+};
+use bytes::Bytes;
+use h2::{Ping, PingPong, SendStream, client::SendRequest};
+use http::{HeaderValue, Method, Request, Version};
+use parking_lot::Mutex;
+use prost::Message;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+
+/// What one stream may send before it is read: one answer of etcd's usual size, so that one slow reader holds little.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// What all streams of a connection may send before they are read.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// A handle of a connection. It closes when the last handle and the last stream are dropped.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    /// Which of the endpoints.
+    pub(crate) endpoint: usize,
+    send: SendRequest<Bytes>,
+    target: Arc<Endpoint>,
+    health: Arc<Health>,
+}
+
+#[derive(Default)]
+struct Health {
+    is_down: AtomicBool,
+    why: Mutex<String>,
+}
+
+trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+/// Something in a call's way before anything of it was sent.
+#[derive(Debug, Clone)]
+pub(crate) struct NotSent(pub(crate) String);
+
+impl Connection {
+    /// Connects within [`EtcdOptions::connect_timeout`]. `keep_alive`: whether it is pinged, which etcd suffers only while a stream is
+    /// open.
+    pub(crate) async fn dial(
+        endpoint: usize,
+        target: &Arc<Endpoint>,
+        options: &EtcdOptions,
+        tasks: &Tasks,
+        keep_alive: bool,
+    ) -> Result<Self, NotSent> {
+        let connect = Self::connect(endpoint, target, options, tasks, keep_alive);
+        let dialled = timeout(options.connect_timeout, connect);
+        let said = |why: String| NotSent(format!("{}: {why}", target.text));
+        match dialled.await {
+            Ok(connection) => connection.map_err(said),
+            Err(_) => Err(said(format!("not connected within {:?}", options.connect_timeout))),
+        }
+    }
+
+    async fn connect(
+        endpoint: usize,
+        target: &Arc<Endpoint>,
+        options: &EtcdOptions,
+        tasks: &Tasks,
+        pings: bool,
+    ) -> Result<Self, String> {
+        let tcp = TcpStream::connect((&*target.host, target.port));
+        let tcp = tcp.await.map_err(|error| error.to_string())?;
+        // Small messages, each waited for.
+        tcp.set_nodelay(true).map_err(|error| error.to_string())?;
+        let wire: Box<dyn Wire> = match (&options.tls, target.is_tls) {
+            (Some(tls), true) => Box::new(tls::handshake(tls, &target.host, tcp).await?),
+            _ => Box::new(tcp),
+        };
+        let mut http2 = h2::client::Builder::new();
+        http2.initial_window_size(STREAM_WINDOW_BYTES);
+        http2.initial_connection_window_size(CONNECTION_WINDOW_BYTES).enable_push(false);
+        let (send, mut driver) = http2.handshake(wire).await.map_err(|error| error.to_string())?;
+        let health = Arc::new(Health::default());
+        let ping_pong = if pings { driver.ping_pong() } else { None };
+        let (period, patience) = (options.keep_alive_period, options.keep_alive_timeout);
+        let told = health.clone();
+        let drive = async move {
+            let why = tokio::select! {
+                ended = driver => match ended {
+                    Ok(()) => "it was closed".to_owned(),
+                    Err(error) => error.to_string(),
+                },
+                why = keep_alive(ping_pong, period, patience) => why,
+            };
+            *told.why.lock() = why;
+            told.is_down.store(true, Ordering::Release);
+        };
+        tasks.spawn(drive).ok_or("the store is closed")?;
+        Ok(Self { endpoint, send, target: target.clone(), health })
+    }
+
+    /// Whether it still works, as far as is known.
+    pub(crate) fn is_up(&self) -> bool {
+        !self.health.is_down.load(Ordering::Acquire)
+    }
+
+    /// The member's address, as it was given.
+    pub(crate) fn address(&self) -> &str {
+        &self.target.text
+    }
+
+    /// Whether two handles are of one connection.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.health, &other.health)
+    }
+
+    /// Opens a stream. When it fails, nothing was sent; when it worked, the head is on its way, and what goes into the stream is.
+    pub(crate) async fn open(
+        &self,
+        path: &'static str,
+        token: Option<&HeaderValue>,
+    ) -> Result<(SendStream<Bytes>, Answers), NotSent> {
+        let not_sent = |error: h2::Error| NotSent(format!("{}: {error}", self.target.text));
+        let mut send = self.send.clone().ready().await.map_err(not_sent)?;
+        let scheme = if self.target.is_tls { "https" } else { "http" };
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .version(Version::HTTP_2)
+            .uri(format!("{scheme}://{}{path}", self.target.authority))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            // A member without a leader says so at once.
+            .header("hasleader", "true");
+        if let Some(token) = token {
+            request = request.header("token", token);
+        }
+        let request = request.body(()).map_err(|error| NotSent(error.to_string()))?;
+        let (response, stream) = send.send_request(request, false).map_err(not_sent)?;
+        Ok((stream, Answers::new(response)))
+    }
+
+    /// One question, one answer. `sent` becomes true before anything can reach the member. `silence` is how long it may say nothing.
+    pub(crate) async fn call<A: Message + Default>(
+        &self,
+        path: &'static str,
+        token: Option<&HeaderValue>,
+        question: Bytes,
+        sent: &AtomicBool,
+        silence: Duration,
+    ) -> Result<A, CallError> {
+        let opened = timeout(silence, self.open(path, token)).await;
+        let (mut stream, mut answers) = match opened {
+            Ok(opened) => opened.map_err(|NotSent(why)| CallError::NotSent(why))?,
+            Err(_) => return Err(CallError::NotSent("the connection takes nothing in".into())),
+        };
+        sent.store(true, Ordering::Release);
+        stream
+            .send_data(question, true)
+            .map_err(|error| CallError::Grpc(GrpcError::lost(error)))?;
+        let answer = match within(silence, &mut answers).await? {
+            Some(message) => grpc::decode(message).map_err(CallError::Grpc)?,
+            None => {
+                return Err(CallError::Grpc(GrpcError::Malformed("there is no message".into())));
+            }
+        };
+        // The status comes after the message, and may still be an error.
+        match within(silence, &mut answers).await? {
+            None => Ok(answer),
+            Some(_) => Err(CallError::Grpc(GrpcError::Malformed("there are two messages".into()))),
+        }
+    }
+}
+
+/// The next message, while bytes keep coming.
+async fn within(silence: Duration, answers: &mut Answers) -> Result<Option<Bytes>, CallError> {
+    loop {
+        match timeout(silence, answers.step()).await {
+            Ok(Ok(Step::Message(message))) => return Ok(Some(message)),
+            Ok(Ok(Step::Bytes)) => {}
+            Ok(Ok(Step::End)) => return Ok(None),
+            Ok(Err(error)) => return Err(CallError::Grpc(error)),
+            Err(_) => return Err(CallError::Silent),
+        }
+    }
+}
+
+/// How a call failed.
+#[derive(Debug, Clone)]
+pub(crate) enum CallError {
+    /// Nothing of it reached the member.
+    NotSent(String),
+    /// It was sent, and no answer came in time.
+    Silent,
+    /// It was sent; the connection broke or the member said no.
+    Grpc(GrpcError),
+}
+
+/// Pings for as long as answers come.
+async fn keep_alive(ping_pong: Option<PingPong>, period: Duration, patience: Duration) -> String {
+    let Some(mut ping_pong) = ping_pong else { return std::future::pending().await };
+    loop {
+        sleep(period).await;
+        match timeout(patience, ping_pong.ping(Ping::opaque())).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return error.to_string(),
+            Err(_) => return format!("no answer to a ping within {patience:?}"),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! How the members are.
+
+use crate::{
+    cluster::{Cluster, told},
+    connection::{CallError, Connection, NotSent},
+    error::EtcdError,
+    failure::{Verdict, verdict},
+    grpc::frame,
+    proto::{StatusAnswer, StatusCall, path},
+};
+use futures::future::join_all;
+use http::HeaderValue;
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+/// The oldest etcd this engine works with: 3.4 brought fragments and progress requests.
+pub const VERSION_MIN: (u32, u32, u32) = (3, 4, 0);
+
+/// How every member is, as far as they say.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EtcdStatus {
+    /// In the order of the endpoints.
+    pub members: Vec<EtcdMember>,
+}
+
+impl EtcdStatus {
+    /// The leader's address, when a member that answers is the leader.
+    pub fn leader(&self) -> Option<&str> {
+        let is_leader =
+            |member: &&EtcdMember| member.state.as_ref().is_ok_and(|state| state.is_leader);
+        self.members.iter().find(is_leader).map(|member| &*member.endpoint)
+    }
+
+    /// Whether some member can serve: it answers, knows a leader, and reports no error.
+    pub fn is_serving(&self) -> bool {
+        let serves = |state: &EtcdMemberState| state.has_leader && state.errors.is_empty();
+        self.members.iter().any(|member| member.state.as_ref().is_ok_and(serves))
+    }
+}
+
+/// One member.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EtcdMember {
+    /// Its address, as it was given.
+    pub endpoint: String,
+    /// What it says of itself, or why it says nothing.
+    pub state: Result<EtcdMemberState, String>,
+}
+
+/// What a member says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EtcdMemberState {
+    /// etcd's version.
+    pub version: String,
+    /// Bytes of its database file.
+    pub db_size: u64,
+    /// Bytes of it in use.
+    pub db_size_in_use: u64,
+    /// Whether it is the leader.
+    pub is_leader: bool,
+    /// Whether it knows a leader.
+    pub has_leader: bool,
+    /// What it complains of, such as an alarm for lack of space.
+    pub errors: Vec<String>,
+}
+
+/// Asks all of them at once.
+pub(crate) async fn status(cluster: &Cluster) -> EtcdStatus {
+    let members = cluster.endpoints.iter().enumerate().map(async |(i, endpoint)| EtcdMember {
+        endpoint: endpoint.text.clone(),
+        state: ask(cluster, i).await.map(|answer| state(&answer)),
+    });
+    EtcdStatus { members: join_all(members).await }
+}
+
+async fn ask(cluster: &Cluster, endpoint: usize) -> Result<StatusAnswer, String> {
+    let target: &Arc<_> = &cluster.endpoints[endpoint];
+    let dialled = Connection::dial(endpoint, target, &cluster.options, &cluster.tasks, false).await;
+    let connection = dialled.map_err(|NotSent(why)| why)?;
+    let answer = ask_on(cluster, &connection, cluster.options.attempt_timeout).await;
+    answer.map_err(|error| format!("{}: {}", target.text, told(&error)))
+}
+
+/// Asks with a token: newer members tell only administrators, where authentication is on.
+async fn ask_on(
+    cluster: &Cluster,
+    connection: &Connection,
+    silence: Duration,
+) -> Result<StatusAnswer, CallError> {
+    let token = cluster.auth.token(connection, &cluster.options).await?;
+    let answer = ask_as(connection, token.as_ref(), silence).await;
+    if matches!(&answer, Err(CallError::Grpc(error)) if verdict(error) == Verdict::Token) {
+        // A restarted member forgets them.
+        cluster.auth.refused(token.as_ref());
+    }
+    answer
+}
+
+/// Asks the member at the other end of a connection.
+pub(crate) async fn ask_as(
+    connection: &Connection,
+    token: Option<&HeaderValue>,
+    silence: Duration,
+) -> Result<StatusAnswer, CallError> {
+    let (question, sent) = (frame(&StatusCall {}), AtomicBool::new(false));
+    connection.call(path::STATUS, token, question, &sent, silence).await
+}
+
+fn state(answer: &StatusAnswer) -> EtcdMemberState {
+    let own = answer.header.as_ref().map_or(0, |header| header.member_id);
+    EtcdMemberState {
+        version: answer.version.clone(),
+        db_size: u64::try_from(answer.db_size).unwrap_or_default(),
+        db_size_in_use: u64::try_from(answer.db_size_in_use).unwrap_or_default(),
+        is_leader: own != 0 && answer.leader == own,
+        has_leader: answer.leader != 0,
+        errors: answer.errors.clone(),
+    }
+}
+
+/// Refuses a member that is too old, when it says how old it is.
+pub(crate) async fn check_version(cluster: &Cluster) -> Result<(), EtcdError> {
+    for i in 0..cluster.endpoints.len() {
+        let Ok(answer) = ask(cluster, i).await else { continue };
+        if version(&answer.version).is_some_and(|version| version < VERSION_MIN) {
+            return Err(EtcdError::TooOld { version: answer.version });
+        }
+        break;
+    }
+    Ok(())
+}
+
+/// `3.5.16`, with or without more after it.
+pub(crate) fn version(text: &str) -> Option<(u32, u32, u32)> {
+    let mut numbers = text.splitn(3, '.').map(|part| {
+        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        part[..digits].parse().ok()
+    });
+    Some((numbers.next()??, numbers.next()??, numbers.next()??))
+}
+
+/// Whether a member's answers to progress requests may be believed: they are sent when every watcher of the stream has all that came
+/// before, and after it. Earlier versions answered at once, past changes still on their way (etcd issue 15220, mended in 3.4.25 and
+/// 3.5.8; KEP-2340 has the same condition).
+pub(crate) fn tells_progress(text: &str) -> bool {
+    match version(text) {
+        Some((3, 4, patch)) => patch >= 25,
+        Some((3, 5, patch)) => patch >= 8,
+        Some(version) => version >= (3, 6, 0),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_told_apart() {
+        assert_eq!(version("3.5.16"), Some((3, 5, 16)));
+        assert_eq!(version("3.6.0-rc.1"), Some((3, 6, 0)));
+        assert_eq!(version("3.5"), None);
+        assert_eq!(version(""), None);
+        let told = ["3.4.25", "3.4.30", "3.5.8", "3.5.30", "3.6.0", "4.0.0"];
+        assert!(told.into_iter().all(tells_progress));
+        let not = ["3.4.23", "3.5.7", "3.5.0-rc.1", "3.3.99", "unknown", ""];
+        assert!(!not.into_iter().any(tells_progress));
+    }
+}

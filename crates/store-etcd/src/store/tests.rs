@@ -1,0 +1,452 @@
+//! What comes of servers that break: whether a commit may have happened is always told right, and nothing panics.
+
+use super::*;
+use crate::{
+    fake::{Fake, Say, at, options},
+    proto::*,
+};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Answers that let a store connect, and a script for the rest.
+fn well_but(
+    script: impl Fn(&str, &[u8]) -> Option<Say> + Send + Sync + 'static,
+) -> impl Fn(&str, &[u8]) -> Say + Send + Sync + 'static {
+    move |path, message| match script(path, message) {
+        Some(say) => say,
+        None if path == path::STATUS => Say::message(&StatusAnswer {
+            header: at(5),
+            version: "3.5.30".into(),
+            leader: 1,
+            ..StatusAnswer::default()
+        }),
+        None if path == path::RANGE => {
+            Say::message(&RangeAnswer { header: at(5), ..RangeAnswer::default() })
+        }
+        None if path == path::TXN => {
+            Say::message(&TxnAnswer { header: at(6), succeeded: true, ..TxnAnswer::default() })
+        }
+        None => Say::Status(12, "not here"),
+    }
+}
+
+/// Says whether it was asked more often than connecting takes: a read that confirms the member, and one for the revision.
+fn once_connected() -> impl Fn() -> bool + Send + Sync {
+    let asked = AtomicUsize::new(0);
+    move || asked.fetch_add(1, Ordering::Relaxed) >= 2
+}
+
+fn txn() -> Txn {
+    Txn { ops: vec![Op::Put("/a".into(), "1".into())], ..Txn::default() }
+}
+
+/// Two members, of which the first does as told with transactions.
+async fn commit(say: fn() -> Say) -> (Result<Committed, StoreError>, usize, usize) {
+    let first = Fake::start(well_but(move |path, _| (path == path::TXN).then(say))).await;
+    let second = Fake::start(well_but(|_, _| None)).await;
+    let store = EtcdStore::connect(options(&[&first, &second])).await.unwrap();
+    let outcome = store.commit(txn()).await;
+    store.close().await;
+    (outcome, first.seen(path::TXN).len(), second.seen(path::TXN).len())
+}
+
+#[tokio::test]
+async fn commit_that_may_have_happened_is_unknown_and_sent_once() {
+    let unsure: [fn() -> Say; 9] = [
+        || Say::Reset { refused: false },
+        || Say::HangUp,
+        || Say::Silence,
+        || Say::Status(14, "etcdserver: request timed out"),
+        || Say::Status(14, "etcdserver: leader changed"),
+        || Say::Status(2, "what"),
+        || Say::Http(502),
+        || Say::NoStatus(vec![]),
+        || Say::Raw(b"\x01\0\0\0\0".to_vec()),
+    ];
+    for (i, say) in unsure.into_iter().enumerate() {
+        let (outcome, n_first, n_second) = commit(say).await;
+        assert!(matches!(outcome, Err(StoreError::Unknown(_))), "case {i}: {outcome:?}");
+        assert_eq!((n_first, n_second), (1, 0), "case {i}: it is never repeated");
+    }
+}
+
+#[tokio::test]
+async fn commit_that_surely_did_not_happen_goes_to_the_next_member() {
+    let sure: [fn() -> Say; 3] = [
+        || Say::Reset { refused: true },
+        || Say::Status(14, "etcdserver: no leader"),
+        || Say::Status(14, "etcdserver: rpc not supported for learner"),
+    ];
+    for say in sure {
+        let (outcome, n_first, n_second) = commit(say).await;
+        assert_eq!(outcome.unwrap(), Committed::Done(Revision(6)));
+        assert_eq!((n_first, n_second), (1, 1));
+    }
+}
+
+#[tokio::test]
+async fn refused_commit_is_told_and_not_repeated() {
+    let refused: [fn() -> Say; 3] = [
+        || Say::Status(3, "etcdserver: request is too large"),
+        || Say::Status(3, "etcdserver: too many operations in txn request"),
+        || Say::Status(8, "etcdserver: mvcc: database space exceeded"),
+    ];
+    for (i, say) in refused.into_iter().enumerate() {
+        let (outcome, n_first, n_second) = commit(say).await;
+        match outcome {
+            Err(StoreError::TooLarge { max: VALUE_BYTES_MAX, .. }) if i == 0 => {}
+            Err(StoreError::Unavailable(_)) if i > 0 => {}
+            other => panic!("case {i}: {other:?}"),
+        }
+        assert_eq!((n_first, n_second), (1, 0));
+    }
+}
+
+#[tokio::test]
+async fn commit_answer_without_a_header_is_unknown() {
+    let (outcome, ..) =
+        commit(|| Say::message(&TxnAnswer { succeeded: true, ..TxnAnswer::default() })).await;
+    assert!(matches!(outcome, Err(StoreError::Unknown(_))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn reads_go_to_the_next_member_whatever_breaks() {
+    let broken: [fn() -> Say; 6] = [
+        || Say::HangUp,
+        || Say::Silence,
+        || Say::Status(14, "etcdserver: server stopped"),
+        || Say::Http(500),
+        || Say::Raw(b"\0\xff\xff\xff\xff".to_vec()),
+        || Say::Bytes(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff".to_vec()),
+    ];
+    for say in broken {
+        let is_connected = once_connected();
+        let first =
+            Fake::start(well_but(move |path, _| (path == path::RANGE && is_connected()).then(say)))
+                .await;
+        let second = Fake::start(well_but(|_, _| None)).await;
+        let store = EtcdStore::connect(options(&[&first, &second])).await.unwrap();
+        assert_eq!(store.revision().await.unwrap(), Revision(5));
+        assert_eq!(first.seen(path::RANGE).len(), 3, "the broken one is left at once");
+    }
+}
+
+#[tokio::test]
+async fn answers_that_cannot_be_are_errors() {
+    let wrong = |key: &str, modified| RangeAnswer {
+        header: at(5),
+        kvs: vec![WireKeyValue { key: key.into(), mod_revision: modified, ..Default::default() }],
+        count: 1,
+        more: false,
+    };
+    let answers = [
+        wrong("/a", 0),
+        wrong("/a", -1),
+        RangeAnswer { header: None, ..RangeAnswer::default() },
+        RangeAnswer { header: at(-5), ..RangeAnswer::default() },
+        RangeAnswer { header: at(5), count: -1, ..RangeAnswer::default() },
+        RangeAnswer { header: at(5), count: 7, ..RangeAnswer::default() },
+    ];
+    for answer in answers {
+        let told = format!("{answer:?}");
+        let answer = answer.encode_to_vec();
+        let is_connected = once_connected();
+        let fake = Fake::start(well_but(move |path, _| {
+            (path == path::RANGE && is_connected()).then(|| Say::Bytes(answer.clone()))
+        }))
+        .await;
+        let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
+        let read = store.range(RangeRequest::prefix("/")).await;
+        assert!(matches!(read, Err(StoreError::Unavailable(_))), "{told}: {read:?}");
+    }
+}
+
+/// A member that believes in a dead leader takes a commit in and loses it: it is given none.
+#[tokio::test]
+async fn member_that_cannot_confirm_its_leader_gets_no_commit() {
+    let first =
+        Fake::start(well_but(|path, _| (path == path::RANGE).then_some(Say::Silence))).await;
+    let leaderless = Fake::start(well_but(|path, _| {
+        let answer = StatusAnswer { leader: 0, version: "3.5.30".into(), ..Default::default() };
+        (path == path::STATUS).then(|| Say::message(&answer))
+    }))
+    .await;
+    let other = Fake::start(well_but(|path, _| {
+        let header = Some(ResponseHeader { cluster_id: 7, ..at(5).unwrap_or_default() });
+        let answer = StatusAnswer { header, leader: 1, ..StatusAnswer::default() };
+        (path == path::STATUS).then(|| Say::message(&answer))
+    }))
+    .await;
+    let good = Fake::start(well_but(|_, _| None)).await;
+    let mut options = options(&[&first, &leaderless, &good, &other]);
+    options.request_timeout = std::time::Duration::from_millis(1500);
+    let store = EtcdStore::connect(options).await.unwrap();
+    assert!(store.commit(txn()).await.is_ok());
+    assert_eq!([&first, &leaderless, &other].map(|fake| fake.seen(path::TXN).len()), [0, 0, 0]);
+    // It goes, and the only one left belongs to another cluster.
+    drop(good);
+    assert!(matches!(store.revision().await, Err(StoreError::Unavailable(_))));
+    let outcome = store.commit(txn()).await;
+    assert!(matches!(outcome, Err(StoreError::Unavailable(_))), "{outcome:?}");
+    assert_eq!(other.seen(path::TXN).len(), 0);
+}
+
+/// The first page is small; the later ones go by what the keys weigh.
+#[tokio::test]
+async fn pages_go_by_bytes() {
+    const KEYS: usize = 1200;
+    const EACH: usize = 48 * 1024;
+    let fake = Fake::start(well_but(|path, asked| {
+        let asked = RangeCall::decode(asked).ok().filter(|_| path == path::RANGE)?;
+        let first = match asked.key.strip_prefix(b"/k") {
+            Some(rest) if !rest.is_empty() => {
+                let digits = std::str::from_utf8(&rest[..4]).unwrap();
+                digits.parse::<usize>().unwrap() + 1
+            }
+            Some(_) => 0,
+            None => return None,
+        };
+        let limit = usize::try_from(asked.limit).unwrap();
+        let kvs = (first..KEYS.min(first + limit)).map(|i| WireKeyValue {
+            key: format!("/k{i:04}").into(),
+            create_revision: 2,
+            mod_revision: 2,
+            version: 1,
+            value: vec![b'x'; EACH],
+        });
+        let count = i64::try_from(KEYS - first).unwrap();
+        let answer = RangeAnswer { header: at(5), kvs: kvs.collect(), count, more: false };
+        Some(Say::message(&answer))
+    }))
+    .await;
+    // Long answers take their time to be made.
+    let mut patient = options(&[&fake]);
+    patient.request_timeout = std::time::Duration::from_secs(60);
+    patient.attempt_timeout = std::time::Duration::from_secs(60);
+    let store = EtcdStore::connect(patient).await.unwrap();
+    let all = store.range(RangeRequest::prefix("/k")).await.unwrap().value;
+    assert_eq!((all.entries.len(), all.count), (KEYS, KEYS));
+    let some = RangeRequest { limit: 700, ..RangeRequest::prefix("/k") };
+    let some = store.range(some).await.unwrap().value;
+    assert_eq!((some.entries.len(), some.count), (700, KEYS));
+    let asked = fake.seen(path::RANGE).into_iter().map(|asked| RangeCall::decode(asked).unwrap());
+    let asked: Vec<_> = asked.filter(|asked| asked.key.starts_with(b"/k")).collect();
+    let fits = i64::try_from(PAGE_BYTES / (EACH + 6)).unwrap();
+    let limits: Vec<_> = asked.iter().map(|asked| asked.limit).collect();
+    assert_eq!(limits, [500, fits, fits, 700 - 2 * fits, 500, 200]);
+    let revisions = asked[..4].iter().map(|asked| asked.revision);
+    assert_eq!(revisions.collect::<Vec<_>>(), [0, 5, 5, 5], "one state");
+}
+
+#[tokio::test]
+async fn nobody_there_is_an_error_in_time() {
+    let mut options = EtcdOptions::new(["127.0.0.1:1", "127.0.0.1:2"]);
+    options.request_timeout = std::time::Duration::from_millis(300);
+    let connected = EtcdStore::connect(options).await;
+    let Err(EtcdError::Unreachable { endpoints, .. }) = connected else { panic!("{connected:?}") };
+    assert_eq!(endpoints.len(), 2);
+}
+
+#[tokio::test]
+async fn old_member_is_refused() {
+    let fake = Fake::start(well_but(|path, _| {
+        let answer = StatusAnswer { version: "3.3.27".into(), ..StatusAnswer::default() };
+        (path == path::STATUS).then(|| Say::message(&answer))
+    }))
+    .await;
+    let connected = EtcdStore::connect(options(&[&fake])).await;
+    assert!(matches!(connected, Err(EtcdError::TooOld { .. })), "{connected:?}");
+}
+
+#[tokio::test]
+async fn closed_store_says_so() {
+    let fake = Fake::start(well_but(|_, _| None)).await;
+    let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
+    let mut feed = store.changes("/".into(), Revision(5)).await.unwrap();
+    store.close().await;
+    assert!(matches!(feed.next().await, Err(StoreError::Closed)));
+    assert!(matches!(store.revision().await, Err(StoreError::Closed)));
+    assert!(matches!(store.commit(txn()).await, Err(StoreError::Closed)));
+    assert!(matches!(
+        store.changes("/".into(), Revision(5)).await.map(drop),
+        Err(StoreError::Closed)
+    ));
+}
+
+/// A member that hangs costs its time once, also when callers give up while it is tried.
+#[tokio::test]
+async fn hanging_member_does_not_keep_hasty_callers_from_the_next() {
+    let healthy = AtomicUsize::new(0);
+    let hangs = Fake::start(well_but(move |_, _| {
+        // Well while the store connects, twice as often as is needed for that.
+        (healthy.fetch_add(1, Ordering::Relaxed) >= 6).then_some(Say::Silence)
+    }))
+    .await;
+    let good = Fake::start(well_but(|_, _| None)).await;
+    let mut options = options(&[&hangs, &good]);
+    options.request_timeout = std::time::Duration::from_millis(150);
+    let store = EtcdStore::connect(options).await.unwrap();
+    let mut outcomes = Vec::new();
+    for _ in 0..12 {
+        outcomes.push(store.revision().await.is_ok());
+    }
+    assert_eq!(outcomes.last(), Some(&true), "{outcomes:?}");
+    assert!(outcomes.iter().filter(|ok| !**ok).count() <= 3, "{outcomes:?}");
+}
+
+#[tokio::test]
+async fn connections_close_with_who_used_them() {
+    let fake = Fake::start(well_but(|path, _| {
+        (path == path::WATCH)
+            .then(|| Say::Stream(vec![created(), watch(vec![event("/a", 6)], false)]))
+    }))
+    .await;
+    let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
+    let mut feed = store.changes("/".into(), Revision(5)).await.unwrap();
+    feed.next().await.unwrap();
+    fake.has_connections(2).await;
+    drop(feed);
+    fake.has_connections(1).await;
+    let feed = store.changes("/".into(), Revision(5)).await.unwrap();
+    drop(store);
+    fake.has_connections(2).await;
+    drop(feed);
+    fake.has_connections(0).await;
+}
+
+#[test]
+fn secrets_stay_out_of_debug() {
+    let mut options = EtcdOptions::new(["https://a:1"]);
+    options.user = Some(("me".into(), "hunter2".into()));
+    let pem = crate::Pem::Text("-----BEGIN SECRET".into());
+    options.tls = Some(crate::EtcdTls { ca: pem.clone(), client: Some((pem.clone(), pem)) });
+    let shown = format!("{options:?}");
+    assert!(!shown.contains("hunter2") && !shown.contains("SECRET"), "{shown}");
+    let call = AuthenticateCall { name: "me".into(), password: "hunter2".into() };
+    assert!(!format!("{call:?}").contains("hunter2"));
+}
+
+fn event(key: &str, revision: i64) -> Event {
+    let kv = WireKeyValue {
+        key: key.into(),
+        create_revision: revision,
+        mod_revision: revision,
+        ..WireKeyValue::default()
+    };
+    Event { kind: Event::PUT, kv: Some(kv), prev_kv: None }
+}
+
+fn watch(events: Vec<Event>, fragment: bool) -> Vec<u8> {
+    let answer = WatchAnswer { header: at(50), events, fragment, ..WatchAnswer::default() };
+    answer.encode_to_vec()
+}
+
+fn created() -> Vec<u8> {
+    WatchAnswer { header: at(50), created: true, ..WatchAnswer::default() }.encode_to_vec()
+}
+
+#[tokio::test]
+async fn feed_goes_on_where_it_was_whatever_breaks() {
+    // Each watch says a little and breaks in its own way; the last one says all of it again and goes on.
+    let turns = AtomicUsize::new(0);
+    let fake = Fake::start(well_but(move |path, _| {
+        let turn = || turns.fetch_add(1, Ordering::Relaxed);
+        (path == path::WATCH).then(|| match turn() {
+            0 => Say::Status(14, "etcdserver: no leader"),
+            // Whole, then half of the next revision, then sense ends.
+            1 => Say::Stream(vec![
+                created(),
+                watch(vec![event("/a", 6)], false),
+                watch(vec![event("/b", 7)], true),
+                watch(vec![event("/x", 3), event("/x", 0)], false),
+            ]),
+            2 => Say::Raw(b"\0\0\0".to_vec()),
+            3 => Say::HangUp,
+            _ => Say::Stream(vec![
+                created(),
+                watch(vec![event("/a", 6), event("/b", 7)], true),
+                watch(vec![event("/c", 7), event("/d", 8)], false),
+            ]),
+        })
+    }))
+    .await;
+    let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
+    let mut feed = store.changes("/".into(), Revision(5)).await.unwrap();
+    let (mut told, mut batches) = (Vec::new(), Vec::new());
+    while told.len() < 4 {
+        let batch = feed.next().await.unwrap();
+        told.extend(batch.changes.iter().map(|change| (change.key.clone(), change.revision.0)));
+        batches.push(batch.revision.0);
+    }
+    assert_eq!(told, [("/a".into(), 6), ("/b".into(), 7), ("/c".into(), 7), ("/d".into(), 8)]);
+    assert_eq!(batches, [6, 8], "no revision in halves");
+    let starts = fake.seen(path::WATCH).into_iter().map(|asked| {
+        match WatchCall::decode(asked).unwrap().request {
+            Some(WatchAsk::Create(create)) => create.start_revision,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(starts.collect::<Vec<_>>(), [5, 5, 6, 6, 6]);
+}
+
+/// Its member keeps the watch open and says nothing more; what the store has told shows that it should.
+#[tokio::test]
+async fn feed_leaves_a_member_that_hangs() {
+    let hangs = Fake::start(well_but(|path, _| {
+        (path == path::WATCH).then(|| Say::Stream(vec![created()]))
+    }));
+    let hangs = hangs.await;
+    let good = Fake::start(well_but(|path, _| {
+        (path == path::WATCH)
+            .then(|| Say::Stream(vec![created(), watch(vec![event("/a", 5)], false)]))
+    }))
+    .await;
+    let store = EtcdStore::connect(options(&[&hangs, &good])).await.unwrap();
+    let mut feed = store.changes("/".into(), Revision(4)).await.unwrap();
+    let batch = feed.next().await.unwrap();
+    assert_eq!((batch.changes.len(), batch.revision), (1, Revision(5)));
+    assert_eq!([&hangs, &good].map(|fake| fake.seen(path::WATCH).len()), [1, 1]);
+}
+
+#[tokio::test]
+async fn feed_that_is_compacted_says_so_each_time() {
+    let fake = Fake::start(well_but(|path, _| {
+        let answer = WatchAnswer {
+            header: at(50),
+            created: true,
+            canceled: true,
+            compact_revision: 40,
+            ..WatchAnswer::default()
+        };
+        (path == path::WATCH).then(|| Say::Stream(vec![answer.encode_to_vec()]))
+    }))
+    .await;
+    let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
+    let mut feed = store.changes("/".into(), Revision(5)).await.unwrap();
+    for _ in 0..2 {
+        let ended = feed.next().await;
+        let Err(StoreError::Compacted { asked, oldest }) = ended else { panic!("{ended:?}") };
+        assert_eq!((asked, oldest), (Revision(5), Revision(40)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn no_answer_makes_a_call_panic(bytes in proptest::collection::vec(any::<u8>(), 0..48)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let is_connected = once_connected();
+            let fake = Fake::start(well_but(move |path, _| {
+                let connects = path == path::STATUS || path == path::RANGE && !is_connected();
+                (!connects).then(|| Say::Bytes(bytes.clone()))
+            }))
+            .await;
+            let mut options = options(&[&fake]);
+            options.request_timeout = std::time::Duration::from_millis(60);
+            let store = EtcdStore::connect(options).await.unwrap();
+            let _ = store.get(b"/a", At::Latest).await;
+            let _ = store.commit(txn()).await;
+        });
+    }
+}

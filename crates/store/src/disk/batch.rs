@@ -1,0 +1,280 @@
+//! One write transaction of the engine: many commits, one sync.
+
+use bytes::Bytes;
+use redb::{ReadableTable, Table, WriteTransaction};
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    error::Fault,
+    layout::{Damaged, KEYS, KeyRow, LOG, META, MORTAL, Place, Record, name},
+    pack::{Packer, Unpacker},
+};
+use crate::contract::*;
+
+/// The tables of a write transaction, and where history stands as the transaction leaves it.
+pub(super) struct BatchTables<'t> {
+    keys: Table<'t, &'static [u8], KeyRow>,
+    log: Table<'t, (u64, u32), &'static [u8]>,
+    mortal: Table<'t, (u64, &'static [u8]), u64>,
+    meta: Table<'t, &'static str, u64>,
+    pub(super) now: Standing,
+    /// What was written in this batch: read back without unpacking.
+    written: HashMap<Bytes, KeyValue>,
+    desk: &'t mut Desk,
+}
+
+/// What a batch works with and leaves to the next one.
+#[derive(Default)]
+pub(super) struct Desk {
+    packer: Packer,
+    unpacker: Unpacker,
+    record: Vec<u8>,
+}
+
+/// Where a store stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) revision: u64,
+    pub(super) oldest: u64,
+    /// Bytes of records that were replaced and are kept as history.
+    pub(super) superseded: u64,
+}
+
+/// What a commit did.
+pub(super) struct Applied {
+    pub(super) committed: Committed,
+    /// Empty when it changed nothing.
+    pub(super) changes: Arc<[Change]>,
+}
+
+impl<'t> BatchTables<'t> {
+    pub(super) fn open(
+        transaction: &'t WriteTransaction,
+        now: Standing,
+        desk: &'t mut Desk,
+    ) -> Result<Self, Fault> {
+        Ok(Self {
+            keys: transaction.open_table(KEYS)?,
+            log: transaction.open_table(LOG)?,
+            mortal: transaction.open_table(MORTAL)?,
+            meta: transaction.open_table(META)?,
+            now,
+            written: HashMap::new(),
+            desk,
+        })
+    }
+
+    /// Does a transaction whose shape was checked. `latest` knows values that need not be read from the file. A [`Fault::Record`]
+    /// has written nothing.
+    pub(super) fn apply(
+        &mut self,
+        txn: Txn,
+        dies_ms: u64,
+        latest: impl Fn(&[u8], Revision) -> Option<KeyValue>,
+    ) -> Result<Applied, Fault> {
+        let refused = !txn
+            .compares
+            .iter()
+            .try_fold(true, |holds, compare| Ok::<_, Fault>(holds && self.holds(compare)?))?;
+        let revision = Revision(self.now.revision);
+        if refused {
+            let found = txn
+                .compares
+                .iter()
+                .map(|compare| Ok(self.present(compare.key(), &latest)?.1))
+                .collect::<Result<_, Fault>>()?;
+            let committed = Committed::Refused { revision, found };
+            return Ok(Applied { committed, changes: Arc::default() });
+        }
+        // Everything is read before anything is written: a record that cannot be read is this transaction's trouble alone.
+        let mut found = Vec::with_capacity(txn.ops.len());
+        for op in &txn.ops {
+            found.push(self.present(op.key(), &latest)?);
+        }
+        let next = Revision(revision.0 + 1);
+        let mut changes = Vec::with_capacity(txn.ops.len());
+        for (op, (place, previous)) in txn.ops.into_iter().zip(found) {
+            let (key, value) = match op {
+                Op::Put(key, value) => (key, Some(value)),
+                Op::Delete(key) => (key, None),
+            };
+            if value.is_none() && previous.is_none() {
+                continue;
+            }
+            let index = u32::try_from(changes.len()).unwrap_or(u32::MAX);
+            self.put(next, index, &key, value.as_ref(), place, previous.as_ref(), dies_ms)?;
+            changes.push(Change { revision: next, key, value, previous });
+        }
+        if changes.is_empty() {
+            return Ok(Applied { committed: Committed::Done(revision), changes: Arc::default() });
+        }
+        self.now.revision = next.0;
+        Ok(Applied { committed: Committed::Done(next), changes: changes.into() })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one row and what it replaces")]
+    fn put(
+        &mut self,
+        revision: Revision,
+        index: u32,
+        key: &Bytes,
+        value: Option<&Bytes>,
+        place: Option<Place>,
+        previous: Option<&KeyValue>,
+        dies_ms: u64,
+    ) -> Result<(), Fault> {
+        let created = match (value, previous) {
+            (None, _) => 0,
+            (Some(_), Some(previous)) => previous.created.0,
+            (Some(_), None) => revision.0,
+        };
+        let replaced = place.map_or((0, 0), |place| place.at);
+        if replaced.0 != 0
+            && let Some(old) = self.log.get(replaced)?
+        {
+            self.now.superseded += old.value().len() as u64;
+        }
+        let Desk { packer, record, .. } = &mut *self.desk;
+        Record::encode(record, packer, created, replaced, key, value.map(|value| &value[..]));
+        self.log.insert((revision.0, index), &record[..])?;
+        if let Some(place) = place
+            && place.dies_ms != 0
+        {
+            self.mortal.remove((place.dies_ms, &key[..]))?;
+        }
+        let dies_ms = if value.is_some() { dies_ms } else { 0 };
+        if dies_ms != 0 {
+            self.mortal.insert((dies_ms, &key[..]), revision.0)?;
+        }
+        let place = Place { at: (revision.0, index), created, dies_ms };
+        self.keys.insert(&key[..], place.row())?;
+        match value {
+            Some(value) => {
+                let entry = KeyValue {
+                    key: key.clone(),
+                    value: value.clone(),
+                    modified: revision,
+                    created: Revision(created),
+                };
+                self.written.insert(key.clone(), entry);
+            }
+            None => _ = self.written.remove(key),
+        }
+        Ok(())
+    }
+
+    fn place(&self, key: &[u8]) -> Result<Option<Place>, Fault> {
+        Ok(self.keys.get(key)?.map(|row| Place::of(row.value())))
+    }
+
+    fn holds(&self, compare: &Compare) -> Result<bool, Fault> {
+        let place = self.place(compare.key())?.filter(|place| !place.is_deleted());
+        Ok(match compare {
+            Compare::Absent(_) => place.is_none(),
+            Compare::Modified(_, revision) => {
+                place.is_some_and(|place| place.modified() == *revision)
+            }
+        })
+    }
+
+    /// Where a key's newest record stands, also when that is a deletion; and its value, if it has one.
+    fn present(
+        &mut self,
+        key: &[u8],
+        latest: &impl Fn(&[u8], Revision) -> Option<KeyValue>,
+    ) -> Result<(Option<Place>, Option<KeyValue>), Fault> {
+        let Some(place) = self.place(key)? else { return Ok((None, None)) };
+        if place.is_deleted() {
+            return Ok((Some(place), None));
+        }
+        let known = self.written.get(key).cloned().or_else(|| latest(key, place.modified()));
+        let entry = match known {
+            Some(entry) => entry,
+            None => {
+                read_entry(&self.log, Bytes::copy_from_slice(key), place, &mut self.desk.unpacker)?
+            }
+        };
+        Ok((Some(place), Some(entry)))
+    }
+
+    /// The keys, of these, that were not written again since the revision beside them.
+    pub(super) fn unchanged(&self, keys: Vec<(Bytes, Revision)>) -> Result<Vec<Bytes>, Fault> {
+        let mut unchanged = Vec::new();
+        for (key, since) in keys {
+            if self.place(&key)?.is_some_and(|place| place.modified() == since) {
+                unchanged.push(key);
+            }
+        }
+        Ok(unchanged)
+    }
+
+    /// Forgets history before `target`, or so much of it that about `records_max` records go.
+    ///
+    /// A [`Fault::Record`] has written nothing. A record that another one replaced at or before the target is no longer asked for, and a deletion neither. A transaction is
+    /// dropped whole, or its revision would be half there.
+    pub(super) fn compact(&mut self, target: u64, records_max: usize) -> Result<(), Fault> {
+        let (mut dropped, mut deletions) = (Vec::new(), Vec::new());
+        let (mut looking_at, mut reached) = (self.now.oldest, target);
+        for row in self.log.range((self.now.oldest + 1, 0)..=(target, u32::MAX))? {
+            let (at, bytes) = row?;
+            let at = at.value();
+            if at.0 != looking_at && dropped.len() + deletions.len() >= records_max {
+                reached = at.0 - 1;
+                break;
+            }
+            looking_at = at.0;
+            let record = Record::decode(bytes.value()).map_err(|damage| damage.at(at))?;
+            if record.replaced.0 != 0 {
+                dropped.push(record.replaced);
+            }
+            if record.is_deletion() {
+                deletions.push((Bytes::copy_from_slice(record.key), at));
+            }
+        }
+        for at in dropped {
+            self.drop_superseded(at)?;
+        }
+        for (key, at) in deletions {
+            if self.place(&key)?.is_some_and(|place| place.at == at) {
+                // Nothing came after it: the key is gone altogether.
+                self.keys.remove(&key[..])?;
+                self.log.remove(at)?;
+            } else {
+                self.drop_superseded(at)?;
+            }
+        }
+        self.now.oldest = reached;
+        Ok(())
+    }
+
+    fn drop_superseded(&mut self, at: (u64, u32)) -> Result<(), Fault> {
+        if let Some(old) = self.log.remove(at)? {
+            let n_bytes = old.value().len() as u64;
+            self.now.superseded = self.now.superseded.saturating_sub(n_bytes);
+        }
+        Ok(())
+    }
+
+    /// Writes where the store stands; the last thing before the transaction's commit.
+    pub(super) fn close(mut self) -> Result<Standing, Fault> {
+        self.meta.insert(name::REVISION, self.now.revision)?;
+        self.meta.insert(name::OLDEST, self.now.oldest)?;
+        self.meta.insert(name::SUPERSEDED, self.now.superseded)?;
+        Ok(self.now)
+    }
+}
+
+/// The value at a place that is no deletion.
+pub(super) fn read_entry(
+    log: &impl ReadableTable<(u64, u32), &'static [u8]>,
+    key: Bytes,
+    place: Place,
+    unpacker: &mut Unpacker,
+) -> Result<KeyValue, Fault> {
+    let at = |damage: Damaged| damage.at(place.at);
+    let bytes = log.get(place.at)?.ok_or_else(|| at(Damaged("it is missing")))?;
+    let record = Record::decode(bytes.value()).map_err(at)?;
+    let value = record.value(unpacker).map_err(at)?;
+    let value = value.ok_or_else(|| at(Damaged("it is a deletion, and its key has a value")))?;
+    Ok(KeyValue { key, value, modified: place.modified(), created: Revision(place.created) })
+}

@@ -1,0 +1,238 @@
+//! Reads of the file, on threads that may wait for it.
+
+use bytes::Bytes;
+use redb::{ReadTransaction, ReadableTable};
+use std::{ops::Bound, sync::Arc};
+
+use super::{
+    batch::{Standing, read_entry},
+    error::Fault,
+    layout::{Damaged, KEYS, LOG, MORTAL, Place, Record},
+    pack::{Unpacker, Unpackers},
+    published::Published,
+};
+use crate::contract::*;
+
+/// How many bytes of values one batch of a feed takes in at most, but for the first commit's.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// The file at one moment.
+#[derive(Clone)]
+pub(super) struct View {
+    pub(super) snapshot: Arc<ReadTransaction>,
+    pub(super) standing: Standing,
+    unpackers: Arc<Unpackers>,
+}
+
+/// A value that dies.
+pub(super) struct Mortal {
+    pub(super) key: Bytes,
+    /// When, in milliseconds since 1970.
+    pub(super) dies_ms: u64,
+    /// The revision that must still be its last change.
+    pub(super) written: Revision,
+}
+
+impl View {
+    /// The newest state that was acknowledged; `None` when the file is closed or has failed.
+    pub(super) fn of(published: &Published) -> Option<Self> {
+        let snapshot = published.snapshot.clone()?;
+        let unpackers = published.unpackers.clone();
+        Some(Self { snapshot, standing: published.standing, unpackers })
+    }
+
+    /// A file that is not served.
+    pub(super) fn alone(snapshot: ReadTransaction, standing: Standing) -> Self {
+        Self { snapshot: Arc::new(snapshot), standing, unpackers: Arc::default() }
+    }
+
+    /// Every value that dies.
+    pub(super) fn mortals(&self) -> Result<Vec<Mortal>, Fault> {
+        let table = self.snapshot.open_table(MORTAL)?;
+        let mut mortals = Vec::new();
+        for row in table.iter()? {
+            let (place, written) = row?;
+            let (dies_ms, key) = place.value();
+            let (key, written) = (Bytes::copy_from_slice(key), Revision(written.value()));
+            mortals.push(Mortal { key, dies_ms, written });
+        }
+        Ok(mortals)
+    }
+
+    fn check(&self, at: At) -> Result<(), StoreError> {
+        let At::Exactly(asked) = at else { return Ok(()) };
+        let oldest = Revision(self.standing.oldest);
+        let current = Revision(self.standing.revision);
+        if asked < oldest {
+            return Err(StoreError::Compacted { asked, oldest });
+        }
+        if asked > current {
+            return Err(StoreError::Future { asked, current });
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&self, key: &[u8], at: At) -> Result<Option<KeyValue>, Fault> {
+        self.check(at)?;
+        let keys = self.snapshot.open_table(KEYS)?;
+        let Some(place) = keys.get(key)?.map(|row| Place::of(row.value())) else { return Ok(None) };
+        let log = self.snapshot.open_table(LOG)?;
+        let Some(place) = place_at(&log, place, at)? else { return Ok(None) };
+        let key = Bytes::copy_from_slice(key);
+        self.unpackers.with(|unpacker| read_entry(&log, key, place, unpacker)).map(Some)
+    }
+
+    pub(super) fn range(&self, request: &RangeRequest) -> Result<Range, Fault> {
+        self.check(request.at)?;
+        let mut range = Range::default();
+        if !request.end.is_empty() && request.end <= request.start {
+            return Ok(range);
+        }
+        let keys = self.snapshot.open_table(KEYS)?;
+        let log = self.snapshot.open_table(LOG)?;
+        let start = Bound::Included(&request.start[..]);
+        let end = match &request.end[..] {
+            [] => Bound::Unbounded,
+            end => Bound::Excluded(end),
+        };
+        let mut found = Vec::new();
+        for row in keys.range::<&[u8]>((start, end))? {
+            let (key, place) = row?;
+            if let Some(place) = place_at(&log, Place::of(place.value()), request.at)? {
+                range.count += 1;
+                if request.limit == 0 || found.len() < request.limit {
+                    found.push((Bytes::copy_from_slice(key.value()), place));
+                }
+            }
+        }
+        range.entries = self.unpackers.with(|unpacker| read_entries(&log, found, unpacker))?;
+        Ok(range)
+    }
+
+    /// Every so many'th key of `[start, end)`.
+    pub(super) fn divide(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        part_keys: usize,
+    ) -> Result<Vec<Bytes>, Fault> {
+        if !end.is_empty() && end <= start {
+            return Ok(Vec::new());
+        }
+        let keys = self.snapshot.open_table(KEYS)?;
+        let end = match end {
+            [] => Bound::Unbounded,
+            end => Bound::Excluded(end),
+        };
+        let part_keys = part_keys.max(1);
+        let mut starts = Vec::new();
+        for (n, row) in keys.range::<&[u8]>((Bound::Included(start), end))?.enumerate() {
+            if n > 0 && n.is_multiple_of(part_keys) {
+                starts.push(Bytes::copy_from_slice(row?.0.value()));
+            } else {
+                row?;
+            }
+        }
+        Ok(starts)
+    }
+
+    /// The changes of keys under `prefix` after a revision, up to `n` commits further.
+    pub(super) fn changes(&self, prefix: &[u8], after: u64, n: u64) -> Result<Batch, Fault> {
+        self.unpackers.with(|unpacker| self.changes_with(unpacker, prefix, after, n))
+    }
+
+    fn changes_with(
+        &self,
+        unpacker: &mut Unpacker,
+        prefix: &[u8],
+        after: u64,
+        n: u64,
+    ) -> Result<Batch, Fault> {
+        let log = self.snapshot.open_table(LOG)?;
+        let mut last = self.standing.revision.min(after + n);
+        let (mut changes, mut n_bytes) = (Vec::new(), 0);
+        for row in log.range((after + 1, 0)..=(last, u32::MAX))? {
+            let (at, bytes) = row?;
+            let at = at.value();
+            if n_bytes > BATCH_BYTES_MAX
+                && changes.last().is_some_and(|last: &Change| last.revision.0 < at.0)
+            {
+                last = at.0 - 1;
+                break;
+            }
+            let record = Record::decode(bytes.value()).map_err(|damage| damage.at(at))?;
+            if !record.key.starts_with(prefix) {
+                continue;
+            }
+            let previous = match record.replaced {
+                // The first of an incarnation replaced nothing, or a deletion.
+                _ if record.created == at.0 => None,
+                replaced => {
+                    let missing = Damaged("it is missing").at(replaced);
+                    let old = log.get(replaced)?.ok_or(missing)?;
+                    let old = Record::decode(old.value()).map_err(|damage| damage.at(replaced))?;
+                    old.value(unpacker).map_err(|damage| damage.at(replaced))?.map(|value| {
+                        KeyValue {
+                            key: Bytes::copy_from_slice(record.key),
+                            value,
+                            modified: Revision(replaced.0),
+                            created: Revision(old.created),
+                        }
+                    })
+                }
+            };
+            let value = record.value(unpacker).map_err(|damage| damage.at(at))?;
+            n_bytes += value.as_ref().map_or(0, Bytes::len);
+            n_bytes += previous.as_ref().map_or(0, |previous: &KeyValue| previous.value.len());
+            let key = Bytes::copy_from_slice(record.key);
+            changes.push(Change { revision: Revision(at.0), key, value, previous });
+        }
+        Ok(Batch { changes, revision: Revision(last) })
+    }
+}
+
+/// Where a key's version at a revision stands, if it has a value then: the chain of its versions, from the newest back.
+fn place_at(
+    log: &impl ReadableTable<(u64, u32), &'static [u8]>,
+    place: Place,
+    at: At,
+) -> Result<Option<Place>, Fault> {
+    let asked = match at {
+        At::Exactly(asked) if place.modified() > asked => asked.0,
+        _ => return Ok(Some(place).filter(|place| !place.is_deleted())),
+    };
+    let mut at = place.at;
+    loop {
+        // What is not there any more was a deletion before the oldest revision kept.
+        let Some(bytes) = log.get(at)? else { return Ok(None) };
+        let record = Record::decode(bytes.value()).map_err(|damage| damage.at(at))?;
+        if at.0 <= asked {
+            let place = Place { at, created: record.created, dies_ms: 0 };
+            return Ok(Some(place).filter(|place| !place.is_deleted()));
+        }
+        if record.replaced.0 == 0 {
+            return Ok(None);
+        }
+        at = record.replaced;
+    }
+}
+
+/// The values of keys, in the keys' order. They are read as they stand in the log, so that each of its pages is looked up once.
+fn read_entries(
+    log: &impl ReadableTable<(u64, u32), &'static [u8]>,
+    found: Vec<(Bytes, Place)>,
+    unpacker: &mut Unpacker,
+) -> Result<Vec<KeyValue>, Fault> {
+    if found.is_sorted_by_key(|(_, place)| place.at) {
+        let read = found.into_iter().map(|(key, place)| read_entry(log, key, place, unpacker));
+        return read.collect();
+    }
+    let mut found: Vec<_> = found.into_iter().enumerate().collect();
+    found.sort_unstable_by_key(|(_, (_, place))| place.at);
+    let mut entries = Vec::with_capacity(found.len());
+    for (rank, (key, place)) in found {
+        entries.push((rank, read_entry(log, key, place, unpacker)?));
+    }
+    entries.sort_unstable_by_key(|(rank, _)| *rank);
+    Ok(entries.into_iter().map(|(_, entry)| entry).collect())
+}

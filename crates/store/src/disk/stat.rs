@@ -1,0 +1,180 @@
+//! What a store weighs, and whether it is whole.
+
+use redb::{ReadableTable, ReadableTableMetadata};
+use std::path::Path;
+
+use super::{
+    DiskStore, FILE,
+    batch::Standing,
+    error::{DiskError, Fault, guarded},
+    file::{self, open_existing},
+    layout::{Damaged, KEYS, LOG, MORTAL, Place, Record},
+    pack::Unpacker,
+    read::View,
+};
+use crate::contract::*;
+
+/// What a disk store holds and weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiskStat {
+    /// The newest revision.
+    pub revision: Revision,
+    /// The oldest revision that can be read.
+    pub oldest: Revision,
+    /// How many keys have a value.
+    pub keys: u64,
+    /// How many versions of keys are kept, the present ones and deletions included.
+    pub records: u64,
+    /// How many of the values die.
+    pub mortal: u64,
+    /// Bytes of all versions, as packed in the file.
+    pub record_bytes: u64,
+    /// Bytes of those versions that were replaced: what compaction can give back.
+    pub superseded_bytes: u64,
+    /// The file's length in bytes; 0 when it is not a file.
+    pub file_bytes: u64,
+}
+
+impl DiskStore {
+    /// What the store holds and weighs now. Reads every record: it takes as long as reading the file.
+    ///
+    /// # Errors
+    ///
+    /// The store is closed, or the file cannot be read.
+    pub async fn stat(&self) -> Result<DiskStat, StoreError> {
+        let path = self.inner.path.clone();
+        Ok(self.inner.read(move |view| view.stat(&path)).await?.value)
+    }
+
+    /// As [`DiskStore::stat`], of a folder that nobody has open. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The folder is in use, has no store or cannot be read.
+    pub fn stat_folder(folder: impl AsRef<Path>) -> Result<DiskStat, DiskError> {
+        let path = folder.as_ref().join(FILE);
+        guarded(&path, || {
+            let database = open_existing(&path)?;
+            let read = || {
+                let (standing, snapshot) = file::standing(&database)?;
+                View::alone(snapshot, standing).stat(&path)
+            };
+            read().map_err(|fault: Fault| fault.of_file(&path))
+        })
+    }
+
+    /// Reads a folder's file to its end and holds it to everything this engine promises of it: redb's own checksums, every record
+    /// whole, every revision there, every key leading to its newest record and every record to the one it replaced. Changes nothing
+    /// but what opening after a crash mends. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The folder is in use, has no store or cannot be read; or what is wrong, and where.
+    pub fn check(folder: impl AsRef<Path>) -> Result<DiskStat, DiskError> {
+        let path = folder.as_ref().join(FILE);
+        guarded(&path, || {
+            // Without a write to it first, as long as that is enough to find damage.
+            file::look_into(&path, View::check_records)?;
+            let mut database = open_existing(&path)?;
+            let mut checked = || {
+                if !database.check_integrity()? {
+                    return Err(Damaged("pages did not match their checksums").into());
+                }
+                let (standing, snapshot) = file::standing(&database)?;
+                let view = View::alone(snapshot, standing);
+                view.check_records()?;
+                view.stat(&path)
+            };
+            checked().map_err(|fault: Fault| fault.of_file(&path))
+        })
+    }
+}
+
+impl std::fmt::Display for DiskStat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "revision          {}", self.revision)?;
+        writeln!(f, "oldest revision   {}", self.oldest)?;
+        writeln!(f, "keys              {}", self.keys)?;
+        writeln!(f, "keys that die     {}", self.mortal)?;
+        writeln!(f, "versions          {}", self.records)?;
+        writeln!(f, "bytes of versions {}", self.record_bytes)?;
+        writeln!(f, "bytes of history  {}", self.superseded_bytes)?;
+        writeln!(f, "bytes of the file {}", self.file_bytes)
+    }
+}
+
+pub(super) fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+impl View {
+    fn stat(&self, path: &Path) -> Result<DiskStat, Fault> {
+        let Standing { revision, oldest, superseded } = self.standing;
+        let (mut keys, mut record_bytes) = (0, 0);
+        for row in self.snapshot.open_table(KEYS)?.iter()? {
+            keys += u64::from(!Place::of(row?.1.value()).is_deleted());
+        }
+        let log = self.snapshot.open_table(LOG)?;
+        for row in log.iter()? {
+            record_bytes += row?.1.value().len() as u64;
+        }
+        Ok(DiskStat {
+            revision: Revision(revision),
+            oldest: Revision(oldest),
+            keys,
+            records: log.len()?,
+            mortal: self.snapshot.open_table(MORTAL)?.len()?,
+            record_bytes,
+            superseded_bytes: superseded,
+            file_bytes: length(path),
+        })
+    }
+
+    pub(super) fn check_records(&self) -> Result<(), Fault> {
+        let Standing { revision: newest, oldest, .. } = self.standing;
+        let log = self.snapshot.open_table(LOG)?;
+        let keys = self.snapshot.open_table(KEYS)?;
+        let (mut reached, mut unpacker) = (oldest, Unpacker::default());
+        for row in log.iter()? {
+            let (at, bytes) = row?;
+            let at = at.value();
+            let here = |damage: Damaged| damage.at(at);
+            let wrong = |what| Err(here(Damaged(what)));
+            let record = Record::decode(bytes.value()).map_err(here)?;
+            record.value(&mut unpacker).map_err(here)?;
+            if at.0 > oldest {
+                if at.0 > reached + 1 {
+                    return wrong("the revision before it is missing");
+                }
+                reached = at.0;
+            }
+            if at.0 > newest {
+                return wrong("it lies beyond the newest revision");
+            }
+            let place = keys.get(record.key)?.map(|row| Place::of(row.value()));
+            let place = place.ok_or_else(|| here(Damaged("its key leads nowhere")))?;
+            if place.at < at || place.at == at && place.created != record.created {
+                return wrong("its key does not lead to its newest record");
+            }
+            // What it replaced is kept for as long as the moment before it can be read; a deletion goes with its own revision.
+            let is_needed = at.0 > oldest && record.created != at.0 && record.replaced.0 != 0;
+            if is_needed && log.get(record.replaced)?.is_none() {
+                return wrong("the record that it replaced is missing");
+            }
+        }
+        if reached != newest {
+            return Err(Damaged("the log ends before the newest revision").into());
+        }
+        for row in keys.iter()? {
+            let (key, place) = row?;
+            let place = Place::of(place.value());
+            let here = |what| Damaged(what).at(place.at);
+            let bytes = log.get(place.at)?.ok_or_else(|| here("it is missing"))?;
+            if Record::decode(bytes.value())?.key != key.value() {
+                return Err(here("another key leads to it"));
+            }
+        }
+        Ok(())
+    }
+}

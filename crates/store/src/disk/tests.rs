@@ -1,0 +1,399 @@
+//! The engine over real files and over one that tears: the contract, restarts, crashes.
+
+mod formats;
+mod lives;
+mod torn;
+
+use super::*;
+use crate::conformance;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use std::{collections::BTreeMap, fs, io};
+use torn::Disk;
+
+fn options() -> DiskOptions {
+    DiskOptions { cache_bytes: 1 << 20, quick_repair_bytes: 0, ..DiskOptions::default() }
+}
+
+async fn commit(store: &DiskStore, ops: Vec<Op>) -> Result<Revision, StoreError> {
+    match store.commit(Txn { ops, ..Txn::default() }).await? {
+        Committed::Done(revision) => Ok(revision),
+        Committed::Refused { .. } => panic!("nothing was compared"),
+    }
+}
+
+fn put(key: &str, value: &str) -> Op {
+    Op::Put(key.to_owned().into(), value.to_owned().into())
+}
+
+fn delete(key: &str) -> Op {
+    Op::Delete(key.to_owned().into())
+}
+
+async fn values(store: &DiskStore, at: At) -> BTreeMap<String, String> {
+    let request = RangeRequest { at, ..RangeRequest::prefix("") };
+    let range = store.range(request).await.unwrap().value;
+    assert_eq!(range.count, range.entries.len());
+    let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+    range.entries.into_iter().map(|entry| (text(entry.key), text(entry.value))).collect()
+}
+
+/// Every change from `after` on, applied to `state`, up to the newest revision.
+async fn fold(store: &DiskStore, after: Revision, state: &mut BTreeMap<String, String>) {
+    let newest = store.revision().await.unwrap();
+    let mut feed = store.changes(Bytes::new(), after).await.unwrap();
+    let mut reached = after;
+    while reached < newest {
+        let batch = feed.next().await.unwrap();
+        for change in batch.changes {
+            let key = String::from_utf8(change.key.to_vec()).unwrap();
+            let before = change.previous.map(|entry| entry.value);
+            assert_eq!(before.as_deref(), state.get(&key).map(String::as_bytes), "{key}");
+            match change.value {
+                Some(value) => state.insert(key, String::from_utf8(value.to_vec()).unwrap()),
+                None => state.remove(&key),
+            };
+        }
+        reached = batch.revision;
+    }
+}
+
+#[tokio::test]
+async fn it_keeps_the_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    let n = std::cell::Cell::new(0);
+    conformance::check(async || {
+        n.set(n.get() + 1);
+        DiskStore::open(folder.path().join(n.get().to_string()), options()).unwrap()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn history_outlives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path(), options()).unwrap();
+    let long = "x".repeat(5000);
+    let first = commit(&store, vec![put("/a", "1"), put("/b", &long)]).await.unwrap();
+    commit(&store, vec![put("/a", "2")]).await.unwrap();
+    let third = commit(&store, vec![delete("/b")]).await.unwrap();
+    store.close().await;
+    assert!(matches!(store.revision().await, Ok(revision) if revision == third));
+    assert!(matches!(commit(&store, vec![put("/c", "3")]).await, Err(StoreError::Closed)));
+
+    let store = DiskStore::open(folder.path(), options()).unwrap();
+    assert_eq!(store.revision().await.unwrap(), third);
+    let at_first = values(&store, At::Exactly(first)).await;
+    assert_eq!(at_first, [("/a".into(), "1".into()), ("/b".into(), long)].into());
+    let mut state = at_first;
+    fold(&store, first, &mut state).await;
+    assert_eq!(state, [("/a".into(), "2".into())].into());
+    // The next write goes on counting, and what it replaced is told.
+    let fourth = commit(&store, vec![put("/a", "4")]).await.unwrap();
+    assert_eq!(fourth.0, third.0 + 1);
+    let mut feed = store.changes("/a".into(), third).await.unwrap();
+    let change = feed.next().await.unwrap().changes.remove(0);
+    assert_eq!(change.previous.unwrap().value, "2");
+}
+
+#[tokio::test]
+async fn a_second_opening_is_refused_and_a_closed_store_frees_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path(), options()).unwrap();
+    let refused = DiskStore::open(folder.path(), options()).unwrap_err();
+    assert!(matches!(refused, DiskError::InUse { .. }), "{refused}");
+    let mut feed = store.changes(Bytes::new(), Revision(1)).await.unwrap();
+    store.close().await;
+    assert!(matches!(feed.next().await, Err(StoreError::Closed)));
+    drop((store, feed));
+    DiskStore::open(folder.path(), options()).unwrap();
+}
+
+#[tokio::test]
+async fn values_die_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(std::sync::atomic::AtomicU64::new(1_000));
+    let now_ms = {
+        let clock = clock.clone();
+        Arc::new(move || clock.load(std::sync::atomic::Ordering::Relaxed))
+    };
+    let options = DiskOptions { now_ms, ..options() };
+    let store = DiskStore::open(folder.path(), options.clone()).unwrap();
+    let ttl = Some(Duration::from_secs(3600));
+    let txn = Txn { ops: vec![put("/event", "1"), put("/kept", "1")], ttl, ..Txn::default() };
+    store.commit(txn).await.unwrap();
+    commit(&store, vec![put("/kept", "2")]).await.unwrap();
+    store.close().await;
+    drop(store);
+    // Two hours later.
+    clock.store(1_000 + 2 * 3_600_000, std::sync::atomic::Ordering::Relaxed);
+    let store = DiskStore::open(folder.path(), options).unwrap();
+    assert_eq!(values(&store, At::Latest).await, [("/kept".into(), "2".into())].into());
+}
+
+fn open_torn(disk: &Disk, options: DiskOptions) -> Result<DiskStore, DiskError> {
+    let disk = disk.clone();
+    let sync_failed = disk.sync_failed();
+    let open = move |_: &Path| {
+        let mut builder = redb::Database::builder();
+        Ok(builder.set_cache_size(64 << 10).create_with_backend(disk.attach())?)
+    };
+    DiskStore::open_with("torn".into(), options, Box::new(open), sync_failed)
+}
+
+/// The file had a commit after all whose outcome was unknown, and whoever opened it again did not learn that its value dies: it
+/// lived until the next start of the program.
+#[tokio::test(start_paused = true)]
+async fn a_value_whose_commit_was_unknown_dies_at_its_time() {
+    let ttl = Duration::from_secs(3600);
+    for n_calls in 0.. {
+        let disk = Disk::new();
+        let store = open_torn(&disk, options()).unwrap();
+        commit(&store, vec![put("/a", "1")]).await.unwrap();
+        disk.fail(torn::Fault::Gone { after: n_calls });
+        let event = Txn { ops: vec![put("/event", "1")], ttl: Some(ttl), ..Txn::default() };
+        let committed = store.commit(event).await;
+        disk.heal();
+        if committed.is_ok() {
+            assert!(n_calls > 5, "no call failed");
+            break;
+        }
+        let there = values(&store, At::Latest).await.contains_key("/event");
+        tokio::time::advance(ttl).await;
+        let expected = [("/a".to_owned(), "1".to_owned())].into();
+        assert_eq!(values(&store, At::Latest).await, expected, "{n_calls} calls, {there}");
+    }
+}
+
+#[tokio::test]
+async fn history_is_held_to_its_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = DiskOptions { history_revisions_max: 50, ..options() };
+    let store = DiskStore::open(folder.path(), options).unwrap();
+    for n in 0..200 {
+        let op = if n % 3 == 2 { delete("/a") } else { put("/a", &n.to_string()) };
+        commit(&store, vec![op]).await.unwrap();
+    }
+    let newest = store.revision().await.unwrap();
+    let oldest = match store.changes(Bytes::new(), Revision(1)).await {
+        Err(StoreError::Compacted { oldest, .. }) => oldest,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("history was not compacted"),
+    };
+    assert_eq!(oldest.0, newest.0 - 50);
+    // From the oldest on everything is there, read from memory and, after a restart, from the file.
+    store.close().await;
+    drop(store);
+    let store = DiskStore::open(folder.path(), DiskOptions::default()).unwrap();
+    let mut state = values(&store, At::Exactly(oldest)).await;
+    fold(&store, oldest, &mut state).await;
+    assert_eq!(state, values(&store, At::Latest).await);
+}
+
+/// The oldest revision that is kept.
+async fn oldest(store: &DiskStore) -> u64 {
+    match store.changes(Bytes::new(), Revision(1)).await {
+        Err(StoreError::Compacted { oldest, .. }) => oldest.0,
+        Err(error) => panic!("{error}"),
+        Ok(_) => 1,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_grows_no_older_than_it_may_and_no_larger() {
+    const STEP: Duration = Duration::from_secs(5);
+    for seed in 0..8 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let bounds = DiskOptions {
+            history_age_max: 64 * STEP,
+            history_bytes_max: 20_000,
+            history_revisions_max: 60,
+            ..options()
+        };
+        let disk = Disk::new();
+        let store = open_torn(&disk, bounds.clone()).unwrap();
+        let mut born = vec![Instant::now(); 2];
+        for _ in 0..120 {
+            let quiet = Duration::from_millis(rng.random_range(0..20_000));
+            tokio::time::advance(if rng.random_bool(0.02) { 64 * STEP } else { quiet }).await;
+            let before = oldest(&store).await;
+            // Nothing that packs well.
+            let value: String =
+                (0..rng.random_range(1..40)).map(|_| rng.random::<u64>().to_string()).collect();
+            commit(&store, vec![put(&format!("/{}", rng.random_range(0..5)), &value)])
+                .await
+                .unwrap();
+            born.push(Instant::now());
+            let (oldest, newest) = (usize::try_from(oldest(&store).await).unwrap(), born.len() - 1);
+            assert!(newest - oldest <= 60, "seed {seed}: {oldest} to {newest}");
+            let age = born[oldest + 1].elapsed();
+            assert!(age <= 65 * STEP, "seed {seed}: {oldest} of {newest} is {age:?} old");
+            let stat = store.stat().await.unwrap();
+            assert!(stat.superseded_bytes <= 20_000, "seed {seed}: {stat}");
+            // What went was over one of them, or the bytes were.
+            let age = born[oldest].elapsed();
+            let is_over =
+                newest - oldest == 60 || age > 64 * STEP || stat.superseded_bytes > 20_000 - 4_000;
+            assert!(
+                oldest as u64 == before || is_over || oldest == newest,
+                "seed {seed}: {oldest} of {newest}: {age:?}, {stat}"
+            );
+        }
+        // What a file has when it is opened counts as new.
+        store.close().await;
+        drop(store);
+        tokio::time::advance(640 * STEP).await;
+        let store = open_torn(&disk, bounds).unwrap();
+        let kept = oldest(&store).await;
+        commit(&store, vec![put("/a", "1")]).await.unwrap();
+        assert!(oldest(&store).await <= kept + 1, "seed {seed}: a restart made history old");
+    }
+}
+
+/// A store with updates, deletions, a value that dies and some of its history compacted.
+async fn lived_in(folder: &Path) -> DiskStore {
+    let store = DiskStore::open(folder, options()).unwrap();
+    for n in 0..300 {
+        let key = format!("/{}", n % 17);
+        let op = if n % 5 == 4 { delete(&key) } else { put(&key, &format!("{n} ").repeat(n)) };
+        commit(&store, vec![op, put("/each", &n.to_string())]).await.unwrap();
+    }
+    let ttl = Some(Duration::from_secs(3600));
+    store.commit(Txn { ops: vec![put("/event", "1")], ttl, ..Txn::default() }).await.unwrap();
+    store.compact(Revision(150)).await.unwrap();
+    store
+}
+
+/// A writer whose bytes can be looked at afterwards.
+#[derive(Clone, Default)]
+struct Copy(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Copy {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_backup_taken_while_serving_restores_to_the_same_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = lived_in(&folder.path().join("a")).await;
+    let copy = Copy::default();
+    let revision = store.backup(copy.clone()).await.unwrap().unwrap();
+    let here = store.stat().await.unwrap();
+    assert_eq!((here.revision, here.oldest, here.mortal), (revision, Revision(150), 1));
+    // What comes later is not in the copy.
+    commit(&store, vec![put("/later", "1")]).await.unwrap();
+
+    let copy = copy.0.lock().clone();
+    let to = folder.path().join("b");
+    assert_eq!(DiskStore::restore(&to, &copy[..], Path::new("copy")).unwrap(), revision);
+    let there = DiskStore::check(&to).unwrap();
+    assert_eq!(DiskStat { file_bytes: 0, ..there }, DiskStat { file_bytes: 0, ..here });
+    let restored = DiskStore::open(&to, options()).unwrap();
+    for at in [150, 200, revision.0] {
+        let at = At::Exactly(Revision(at));
+        assert_eq!(values(&restored, at).await, values(&store, at).await);
+    }
+    let mut state = values(&restored, At::Exactly(Revision(150))).await;
+    fold(&restored, Revision(150), &mut state).await;
+    assert_eq!(state, values(&restored, At::Latest).await);
+    // A folder that has a store is left as it is.
+    restored.close().await;
+    drop(restored);
+    let refused = DiskStore::restore(&to, &copy[..], Path::new("copy")).unwrap_err();
+    assert!(refused.to_string().contains("restore over"), "{refused}");
+    assert_eq!(DiskStore::check(&to).unwrap().revision, revision);
+}
+
+/// A copy is the store at one revision, however much is written meanwhile.
+#[tokio::test]
+async fn a_backup_taken_under_load_is_one_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = lived_in(&folder.path().join("a")).await;
+    let load = async {
+        for n in 0..200 {
+            let value = n.to_string().repeat(n % 60);
+            let ops = vec![put(&format!("/load/{}", n % 9), &value), put("/each", &value)];
+            commit(&store, ops).await.unwrap();
+        }
+    };
+    let backups = async {
+        let mut copies = Vec::new();
+        for _ in 0..5 {
+            let copy = Copy::default();
+            let revision = store.backup(copy.clone()).await.unwrap().unwrap();
+            copies.push((revision, copy));
+        }
+        copies
+    };
+    let ((), copies) = futures::future::join(load, backups).await;
+    for (n, (revision, copy)) in copies.into_iter().enumerate() {
+        let to = folder.path().join(format!("to-{n}"));
+        let copied = DiskStore::restore(&to, &copy.0.lock()[..], Path::new("copy")).unwrap();
+        assert_eq!(copied, revision);
+        let restored = DiskStore::open(&to, options()).unwrap();
+        assert_eq!(restored.revision().await.unwrap(), revision);
+        let at = At::Exactly(revision);
+        assert_eq!(values(&restored, At::Latest).await, values(&store, at).await, "at {revision}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_copy_is_refused_wherever_it_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = lived_in(&folder.path().join("a")).await;
+    let copy = Copy::default();
+    store.backup(copy.clone()).await.unwrap().unwrap();
+    let whole = copy.0.lock().clone();
+    let mut rng = SmallRng::seed_from_u64(1);
+    for n in 0..40 {
+        let mut copy = whole.clone();
+        let at = rng.random_range(0..copy.len());
+        match n % 3 {
+            0 => copy[at] ^= 1 << rng.random_range(0..8),
+            1 => copy.truncate(at),
+            _ => copy.insert(at, 0),
+        }
+        let to = folder.path().join(n.to_string());
+        let refused = DiskStore::restore(&to, &copy[..], Path::new("copy.backup")).unwrap_err();
+        assert!(refused.to_string().starts_with("copy.backup is damaged: "), "{refused}");
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 0, "nothing is left behind");
+    }
+}
+
+#[tokio::test]
+async fn defrag_gives_space_back_and_check_finds_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = lived_in(folder.path()).await;
+    let newest = store.revision().await.unwrap();
+    store.compact(newest).await.unwrap();
+    let kept = values(&store, At::Latest).await;
+    store.close().await;
+    drop(store);
+    let (before, after) = DiskStore::defrag(folder.path()).unwrap();
+    assert!(after < before, "{after} < {before}");
+    let stat = DiskStore::check(folder.path()).unwrap();
+    assert_eq!((stat.keys, stat.records), (kept.len() as u64, kept.len() as u64));
+    assert_eq!(stat.superseded_bytes, 0);
+    let store = DiskStore::open(folder.path(), options()).unwrap();
+    assert_eq!(values(&store, At::Latest).await, kept);
+    store.close().await;
+    drop(store);
+    // Anywhere beyond the head of the file.
+    let path = folder.path().join(FILE);
+    let whole = fs::read(&path).unwrap();
+    let mut n_found = 0;
+    for at in (8192..whole.len()).step_by(1021) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x55;
+        fs::write(&path, &damaged).unwrap();
+        n_found += usize::from(DiskStore::check(folder.path()).is_err());
+    }
+    assert!(n_found > 0, "no damage was found");
+    assert!(DiskStore::check(folder.path().join("nothing")).is_err());
+}

@@ -1,0 +1,254 @@
+//! A file that loses what was not synced, tears what was being written, and fails in every way that a disk does.
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use redb::StorageBackend;
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
+};
+
+use super::super::synced::SyncFailed;
+
+/// How much of a write survives by itself: a disk writes whole sectors.
+const SECTOR: usize = 512;
+
+/// A disk with one file. Shared by every opening of it.
+#[derive(Debug, Clone)]
+pub(super) struct Disk(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// What a crash leaves for certain.
+    synced: Vec<u8>,
+    /// What the process sees.
+    seen: Vec<u8>,
+    /// Sectors written and lengths set since the last sync, oldest first.
+    unsynced: Vec<Unsynced>,
+    /// Which sectors have room on the disk.
+    allocated: Vec<bool>,
+    /// Which opening may use it: an older one's calls fail, as those of a process that died.
+    life: u64,
+    fault: Option<Fault>,
+    n_syncs: u64,
+    sync_failed: SyncFailed,
+}
+
+/// What goes wrong, after so many calls of its kind; until [`Disk::heal`], a crash, or as it says.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fault {
+    /// Every write and sync fails: the disk is gone.
+    Gone { after: u64 },
+    /// One sync fails and loses some of what it should have written, by the seed; the next ones know nothing of it. What was lost may
+    /// still be seen, from memory, until it is forgotten there.
+    Sync { after: u64, seed: u64, is_forgotten: bool },
+    /// One read fails.
+    Read { after: u64 },
+    /// So many sectors more, and there is no room.
+    Full { sectors: u64 },
+}
+
+#[derive(Debug, Clone)]
+enum Unsynced {
+    Sector(usize, Vec<u8>),
+    Length(usize),
+}
+
+impl Disk {
+    pub(super) fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// A process's view of the file.
+    pub(super) fn attach(&self) -> Attached {
+        let life = self.state().life;
+        Attached { disk: self.clone(), life }
+    }
+
+    /// Something goes wrong from now on.
+    pub(super) fn fail(&self, fault: Fault) {
+        self.state().fault = Some(fault);
+    }
+
+    /// Ends what [`Disk::fail`] began, without a crash.
+    pub(super) fn heal(&self) {
+        self.state().fault = None;
+    }
+
+    /// Whether a sync has failed in this life.
+    pub(super) fn sync_failed(&self) -> SyncFailed {
+        self.state().sync_failed.clone()
+    }
+
+    /// How many syncs there were.
+    pub(super) fn n_syncs(&self) -> u64 {
+        self.state().n_syncs
+    }
+
+    /// The process ends in the middle, and the machine goes on.
+    pub(super) fn kill(&self) {
+        let mut state = self.state();
+        state.life += 1;
+        state.fault = None;
+        state.sync_failed = SyncFailed::default();
+    }
+
+    /// The power goes: of what was not synced, each sector is there or not, as chance has it, in any order.
+    pub(super) fn crash(&self, seed: u64) {
+        let mut state = self.state();
+        state.lose(seed);
+        state.forget();
+        state.life += 1;
+        state.fault = None;
+        state.sync_failed = SyncFailed::default();
+    }
+}
+
+impl State {
+    /// Writes some of what was not synced.
+    fn lose(&mut self, seed: u64) {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut newest = BTreeMap::new();
+        for write in self.unsynced.drain(..) {
+            match write {
+                // Later writes of a sector stand over earlier ones, if they made it at all.
+                Unsynced::Sector(at, bytes) if rng.random_bool(0.5) => _ = newest.insert(at, bytes),
+                Unsynced::Length(length) if rng.random_bool(0.5) => self.synced.resize(length, 0),
+                Unsynced::Sector(..) | Unsynced::Length(_) => {}
+            }
+        }
+        for (at, bytes) in newest {
+            put(&mut self.synced, at, &bytes);
+        }
+    }
+
+    /// What is seen is read from the disk again.
+    fn forget(&mut self) {
+        self.seen.clone_from(&self.synced);
+        self.allocated.resize(self.seen.len().div_ceil(SECTOR), true);
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.n_syncs += 1;
+        if let Some(Fault::Sync { after, seed, is_forgotten }) = self.fault {
+            if after == 0 {
+                self.fault = None;
+                self.lose(seed);
+                // A file as long as it was set to: the length is kept elsewhere than the content.
+                self.synced.resize(self.seen.len(), 0);
+                if is_forgotten {
+                    self.forget();
+                }
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            self.fault = Some(Fault::Sync { after: after - 1, seed, is_forgotten });
+        }
+        for write in self.unsynced.drain(..) {
+            match write {
+                Unsynced::Sector(at, bytes) => put(&mut self.synced, at, &bytes),
+                Unsynced::Length(length) => self.synced.resize(length, 0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, mut at: usize, data: &[u8]) -> io::Result<()> {
+        for bytes in data.chunks(SECTOR) {
+            let sector = at / SECTOR;
+            if !self.allocated[sector] {
+                if let Some(Fault::Full { sectors }) = &mut self.fault {
+                    // What came before is written.
+                    *sectors = sectors.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
+                }
+                self.allocated[sector] = true;
+            }
+            put(&mut self.seen, at, bytes);
+            self.unsynced.push(Unsynced::Sector(at, bytes.to_vec()));
+            at += bytes.len();
+        }
+        Ok(())
+    }
+}
+
+fn put(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    let end = at + bytes.len();
+    if file.len() < end {
+        file.resize(end, 0);
+    }
+    file[at..end].copy_from_slice(bytes);
+}
+
+/// One process's file.
+#[derive(Debug)]
+pub(super) struct Attached {
+    disk: Disk,
+    life: u64,
+}
+
+impl Attached {
+    fn with<T>(&self, call: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.disk.state();
+        if state.life != self.life {
+            return Err(io::Error::other("this process has died"));
+        }
+        call(&mut state)
+    }
+
+    fn change<T>(&self, call: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        self.with(|state| {
+            if let Some(Fault::Gone { after }) = &mut state.fault {
+                *after =
+                    after.checked_sub(1).ok_or_else(|| io::Error::other("the disk is gone"))?;
+            }
+            call(state)
+        })
+    }
+}
+
+impl StorageBackend for Attached {
+    fn len(&self) -> io::Result<u64> {
+        self.with(|state| Ok(state.seen.len() as u64))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.with(|state| {
+            if let Some(Fault::Read { after }) = state.fault {
+                state.fault = after.checked_sub(1).map(|after| Fault::Read { after });
+                if after == 0 {
+                    return Err(io::Error::from_raw_os_error(5));
+                }
+            }
+            let at = usize::try_from(offset).unwrap();
+            let bytes = state.seen.get(at..at + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+            out.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.change(|state| {
+            let length = usize::try_from(length).unwrap();
+            state.seen.resize(length, 0);
+            state.allocated.resize(length.div_ceil(SECTOR), false);
+            state.unsynced.push(Unsynced::Length(length));
+            Ok(())
+        })
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let synced = self.change(State::sync);
+        let state = self.disk.state();
+        if synced.is_err() && state.life == self.life {
+            state.sync_failed.store(true, Ordering::Relaxed);
+        }
+        synced
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.change(|state| state.write(usize::try_from(offset).unwrap(), data))
+    }
+}
