@@ -13,6 +13,8 @@ pub(crate) struct Health {
     pub(crate) started: bool,
     /// Shutdown has begun.
     pub(crate) draining: bool,
+    /// The store answers.
+    pub(crate) store: bool,
 }
 
 /// One check: its name and whether it passes.
@@ -23,13 +25,13 @@ impl Health {
     fn checks(self, endpoint: &str) -> Vec<Check> {
         let mut checks = vec![("ping", true), ("log", true)];
         match endpoint {
-            // The store is in reach whenever the process is: what could fail is start-up.
             "readyz" => checks.extend([
                 ("informer-sync", self.started),
                 ("poststarthook/start-registry", self.started),
                 ("shutdown", !self.draining),
             ]),
-            _ => checks.extend([("etcd", true), ("poststarthook/start-registry", self.started)]),
+            _ => checks
+                .extend([("etcd", self.store), ("poststarthook/start-registry", self.started)]),
         }
         checks
     }
@@ -48,7 +50,7 @@ impl Health {
                 Some((_, true)) => respond::text(StatusCode::OK, "ok"),
                 Some((name, false)) => respond::plain(
                     StatusCode::INTERNAL_SERVER_ERROR,
-                    format!("internal server error: {name} is not finished\n"),
+                    format!("internal server error: {}\n", reason(name)),
                 ),
             };
         }
@@ -87,6 +89,14 @@ impl Health {
     }
 }
 
+/// Why a check that was asked for by itself fails.
+fn reason(name: &str) -> String {
+    match name {
+        "etcd" => "etcd failed: the store does not answer".to_owned(),
+        name => format!("{name} is not finished"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,7 +107,19 @@ mod tests {
         (response.status().as_u16(), body)
     }
 
-    const UP: Health = Health { started: true, draining: false };
+    const UP: Health = Health { started: true, draining: false, store: true };
+
+    #[test]
+    fn store_out_of_reach_is_told_by_healthz_and_livez_alone() {
+        let lost = Health { store: false, ..UP };
+        assert_eq!(get(lost, "readyz", "").0, 200);
+        for endpoint in ["healthz", "livez"] {
+            let (code, body) = get(lost, endpoint, "");
+            assert_eq!(code, 500);
+            assert!(body.contains("[-]etcd failed: reason withheld\n"), "{body}");
+        }
+        assert_eq!(get(lost, "livez", "exclude=etcd").0, 200);
+    }
 
     #[test]
     fn passing_checks_are_ok_without_a_newline() {

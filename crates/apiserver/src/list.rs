@@ -6,21 +6,21 @@
 use crate::scan;
 use bytes::Bytes;
 use serde_json::json;
-use setpoint_registry::{List, Object, Resource};
+use setpoint_registry::{List, Listed, Resource};
 
 /// Bytes of a list around its items, generously.
 const ENVELOPE_BYTES: usize = 512;
 
 /// The list as JSON.
 pub(crate) fn encode(row: &Resource, list: &List) -> Bytes {
-    let items: usize = list.items.iter().map(|item| item.bytes.len() + 1).sum();
+    let items: usize = list.items.iter().map(|item| item.room() + 1).sum();
     let mut out = Vec::with_capacity(items + ENVELOPE_BYTES);
     let version = row.group_version().to_string();
     if row.custom {
         out.extend_from_slice(
             format!("{{\"apiVersion\":{},\"items\":[", json!(version)).as_bytes(),
         );
-        push_items(&mut out, &list.items, |out, bytes| out.extend_from_slice(bytes));
+        push_items(&mut out, &list.items, |out, item| item.push_to(out));
         out.extend_from_slice(
             format!(
                 "],\"kind\":{},\"metadata\":{}}}",
@@ -39,18 +39,24 @@ pub(crate) fn encode(row: &Resource, list: &List) -> Bytes {
             )
             .as_bytes(),
         );
-        push_items(&mut out, &list.items, scan::push_without_type);
+        // One object at a time is made, and its type cut out on the way.
+        let mut object = Vec::new();
+        push_items(&mut out, &list.items, |out, item| {
+            object.clear();
+            item.push_to(&mut object);
+            scan::push_without_type(out, &object);
+        });
         out.extend_from_slice(b"]}");
     }
     out.into()
 }
 
-fn push_items(out: &mut Vec<u8>, items: &[Object], push: impl Fn(&mut Vec<u8>, &[u8])) {
+fn push_items(out: &mut Vec<u8>, items: &[Listed], mut push: impl FnMut(&mut Vec<u8>, &Listed)) {
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
             out.push(b',');
         }
-        push(out, &item.bytes);
+        push(out, item);
     }
 }
 

@@ -2,30 +2,26 @@
 //!
 //! # Theory
 //!
-//! A [`Listener`] is bound first and run later; its run future owns a task per connection, and a connection owns a task per
-//! HTTP/2 stream. When `stop` is cancelled the listener takes no more connections, the server drains (watches end between two
+//! A [`Listener`] is bound first and run later, by [`setpoint_serve`]; its run future owns every connection. When `stop` is cancelled the listener takes no more connections, the server drains (watches end between two
 //! events), connections finish what they are answering, and after [`DRAIN_MAX`] the rest is dropped.
 //!
 //! A peer that does nothing costs a bounded time: the handshake, the head of a request and (through the request's deadline) its
 //! body each end after a while, as does a connection that says nothing at all or takes in nothing of its answer. Peers beyond [`CONNECTIONS_MAX`] wait to be accepted.
 
-mod connection;
-mod leftover;
-mod patience;
 mod pki;
 
-pub use pki::{Pki, PkiError};
+pub use pki::{Loaded, Pki, PkiError, PkiFiles};
 
 use crate::identity::Identity;
 use crate::server::ApiServer;
-use connection::{Acceptor, serve};
+use http::Request;
 use rustls::pki_types::CertificateDer;
+use setpoint_serve::tls::PeerCertificate;
+use setpoint_serve::{Limits, Received, Server};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Connections at once, per listener. Four thousand idle HTTP/2 connections are some hundred MiB; more clients than that belong
@@ -35,8 +31,22 @@ pub const CONNECTIONS_MAX: usize = 4096;
 /// How long connections may finish what they are answering after `stop`.
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// How long accepting pauses after the system refused (out of file descriptors), so that it does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long the head of a request may take, and the first one of a connection to begin.
+const HEAD_MAX: Duration = Duration::from_secs(60);
+/// How long an HTTP/1 connection may idle after a request. Clients keep one HTTP/2 connection for as long as they live, and answer
+/// its pings.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// How much is read of a body that an answer did not need: 256 KiB, as Go's server.
+const LEFTOVER_BYTES_MAX: usize = 256 * 1024;
+
+const LIMITS: Limits = Limits {
+    connections_max: CONNECTIONS_MAX,
+    head_max: HEAD_MAX,
+    idle_max: IDLE_MAX,
+    http2_idle_max: None,
+    leftover_bytes_max: LEFTOVER_BYTES_MAX,
+    drain_max: DRAIN_MAX,
+};
 
 /// Why a listener cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +79,35 @@ pub struct Listener {
     server: ApiServer,
     socket: TcpListener,
     address: SocketAddr,
-    acceptor: Acceptor,
+    peers: Peers,
+}
+
+/// How a connection says who sends its requests.
+#[derive(Debug, Clone)]
+enum Peers {
+    /// Without TLS: everyone is this identity.
+    All(Identity),
+    /// With TLS: a peer with this certificate is the administrator, others bring a token.
+    Tls {
+        /// TLS.
+        config: Arc<rustls::ServerConfig>,
+        /// The administrator's certificate.
+        admin: CertificateDer<'static>,
+    },
+}
+
+impl Peers {
+    /// Who sends a request, if the connection knows.
+    fn identify(&self, request: &mut Request<Received>) -> Option<Identity> {
+        match self {
+            Self::All(identity) => Some(identity.clone()),
+            Self::Tls { admin, .. } => request
+                .extensions_mut()
+                .remove::<PeerCertificate>()
+                .filter(|peer| peer.0 == *admin)
+                .map(|_| Identity::admin()),
+        }
+    }
 }
 
 impl Listener {
@@ -86,8 +124,7 @@ impl Listener {
     ) -> Result<Self, ListenError> {
         let config = pki.server_config(server.registry().clock().clone())?;
         let admin: CertificateDer<'static> = pki.admin_certificate().clone();
-        let acceptor = Acceptor::Tls { config: Arc::new(config), admin };
-        Self::bind(server, address, acceptor).await
+        Self::bind(server, address, Peers::Tls { config: Arc::new(config), admin }).await
     }
 
     /// Listens without TLS and without authentication, on a loopback address only: whoever connects is in `system:masters`.
@@ -99,18 +136,18 @@ impl Listener {
         if !address.ip().is_loopback() {
             return Err(ListenError::NotLoopback { address });
         }
-        Self::bind(server, address, Acceptor::Plain(Identity::unsecured())).await
+        Self::bind(server, address, Peers::All(Identity::unsecured())).await
     }
 
     async fn bind(
         server: ApiServer,
         address: SocketAddr,
-        acceptor: Acceptor,
+        peers: Peers,
     ) -> Result<Self, ListenError> {
         let bind = |source| ListenError::Bind { address, source };
         let socket = TcpListener::bind(address).await.map_err(bind)?;
         let address = socket.local_addr().map_err(bind)?;
-        Ok(Self { server, socket, address, acceptor })
+        Ok(Self { server, socket, address, peers })
     }
 
     /// The address it is bound to, with the port that was picked.
@@ -120,43 +157,24 @@ impl Listener {
 
     /// Serves until `stop`, then until connections have finished or [`DRAIN_MAX`] is over. Dropping it drops every connection.
     pub async fn run(self, stop: CancellationToken) {
-        let mut connections = JoinSet::new();
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        loop {
-            let place = tokio::select! {
-                // Cancel safe: a dropped `acquire` has taken no place.
-                place = places.clone().acquire_owned() => place,
-                () = stop.cancelled() => break,
-            };
-            let accepted = tokio::select! {
-                // Cancel safe: a dropped `accept` has taken no connection.
-                accepted = self.socket.accept() => accepted,
-                () = stop.cancelled() => break,
-                // Cancel safe: a dropped `join_next` has taken no result.
-                Some(_) = connections.join_next() => continue,
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    let connection =
-                        serve(self.server.clone(), self.acceptor.clone(), stream, stop.clone());
-                    connections.spawn(async move {
-                        let _place = place;
-                        if let Err(error) = connection.await {
-                            tracing::debug!(%peer, %error, "connection ended");
-                        }
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+        let Self { server: api, socket, peers, .. } = self;
+        let mut server = Server::new(socket, LIMITS);
+        if let Peers::Tls { config, .. } = &peers {
+            server = server.tls(config.clone());
+        }
+        let of_requests = api.clone();
+        let answer = move |mut request: Request<Received>| {
+            // What a peer may not bring itself: its connection says who it is.
+            if let Some(identity) = peers.identify(&mut request) {
+                request.extensions_mut().insert(identity);
             }
-        }
-        drop(self.socket);
-        self.server.drain();
-        let drained = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN_MAX, drained).await.is_err() {
-            tracing::warn!(left = connections.len(), "connections did not finish in time");
-        }
+            let api = of_requests.clone();
+            async move { api.serve(request).await }
+        };
+        let drain = async {
+            stop.cancelled().await;
+            api.drain();
+        };
+        tokio::join!(server.run(answer, stop.clone()), drain);
     }
 }

@@ -17,7 +17,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, GroupVersion, Status};
-use setpoint_registry::{Body as Sent, Caller, Catalog, Deleted, List, Registry, Target};
+use setpoint_registry::{Body as Sent, Caller, Catalog, Deleted, List, Listed, Registry, Target};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -255,7 +255,15 @@ impl Exchange<'_> {
 
     /// Answers with a list, transformed.
     fn whole_list(&self, accepted: Accepted, target: &Target, list: &List) -> Response<Body> {
-        let items = || list.items.iter().map(|item| &item.bytes[..]);
+        let is_written_out = accepted.encoding != Encoding::Protobuf
+            && matches!(accepted.transform, Transform::None);
+        let made = |item: &Listed| {
+            let mut object = Vec::with_capacity(item.room());
+            item.push_to(&mut object);
+            object
+        };
+        let objects: Vec<_> = list.items.iter().filter(|_| !is_written_out).map(made).collect();
+        let items = || objects.iter().map(|object| &object[..]);
         let metadata = || list::metadata(list, false);
         let whole = || match accepted.transform {
             Transform::Table(version) => {

@@ -221,7 +221,11 @@ impl Inner {
             Err(Miss::Status(error)) => return failed(&error),
         };
         let Route::Resource(route) = route else {
-            return self.document(&route, parts, query, style, catalog);
+            // Others do not wait for the store.
+            let asks_store =
+                matches!(&route, Route::Health { endpoint, .. } if *endpoint != "readyz");
+            let store = !asks_store || self.registry.store_answers().await;
+            return self.document(&route, parts, query, style, catalog, store);
         };
         let verb = match verb {
             Some(Ok(verb)) => verb,
@@ -246,7 +250,7 @@ impl Inner {
         response
     }
 
-    /// Everything that is not a resource.
+    /// Everything that is not a resource. `store`: whether the store answers, where that is asked.
     fn document(
         &self,
         route: &Route,
@@ -254,11 +258,13 @@ impl Inner {
         query: &Query,
         style: Style,
         catalog: &Catalog,
+        store: bool,
     ) -> Response<Body> {
         if let Route::Health { endpoint, check } = route {
             let health = Health {
                 started: *self.registry.ready().borrow(),
                 draining: self.drain.is_cancelled(),
+                store,
             };
             return health.respond(endpoint, check.as_deref(), query);
         }

@@ -125,9 +125,9 @@ impl Framing {
                 return event.protobuf_frame();
             }
             Transform::None | Transform::PartialList(_) => return Some(event.frame()),
-            Transform::Partial(version) => partial(&mut object, &event.object, version),
+            Transform::Partial(version) => partial(&mut object, &event.object(), version),
             Transform::Table(version) => {
-                object = self.table(&event.object, version, headings);
+                object = self.table(&event.object(), version, headings);
             }
         }
         if is_protobuf {

@@ -1,7 +1,6 @@
 //! Watches over WebSocket: the same URL, upgraded (RFC 6455). One text message per event, a close frame at the end.
 //!
-//! Answering an upgrade makes a future that talks over the connection once HTTP has let go of it. Whoever owns the connection
-//! takes it out of the response ([`Conversation::take`]) and runs it; in process there is no connection to upgrade, and the
+//! Answering an upgrade makes a [`Conversation`]: whoever owns the connection takes it out of the response and runs it; in process there is no connection to upgrade, and the
 //! request is answered as an ordinary watch.
 
 use crate::body::Body;
@@ -9,14 +8,12 @@ use crate::filter::authenticate::TOKEN_PROTOCOL;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
-use std::sync::Arc;
+use setpoint_serve::Conversation;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// The longest message a client may send; all of them are ignored but pings and closes.
@@ -32,18 +29,6 @@ const PONG: u8 = 0xa;
 
 /// Code of a normal end, as a close frame's body.
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
-
-/// What is said over an upgraded connection, waiting in a response's extensions.
-#[derive(Clone)]
-pub(crate) struct Conversation(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
-
-impl Conversation {
-    /// Takes it out of a response.
-    pub(crate) fn take(response: &mut Response<Body>) -> Option<BoxFuture<'static, ()>> {
-        let conversation = response.extensions_mut().remove::<Self>()?;
-        conversation.0.lock().take()
-    }
-}
 
 /// A request to upgrade.
 pub(crate) struct Upgrade {
@@ -98,8 +83,7 @@ impl Upgrade {
         if let Some(protocol) = self.protocol {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
         }
-        let conversation: BoxFuture<'static, ()> = Box::pin(conversation);
-        response.extensions_mut().insert(Conversation(Arc::new(Mutex::new(Some(conversation)))));
+        response.extensions_mut().insert(Conversation::new(conversation));
         response
     }
 }

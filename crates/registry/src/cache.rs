@@ -11,41 +11,60 @@
 //!                    └────▶ reached: every change up to here is in
 //! ```
 //!
-//! - An [`Item`] is an object at one revision. Index and window share it, and with it every encoding made of it: the
-//!   resourceVersion is spliced in once, an event is framed once, however many watch.
-//! - A watcher has no buffer here and no task: it holds a position in the window and takes what is behind it when it is
-//!   polled. The window is the buffer of all of them. A watcher whose position has left the window is ended, never
-//!   skipped over events; it costs nothing until then but the window's own, bounded, memory.
+//! - An [`Item`] is an object at one revision: the stored bytes, and nothing that can be made of them. Index and window
+//!   share it. A LIST splices the resourceVersion in for itself; an event is framed once, however many watch, and kept with
+//!   its [`Change`] as long as that is in the window.
+//! - A watcher has no buffer here and no task: it holds a position and takes what is behind it when it is polled. The window
+//!   is the buffer of all of them. A change wakes only the watchers it may concern (see `fanout`), and only they find it
+//!   behind their position. A watcher that has left a change so long that it is out of the window is ended, never skipped
+//!   over events; it costs nothing until then but the window's own, bounded, memory.
 //! - `reached` is published after the batch is in. A reader that sees `reached = r` before it takes a resource's lock
 //!   thus finds every change of the resource up to `r`, and perhaps later ones: the state it then sees is the
 //!   resource's state at the later of `r` and the last change it finds.
+//! - It is filled from several ranges of keys at once, each by a task of its own; what comes out does not depend on which
+//!   ends first.
 //! - When the feed breaks, every watch ends and the cache is filled anew; its history starts over.
+//! - At start it may be filled with the state of some revisions ago and take the changes since out of the feed, so that watches of before
+//!   a restart go on where they were. Nothing is served before it has reached the present.
 //!
 //! Keys are `/registry/<resource>/…`; two words name the resource when the first has a dot (an API group) or is
 //! `services`. So a cache needs no catalog, and CRDs that come and go need no care but [`WatchCache::close_watches`].
+mod change;
+mod fanout;
+mod fill;
+mod index;
+mod interest;
 mod item;
 mod resource;
 #[cfg(test)]
 mod tests;
+mod window;
 
-pub(crate) use item::{Change, Item};
-pub(crate) use resource::{Begin, Index, Position, ResourceCache, Taken, WatcherId};
+pub(crate) use change::{Change, event_of};
+pub(crate) use index::Index;
+pub(crate) use interest::{Interest, Term};
+pub(crate) use item::Item;
+pub(crate) use resource::{ResourceCache, Taken, Watcher};
+
+use fill::Filled;
+use resource::WatcherId;
 
 use crate::followed::Followed;
 use crate::registry::Inner;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use setpoint_object::ApiError;
-use setpoint_store::{At, Batch, ChangeFeed, RangeRequest, Revision, Store, StoreError};
+use setpoint_store::{Batch, ChangeFeed, Revision, Store, StoreError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Everything the cache follows.
 const ROOT: &str = "/registry/";
-/// Objects read at once while the cache is filled.
-const FILL_PAGE_MAX: usize = 10_000;
+/// How often, at most, history that is too old is dropped of resources that do not change: whenever the store moves.
+const TRIM_PERIOD: Duration = Duration::from_secs(30);
 /// How long the cache waits before it asks a store again that could not serve.
 ///
 /// One second, as the reflector that fills kube-apiserver's cache backs off at first.
@@ -94,23 +113,30 @@ impl WatchCache {
     ///
     /// The store was closed.
     pub(crate) async fn run(&self, inner: &Inner, stop: CancellationToken) -> Result<(), ApiError> {
-        let ended = self.follow(&*inner.store, &stop).await;
+        let ended = self.follow(&inner.store, inner.replayed_revisions, &stop).await;
         self.shared.stop();
         ended
     }
 
-    async fn follow(&self, store: &dyn Store, stop: &CancellationToken) -> Result<(), ApiError> {
+    async fn follow(
+        &self,
+        store: &Arc<dyn Store>,
+        mut replayed: u64,
+        stop: &CancellationToken,
+    ) -> Result<(), ApiError> {
         loop {
             let error = tokio::select! {
                 biased;
-                // Cancel safe: a dropped fill has replaced nothing, a dropped batch ends with the cache.
-                error = self.fill_and_follow(store) => error,
+                // Cancel safe: a dropped fill has published nothing, a dropped batch ends with the cache.
+                error = self.fill_and_follow(store, replayed) => error,
                 () = stop.cancelled() => return Ok(()),
             };
-            if matches!(error, StoreError::Closed) {
+            if matches!(error, StoreError::Closed | StoreError::Damaged(_)) {
                 return Err(ApiError::internal(error));
             }
             tracing::warn!(%error, "follow the store's changes");
+            // Once served, it does not go back in time.
+            replayed = 0;
             self.shared.reset();
             tokio::select! {
                 biased;
@@ -122,45 +148,47 @@ impl WatchCache {
     }
 
     /// Returns when the feed, or a read, fails.
-    async fn fill_and_follow(&self, store: &dyn Store) -> StoreError {
-        let mut feed = match self.fill(store).await {
+    async fn fill_and_follow(&self, store: &Arc<dyn Store>, replayed: u64) -> StoreError {
+        let mut feed = match self.fill(store, replayed).await {
             Ok(feed) => feed,
             Err(error) => return error,
         };
+        let mut trim_at = Instant::now() + TRIM_PERIOD;
         loop {
             match feed.next().await {
                 Ok(batch) => self.shared.apply(batch),
                 Err(error) => return error,
             }
+            let now = Instant::now();
+            if now >= trim_at {
+                trim_at = now + TRIM_PERIOD;
+                self.shared.all().iter().for_each(|resource| resource.trim(now));
+            }
         }
     }
 
-    /// Reads the present and opens the feed behind it.
-    async fn fill(&self, store: &dyn Store) -> Result<Box<dyn ChangeFeed>, StoreError> {
-        let mut request = RangeRequest {
-            limit: FILL_PAGE_MAX,
-            ..RangeRequest::prefix(Bytes::from_static(ROOT.as_bytes()))
-        };
-        let mut items = Vec::new();
-        let revision = loop {
-            let page = store.range(request.clone()).await?;
-            // Later pages look at the revision of the first.
-            let revision = match request.at {
-                At::Exactly(revision) => revision,
-                At::Latest => page.revision,
-            };
-            let is_last = page.value.entries.len() < FILL_PAGE_MAX;
-            items.extend(page.value.entries);
-            match items.last() {
-                Some(last) if !is_last => {
-                    request.at = At::Exactly(revision);
-                    request.start = [&*last.key, b"\0"].concat().into();
-                }
-                _ => break revision,
+    /// Reads the state of `replayed` revisions ago, or of the oldest revision kept, and takes in what came since.
+    async fn fill(
+        &self,
+        store: &Arc<dyn Store>,
+        replayed: u64,
+    ) -> Result<Box<dyn ChangeFeed>, StoreError> {
+        let root = Bytes::from_static(ROOT.as_bytes());
+        let present = store.revision().await?;
+        let mut from = Revision(present.0.saturating_sub(replayed));
+        // Opened first: what it needs is known to be kept.
+        let mut feed = loop {
+            match store.changes(root.clone(), from).await {
+                Err(StoreError::Compacted { oldest, .. }) if oldest > from => from = oldest,
+                feed => break feed?,
             }
         };
-        let feed = store.changes(Bytes::from_static(ROOT.as_bytes()), revision).await?;
-        self.shared.fill(revision, items.into_iter().map(|kv| Arc::new(Item::from(kv))));
+        let filled = fill::read(store, from).await?;
+        self.shared.fill(from, filled);
+        while self.shared.reached.get().revision < present.0 {
+            self.shared.apply(feed.next().await?);
+        }
+        self.shared.reached.change(|reached| reached.is_filled = true);
         Ok(feed)
     }
 
@@ -212,34 +240,27 @@ impl Shared {
         }
         let mut resources = self.resources.write();
         let (filled_at, is_stopped) = (resources.filled_at, resources.is_stopped);
-        let new = || Arc::new(ResourceCache::new(filled_at, is_stopped));
+        let new = || Arc::new(ResourceCache::new(prefix.len(), filled_at, is_stopped));
         resources.by_prefix.entry(prefix.into()).or_insert_with(new).clone()
     }
 
-    /// Replaces everything by the state at a revision.
-    fn fill(&self, revision: Revision, items: impl Iterator<Item = Arc<Item>>) {
-        let mut by_prefix: BTreeMap<Arc<str>, Vec<Arc<Item>>> = BTreeMap::new();
-        for item in items {
-            let prefix = prefix_of(&item.key);
-            match by_prefix.get_mut(prefix) {
-                Some(items) => items.push(item),
-                None => _ = by_prefix.insert(prefix.into(), vec![item]),
-            }
-        }
+    /// Replaces everything by the state at a revision. Not served before it is said to be filled.
+    fn fill(&self, revision: Revision, mut by_prefix: Filled) {
         let resources: Vec<_> = {
             let mut resources = self.resources.write();
             resources.filled_at = revision.0;
             for prefix in by_prefix.keys() {
-                let new = || Arc::new(ResourceCache::new(revision.0, false));
+                let new = || Arc::new(ResourceCache::new(prefix.len(), revision.0, false));
                 resources.by_prefix.entry(prefix.clone()).or_insert_with(new);
             }
             resources.by_prefix.iter().map(|(p, r)| (p.clone(), r.clone())).collect()
         };
         for (prefix, resource) in resources {
-            resource.fill(revision.0, by_prefix.remove(&prefix).unwrap_or_default());
+            let state = by_prefix.remove(&prefix).unwrap_or_default();
+            resource.fill(revision.0, state.index, state.sealed);
         }
         self.reached.change(|reached| {
-            *reached = Reached { revision: revision.0, is_filled: true, is_stopped: false };
+            *reached = Reached { revision: revision.0, is_filled: false, is_stopped: false };
         });
     }
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::{ApiError, encode, skim};
+use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 /// A stored tree in the version this row serves. One of that version already comes back as it is.
@@ -72,14 +73,37 @@ fn is_older(resource: &Resource, revision: u64) -> bool {
 ///
 /// The stored bytes are no JSON, or as [`to_served`].
 pub(crate) fn serve(resource: &Resource, stored: &[u8], revision: u64) -> Result<Bytes, ApiError> {
-    if is_version(stored, resource) && !is_older(resource, revision) {
+    if is_served_as_stored(resource, stored, revision) {
         return Ok(encode::with_resource_version(stored, revision));
     }
-    let mut tree = serde_json::from_slice(stored).map_err(undecodable)?;
-    refresh(resource, &mut tree, revision);
-    let mut tree = to_served(resource, tree)?;
+    let mut tree = served_tree(resource, stored, revision)?;
     tree.set_meta("resourceVersion", revision.to_string().into());
     Ok(encode::to_bytes(&tree))
+}
+/// Stored bytes as this row serves them, for a look at members other than the resourceVersion.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub(crate) fn members<'s>(
+    resource: &Resource,
+    stored: &'s [u8],
+    revision: u64,
+) -> Result<Cow<'s, [u8]>, ApiError> {
+    if is_served_as_stored(resource, stored, revision) {
+        return Ok(Cow::Borrowed(stored));
+    }
+    let tree = served_tree(resource, stored, revision)?;
+    Ok(Cow::Owned(encode::to_bytes(&tree).into()))
+}
+/// Whether this row serves stored bytes as they are, but for the resourceVersion.
+pub(crate) fn is_served_as_stored(resource: &Resource, stored: &[u8], revision: u64) -> bool {
+    is_version(stored, resource) && !is_older(resource, revision)
+}
+fn served_tree(resource: &Resource, stored: &[u8], revision: u64) -> Result<Value, ApiError> {
+    let mut tree = serde_json::from_slice(stored).map_err(undecodable)?;
+    refresh(resource, &mut tree, revision);
+    to_served(resource, tree)
 }
 fn undecodable(error: serde_json::Error) -> ApiError {
     ApiError::internal(format_args!("unable to decode the stored object: {error}"))

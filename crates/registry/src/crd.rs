@@ -100,7 +100,7 @@ impl Controller {
                 biased;
                 // Cancel safe: the store holds the truth, nothing else is kept.
                 error = self.follow() => {
-                    if matches!(error, StoreError::Closed) {
+                    if matches!(error, StoreError::Closed | StoreError::Damaged(_)) {
                         return Err(crate::write::store_error(error));
                     }
                     tracing::warn!(%error, "follow custom resource definitions");
@@ -210,9 +210,10 @@ impl Controller {
         for (name, definition) in &self.definitions {
             if cleanup::is_due(&definition.object) && self.cleaning.insert(name.clone()) {
                 let (registry, name) = (self.registry.clone(), name.clone());
+                let uid = definition.object.uid().to_owned();
                 let row = row::storage_row(&definition.object);
                 cleanups.spawn(async move {
-                    cleanup::run(&registry, &name, row).await;
+                    cleanup::run(&registry, &name, &uid, row).await;
                     name
                 });
             }
@@ -223,7 +224,7 @@ impl Controller {
     /// Sends a catalog when what is to be served has changed, and ends the watches of what changed or went.
     async fn serve(&mut self) {
         let inner = &self.registry.inner;
-        let changes = serve::update(&mut self.served, &self.definitions);
+        let changes = serve::update(&mut self.served, &self.definitions, inner.is_shared);
         if !changes.any {
             return;
         }

@@ -34,6 +34,7 @@ pub mod catalog;
 mod convert;
 mod crd;
 mod followed;
+mod foreign;
 mod read;
 pub mod registry;
 pub mod request;
@@ -45,6 +46,6 @@ pub mod watch;
 mod write;
 
 pub use catalog::{Catalog, Resource, Subresource};
-pub use registry::{Registry, RegistryBuilder, RegistryWorker};
+pub use registry::{EVENT_TTL, Registry, RegistryBuilder, RegistryWorker};
 pub use request::*;
 pub use watch::{Event, EventKind, WatchStream};

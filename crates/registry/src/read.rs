@@ -12,11 +12,13 @@
 //!
 //! Objects go out as the bytes they are stored as, with the resourceVersion spliced in; a tree is made only for versions
 //! other than the stored one. A LIST before the cache is filled reads the store.
+mod field;
 mod list;
 mod options;
 mod scope;
 mod token;
 
+pub(crate) use field::Field;
 pub(crate) use options::{Fresh, WatchStart};
 pub(crate) use scope::Scope;
 
@@ -58,6 +60,9 @@ impl Registry {
         let Some(stored) = found.value else {
             return Err(ApiError::not_found(&resource.group_resource(), &target.name));
         };
+        if setpoint_store::is_sealed(&stored.value) {
+            return Err(unreadable(&key, NOT_ENCRYPTING));
+        }
         let bytes = convert::serve(resource, &stored.value, stored.modified.0)?;
         match target.subresource.as_str() {
             "" => return Ok(Object { bytes }),
@@ -129,6 +134,22 @@ fn read_error(error: StoreError) -> ApiError {
         }
         other => write::store_error(other),
     }
+}
+
+/// Why a store that encrypts nothing cannot tell what a value holds. The words are those of Kubernetes' API server.
+pub(crate) const NOT_ENCRYPTING: &str = "identity transformer tried to read encrypted data";
+
+/// Why a value could not be made out: the store says it when the key is asked for by itself.
+async fn sealed_error(inner: &crate::registry::Inner, key: &[u8]) -> ApiError {
+    match inner.store.get(key, At::Latest).await {
+        Err(error) => read_error(error),
+        Ok(_) => unreadable(key, NOT_ENCRYPTING),
+    }
+}
+/// A value that could not be made out.
+pub(crate) fn unreadable(key: &[u8], reason: &str) -> ApiError {
+    let (key, reason) = (String::from_utf8_lossy(key).into_owned(), reason.to_owned());
+    read_error(StoreError::Unreadable { key, reason })
 }
 
 #[cfg(test)]

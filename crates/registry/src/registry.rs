@@ -3,7 +3,7 @@ use crate::admission::Chain;
 use crate::allocate::Allocator;
 use crate::catalog::Catalog;
 use crate::followed::Followed;
-use crate::{bootstrap, cache, crd};
+use crate::{bootstrap, cache, crd, foreign};
 use rand::SeedableRng;
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
@@ -17,12 +17,24 @@ use tokio_util::sync::CancellationToken;
 /// Five minutes, as kube-apiserver does, so that clients' watches live as long as they are used to.
 pub const COMPACTION_PERIOD: Duration = Duration::from_secs(300);
 
+/// How long an Event is kept unless it is said otherwise: one hour, as kube-apiserver's `--event-ttl`.
+pub const EVENT_TTL: Duration = Duration::from_secs(3600);
+/// How long a store may fail to answer at start before the worker gives up: half a minute, in which a cluster finds a new leader.
+const START_UP_PATIENCE: Duration = Duration::from_secs(30);
+/// How long it is left alone in between.
+const START_UP_PAUSE: Duration = Duration::from_millis(500);
+/// How long the store may take to answer before it counts as out of reach: two seconds, as kube-apiserver's `--etcd-healthcheck-timeout`.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Builds a registry.
 #[derive(Debug)]
 pub struct RegistryBuilder {
     store: Arc<dyn Store>,
     clock: Clock,
     seed: u64,
+    replayed_revisions: u64,
+    event_ttl: Duration,
+    is_shared: bool,
 }
 impl RegistryBuilder {
     /// The seed of uids, generated names and watch time-outs. Zero when not given: two registries of one seed make the same names.
@@ -30,16 +42,41 @@ impl RegistryBuilder {
         self.seed = seed;
         self
     }
+    /// How many revisions of the store's history are taken in at start, as far as they are kept: watches from one of them go on, as if
+    /// there had been no restart. Each costs the start a little. Zero when not given: watches start over.
+    pub fn replayed_revisions(mut self, n: u64) -> Self {
+        self.replayed_revisions = n;
+        self
+    }
+    /// How long an Event is kept after it was written last. [`EVENT_TTL`] when not given.
+    pub fn event_ttl(mut self, ttl: Duration) -> Self {
+        self.event_ttl = ttl;
+        self
+    }
+    /// Whether other servers, perhaps other programs, write to the same store. Then nothing is believed that only this registry's own
+    /// writes would make true: custom objects are held to their schema whenever they are read, a definition's objects are looked for
+    /// once more before it goes, and values that a kube-apiserver encoded as JSON are understood. Default: no.
+    pub fn shared(mut self, is_shared: bool) -> Self {
+        self.is_shared = is_shared;
+        self
+    }
     /// The registry and the worker that its owner runs. Nothing is served before the worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
+        let store = match self.is_shared {
+            true => Arc::new(foreign::ForeignStore::new(self.store)),
+            false => self.store,
+        };
         let inner = Arc::new(Inner {
-            store: self.store,
+            store,
+            is_shared: self.is_shared,
             clock: self.clock,
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(self.seed)),
             catalog: tokio::sync::watch::Sender::new(bootstrap::catalog()),
             ready: tokio::sync::watch::Sender::new(false),
             serves: Followed::default(),
             cache: cache::WatchCache::default(),
+            replayed_revisions: self.replayed_revisions,
+            event_ttl: self.event_ttl,
             allocator: Allocator::default(),
             admission: Chain::built_in(),
         });
@@ -50,6 +87,8 @@ impl RegistryBuilder {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
+    /// Others write to it, too.
+    pub(crate) is_shared: bool,
     pub(crate) clock: Clock,
     /// Uids, generated names, watch time-outs.
     pub(crate) rng: parking_lot::Mutex<rand::rngs::SmallRng>,
@@ -59,6 +98,10 @@ pub(crate) struct Inner {
     /// The same, for those who must go on in the order in which they came.
     serves: Followed<bool>,
     pub(crate) cache: cache::WatchCache,
+    /// How far back the cache begins.
+    pub(crate) replayed_revisions: u64,
+    /// How long Events are kept.
+    pub(crate) event_ttl: Duration,
     /// Cluster addresses and node ports in use.
     pub(crate) allocator: Allocator,
     /// Who may change or refuse a write.
@@ -82,12 +125,14 @@ impl RegistryWorker {
     ///
     /// Dropping the future stops everything at once; nothing that was acknowledged is lost.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ApiError> {
-        let registry = Registry { inner: self.inner.clone() };
         let inner = &*self.inner;
-        bootstrap::objects::ensure(inner).await?;
-        inner.allocator.rebuild(&*inner.store).await?;
-        let definitions = crd::Controller::load(&registry).await?;
-        let present = inner.store.revision().await.map_err(crate::write::store_error)?;
+        let started = tokio::select! {
+            biased;
+            // Cancel safe: what was done of it is done, and looked at again at the next start.
+            started = self.start_up() => started?,
+            () = stop.cancelled() => return Ok(()),
+        };
+        let (definitions, present) = started;
         let ready = async {
             tokio::select! {
                 biased;
@@ -105,6 +150,31 @@ impl RegistryWorker {
         );
         inner.set_ready(false);
         result.map(|_| ())
+    }
+}
+impl RegistryWorker {
+    /// What is there before anything is served. A store that cannot answer for a moment is asked again.
+    async fn start_up(&self) -> Result<(crd::Controller, Revision), ApiError> {
+        let first = tokio::time::Instant::now();
+        loop {
+            let error = match self.attempt_start_up().await {
+                Err(error) if matches!(error.code(), 503 | 504) => error,
+                ended => return ended,
+            };
+            if first.elapsed() >= START_UP_PATIENCE {
+                return Err(error);
+            }
+            tracing::warn!(%error, "start up; trying again");
+            tokio::time::sleep(START_UP_PAUSE).await;
+        }
+    }
+    async fn attempt_start_up(&self) -> Result<(crd::Controller, Revision), ApiError> {
+        let inner = &*self.inner;
+        inner.allocator.bring_up(inner).await?;
+        bootstrap::objects::ensure(inner).await?;
+        let definitions = crd::Controller::load(&Registry { inner: self.inner.clone() }).await?;
+        let present = inner.store.revision().await.map_err(crate::write::store_error)?;
+        Ok((definitions, present))
     }
 }
 impl Inner {
@@ -135,7 +205,14 @@ async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError
 impl Registry {
     /// A builder over a store.
     pub fn builder(store: Arc<dyn Store>, clock: Clock) -> RegistryBuilder {
-        RegistryBuilder { store, clock, seed: 0 }
+        RegistryBuilder {
+            store,
+            clock,
+            seed: 0,
+            replayed_revisions: 0,
+            event_ttl: EVENT_TTL,
+            is_shared: false,
+        }
     }
     /// What is served now.
     pub fn catalog(&self) -> Arc<Catalog> {
@@ -152,6 +229,11 @@ impl Registry {
     /// Waits until start-up is done. Those who wait go on in the order in which they came. Dropping it loses nothing.
     pub async fn wait_ready(&self) {
         self.inner.serves.wait_for(|serves| *serves).await;
+    }
+    /// Whether the store answers now, within two seconds. Dropping it loses nothing.
+    pub async fn store_answers(&self) -> bool {
+        let answer = tokio::time::timeout(HEALTH_PATIENCE, self.inner.store.revision()).await;
+        matches!(answer, Ok(Ok(_)))
     }
     /// The clock it was given.
     pub fn clock(&self) -> &Clock {

@@ -34,8 +34,13 @@ impl Bench {
     }
     /// One whose cache does not run yet.
     pub(crate) fn idle(store: Arc<dyn Store>) -> Self {
+        Self::idle_replaying(store, 0)
+    }
+    /// One whose cache will begin so many revisions ago.
+    pub(crate) fn idle_replaying(store: Arc<dyn Store>, n: u64) -> Self {
         let clock = Clock::starting_at(Timestamp::from_secs(1_700_000_000));
-        let (registry, _worker) = Registry::builder(store.clone(), clock).seed(7).build();
+        let builder = Registry::builder(store.clone(), clock).seed(7).replayed_revisions(n);
+        let (registry, _worker) = builder.build();
         Self { registry, store, stop: CancellationToken::new(), tasks: JoinSet::new() }
     }
     pub(crate) fn run(mut self) -> Self {
@@ -94,7 +99,7 @@ impl Bench {
     /// A page as `name@revision …`, the list's revision, and what follows.
     pub(crate) async fn list(&self, path: &str, options: ListOptions) -> Result<String, ApiError> {
         let list = self.registry.list(&Caller::default(), &self.target(path), &options).await?;
-        let items: Vec<_> = list.items.iter().map(|item| show(&item.bytes)).collect();
+        let items: Vec<_> = list.items.iter().map(|item| show(&item.bytes())).collect();
         let mut text = format!("{} · at {}", items.join(" "), list.revision);
         if let Some(remaining) = list.remaining {
             text.push_str(&format!(" · {remaining} remain"));
@@ -125,7 +130,8 @@ pub(crate) fn options(text: &str) -> ListOptions {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         match name {
             "rv" => options.resource_version = value.to_owned(),
-            "labels" => options.labels = Selector::parse(value).unwrap(),
+            // A space in a selector is written `%`.
+            "labels" => options.labels = Selector::parse(&value.replace('%', " ")).unwrap(),
             "fields" => options.fields = FieldSelector::parse(value).unwrap(),
             "limit" => options.limit = value.parse().unwrap(),
             "continue" => options.continue_token = value.to_owned(),
@@ -168,7 +174,7 @@ pub(crate) async fn take(stream: &mut WatchStream) -> String {
                 let frame: Value = serde_json::from_slice(&event.frame()).unwrap();
                 assert_eq!(frame["type"], event.kind.as_str());
                 assert_eq!(frame["object"].resource_version(), event.revision.to_string());
-                let text = show(&event.object);
+                let text = show(&event.object());
                 let ends = frame["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"]
                     .as_str()
                     .is_some();

@@ -1,13 +1,25 @@
-//! Certificates made at start: a CA, the server's certificate, the administrator's certificate and token.
+//! Certificates: a CA, the server's certificate, the administrator's certificate and token.
 //!
-//! Keys are ECDSA P-256, which take a fraction of a millisecond to make. They live in memory (and in the kubeconfig that the
-//! caller writes): a restarted server has a new CA.
+//! Keys are ECDSA P-256, which take a fraction of a millisecond to make. [`Pki::generate`] makes everything anew. Who keeps
+//! [`PkiFiles`] gives them to [`Pki::load`] at the next start, so that clients of before go on:
+//!
+//! | what                  | is good for   | at the next start                                                                |
+//! |-----------------------|---------------|----------------------------------------------------------------------------------|
+//! | CA, administrator     | ten years     | the same; refused when over                                                      |
+//! | server                | a year        | made anew, with its key, in its last thirty days and for further names           |
+//! | administrator's token | as their key  | the same: it is computed from the key                                            |
+
+mod load;
+#[cfg(test)]
+mod tests;
+
+pub use load::{Loaded, PkiFiles};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
+    Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
@@ -18,8 +30,10 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long certificates are good for: a year, in days. A server is restarted before that, and makes new ones.
-const VALID_DAYS: u32 = 365;
+/// How long the server's certificate is good for: a year, in days. A server is restarted before that, and renews it.
+const SERVER_DAYS: u32 = 365;
+/// How long the CA and the administrator's certificate are good for: ten years, in days, as kubeadm's CA.
+const CA_DAYS: u32 = 3650;
 /// Clocks of clients may be behind by up to this many days.
 const SKEW_DAYS: u32 = 1;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -48,17 +62,28 @@ pub enum PkiError {
     /// Client certificates cannot be verified against the CA.
     #[error("verify client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// A part that was kept is not what it is to be.
+    #[error("{file} is damaged: {why}")]
+    Damaged {
+        /// Which part, by the name that its file is given.
+        file: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The CA and the administrator's certificate are over.
+    #[error(
+        "ca.crt and admin.crt have expired: remove them, to have new ones made, and give clients the new kubeconfig"
+    )]
+    Expired,
 }
 
 /// A CA and what it signed.
 pub struct Pki {
+    files: PkiFiles,
     ca: CertificateDer<'static>,
-    ca_pem: String,
     server: CertificateDer<'static>,
     server_key: PrivatePkcs8KeyDer<'static>,
     admin: CertificateDer<'static>,
-    admin_pem: String,
-    admin_key_pem: String,
     admin_token: String,
 }
 
@@ -69,62 +94,55 @@ impl std::fmt::Debug for Pki {
 }
 
 impl Pki {
-    /// Makes everything, valid from the day before `now` for a year. `names`: further names or addresses of the server.
+    /// Makes everything, valid from the day before `now`. `names`: further names or addresses of the server.
     ///
     /// # Errors
     ///
     /// When a name is no DNS name, or the system gives no randomness.
     pub fn generate(now: Timestamp, names: &[String]) -> Result<Self, PkiError> {
-        let params = |names: Vec<String>, common_name: &str| -> Result<_, rcgen::Error> {
-            let mut params = CertificateParams::new(names)?;
-            let from = Timestamp(now.0.saturating_sub(DAY * SKEW_DAYS));
-            valid(&mut params, from, Timestamp(now.0 + DAY * VALID_DAYS));
-            params.distinguished_name = rcgen::DistinguishedName::new();
-            params.distinguished_name.push(DnType::CommonName, common_name);
-            params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-            Ok(params)
-        };
-        let mut ca = params(Vec::new(), "setpoint-ca")?;
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        ca.key_usages.extend([KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign]);
-        let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
+        let ca_key = KeyPair::generate()?;
+        let ca_key_pem = ca_key.serialize_pem();
+        let ca = CertifiedIssuer::self_signed(ca_params(now)?, ca_key)?;
 
-        let names = SERVER_NAMES.iter().map(|name| (*name).to_owned()).chain(names.iter().cloned());
-        let mut server = params(names.collect(), "setpoint-apiserver")?;
-        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let server_key = KeyPair::generate()?;
-        let server = server.signed_by(&server_key, &ca)?;
+        let server = server_params(now, names)?.signed_by(&server_key, &ca)?;
 
-        let mut admin = params(Vec::new(), "system:admin")?;
+        let mut admin = params(now, CA_DAYS, Vec::new(), "system:admin")?;
         admin.distinguished_name.push(DnType::OrganizationName, crate::identity::MASTERS);
         admin.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let admin_key = KeyPair::generate()?;
         let admin = admin.signed_by(&admin_key, &ca)?;
 
-        // The token is as secret and as random as the key, from which it cannot be computed back.
-        let mut digest = Sha256::new();
-        digest.update(b"setpoint administrator token\0");
-        digest.update(admin_key.serialized_der());
         Ok(Self {
             ca: ca.der().clone(),
-            ca_pem: ca.pem(),
             server: server.der().clone(),
             server_key: PrivatePkcs8KeyDer::from(server_key.serialize_der()),
-            admin_pem: admin.pem(),
             admin: admin.der().clone(),
-            admin_key_pem: admin_key.serialize_pem(),
-            admin_token: URL_SAFE_NO_PAD.encode(digest.finalize()),
+            admin_token: token_of(&admin_key),
+            files: PkiFiles {
+                ca_crt: ca.pem(),
+                ca_key: ca_key_pem,
+                server_crt: server.pem(),
+                server_key: server_key.serialize_pem(),
+                admin_crt: admin.pem(),
+                admin_key: admin_key.serialize_pem(),
+            },
         })
+    }
+
+    /// Everything in PEM, to be kept.
+    pub fn files(&self) -> &PkiFiles {
+        &self.files
     }
 
     /// The CA's certificate in PEM.
     pub fn ca_pem(&self) -> &str {
-        &self.ca_pem
+        &self.files.ca_crt
     }
 
     /// The administrator's certificate and private key in PEM.
     pub fn admin_pem(&self) -> (&str, &str) {
-        (&self.admin_pem, &self.admin_key_pem)
+        (&self.files.admin_crt, &self.files.admin_key)
     }
 
     /// The administrator's bearer token.
@@ -159,6 +177,44 @@ impl Pki {
     }
 }
 
+/// A certificate for these names that is good from the day before `now`.
+fn params(
+    now: Timestamp,
+    days: u32,
+    names: Vec<String>,
+    common_name: &str,
+) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    let from = Timestamp(now.0.saturating_sub(DAY * SKEW_DAYS));
+    valid(&mut params, from, Timestamp(now.0 + DAY * days));
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    Ok(params)
+}
+
+fn ca_params(now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
+    let mut ca = params(now, CA_DAYS, Vec::new(), "setpoint-ca")?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages.extend([KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign]);
+    Ok(ca)
+}
+
+fn server_params(now: Timestamp, names: &[String]) -> Result<CertificateParams, rcgen::Error> {
+    let names = SERVER_NAMES.iter().map(|name| (*name).to_owned()).chain(names.iter().cloned());
+    let mut server = params(now, SERVER_DAYS, names.collect(), "setpoint-apiserver")?;
+    server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    Ok(server)
+}
+
+/// The token is as secret and as random as the key, from which it cannot be computed back.
+fn token_of(admin_key: &KeyPair) -> String {
+    let mut digest = Sha256::new();
+    digest.update(b"setpoint administrator token\0");
+    digest.update(admin_key.serialized_der());
+    URL_SAFE_NO_PAD.encode(digest.finalize())
+}
+
 /// TLS asks the same clock as everyone.
 #[derive(Debug)]
 struct TlsClock(Clock);
@@ -183,18 +239,4 @@ fn valid(params: &mut CertificateParams, from: Timestamp, to: Timestamp) {
     });
     params.not_before = from;
     params.not_after = to;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn certificates_make_a_server() {
-        let now = Timestamp(Duration::from_secs(1_700_000_000));
-        let pki = Pki::generate(now, &["example.com".into()]).unwrap();
-        pki.server_config(Clock::starting_at(now)).unwrap();
-        assert_eq!(pki.admin_token().len(), 43);
-        assert_ne!(pki.admin_token(), Pki::generate(now, &[]).unwrap().admin_token());
-    }
 }

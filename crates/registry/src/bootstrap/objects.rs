@@ -4,13 +4,16 @@
 //! and no schema work; a test holds them to what the write path makes of the same objects. What is there already is left alone.
 //! RBAC roles come with authorization; configuration maps, service accounts and end points from the controllers that keep them.
 use crate::registry::Inner;
-use crate::write::store_error;
+use crate::write::{store_error, tree};
 use bytes::Bytes;
 use setpoint_object::ApiError;
 use setpoint_store::{At, Compare, Op, Txn};
 
 /// A line each: key, space, encoded object with `@uid` and `@now`. In the order of creation.
 const OBJECTS: &str = include_str!("objects.txt");
+
+/// Where Services are stored.
+const SERVICES: &str = "/registry/services/specs/";
 
 /// Creates what is missing.
 pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
@@ -21,12 +24,15 @@ pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
             continue;
         }
         let object = object.replace("@now", &now).replace("@uid", &inner.uid());
-        let txn = Txn {
-            compares: vec![Compare::Absent(key.clone())],
-            ops: vec![Op::Put(key, object.into())],
-            ttl: None,
-        };
-        // Refused: another server of the same store was faster.
+        let mut txn = Txn { compares: vec![Compare::Absent(key.clone())], ..Txn::default() };
+        if key.starts_with(SERVICES.as_bytes()) {
+            let claims = inner.allocator.claim_all(&tree(object.as_bytes())?);
+            txn.compares.extend(claims.compares);
+            txn.ops.extend(claims.ops);
+        }
+        txn.ops.push(Op::Put(key, object.into()));
+        // Refused: another server of the same store was faster, or has given the Service's address away. Then there is none, and
+        // nothing here needs it.
         inner.store.commit(txn).await.map_err(store_error)?;
     }
     Ok(())

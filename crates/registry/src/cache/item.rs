@@ -1,12 +1,16 @@
-//! Objects at a revision, and changes of them, with every encoding made of them.
-use crate::catalog::Resource;
-use crate::convert;
-use crate::watch::{Event, EventKind};
+//! Objects at a revision.
+//!
+//! There is one of these for every object the server holds, so that what it weighs is the memory per object: two shared
+//! byte strings, two numbers and the count of who shares it. Nothing that can be made again from the bytes is kept, but
+//! for where the labels stand. The object with its resourceVersion is found again as long as somebody else keeps it: the
+//! informers of one process share what they hold.
 use bytes::Bytes;
 use parking_lot::Mutex;
-use setpoint_object::{ApiError, Skim};
+use setpoint_object::{encode, skim};
 use setpoint_store::KeyValue;
-use std::sync::{Arc, OnceLock};
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// An object at one revision.
 #[derive(Debug)]
@@ -17,19 +21,20 @@ pub(crate) struct Item {
     pub(crate) revision: u64,
     /// As stored.
     pub(crate) value: Bytes,
-    forms: Mutex<Vec<Form>>,
-    labels: OnceLock<Labels>,
+    /// Where the labels stand in the value: the first byte and the one beyond, 32 bits each. [`UNKNOWN`] until somebody asks.
+    labels_at: AtomicU64,
+    spliced: Mutex<Weak<Spliced>>,
 }
-type Labels = Box<[(Box<str>, Box<str>)]>;
-
-/// An item as one row serves it. A row that changes, with its schema, is another row.
-#[derive(Debug)]
-struct Form {
-    resource: Arc<Resource>,
-    object: Bytes,
-    added: Option<Arc<Event>>,
-    modified: Option<Arc<Event>>,
+/// An object with its resourceVersion.
+type Spliced = Vec<u8>;
+struct Owner(Arc<Spliced>);
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
+/// No range: it ends before it starts.
+const UNKNOWN: u64 = 1 << 32;
 
 impl From<KeyValue> for Item {
     fn from(kv: KeyValue) -> Self {
@@ -38,95 +43,46 @@ impl From<KeyValue> for Item {
 }
 impl Item {
     pub(crate) fn new(key: Bytes, revision: u64, value: Bytes) -> Self {
-        Self { key, revision, value, forms: Mutex::default(), labels: OnceLock::new() }
+        let (labels_at, spliced) = (AtomicU64::new(UNKNOWN), Mutex::default());
+        Self { key, revision, value, labels_at, spliced }
     }
-    /// As a row serves it.
-    pub(crate) fn object(&self, resource: &Arc<Resource>) -> Result<Bytes, ApiError> {
-        self.with_form(resource, |form| form.object.clone())
-    }
-    /// The event that it came to be so: `Added` or `Modified`.
-    pub(crate) fn event(
-        &self,
-        resource: &Arc<Resource>,
-        kind: EventKind,
-    ) -> Result<Arc<Event>, ApiError> {
-        self.with_form(resource, |form| {
-            let object = form.object.clone();
-            let event = if kind == EventKind::Added { &mut form.added } else { &mut form.modified };
-            event.get_or_insert_with(|| Arc::new(Event::new(kind, object, self.revision))).clone()
-        })
-    }
-    /// Made under the lock, so that however many ask, it is made once. Versions are few.
-    fn with_form<T>(
-        &self,
-        resource: &Arc<Resource>,
-        read: impl FnOnce(&mut Form) -> T,
-    ) -> Result<T, ApiError> {
-        let mut forms = self.forms.lock();
-        if let Some(form) = forms.iter_mut().find(|form| Arc::ptr_eq(&form.resource, resource)) {
-            return Ok(read(form));
-        }
-        let object = convert::serve(resource, &self.value, self.revision)?;
-        let mut form = Form { resource: resource.clone(), object, added: None, modified: None };
-        let out = read(&mut form);
-        forms.push(form);
-        Ok(out)
-    }
-    /// Forgets every encoding; the next reader makes it anew.
-    pub(super) fn forget_forms(&self) {
-        self.forms.lock().clear();
-    }
-    /// The value of a label.
-    pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        let labels = self.labels.get_or_init(|| {
-            let skim = Skim::of(&self.value).unwrap_or_default();
-            skim.labels.into_iter().map(|(k, v)| (k.into(), v.into())).collect()
+    /// The stored object with its resourceVersion, shared with everybody who has it already.
+    pub(crate) fn spliced(&self) -> Bytes {
+        // Made under the lock, so that however many ask, it is made once.
+        let mut known = self.spliced.lock();
+        let spliced = known.upgrade().unwrap_or_else(|| {
+            let mut out = Vec::with_capacity(self.value.len() + encode::RESOURCE_VERSION_BYTES);
+            self.push_spliced(&mut out);
+            out.shrink_to_fit();
+            let spliced = Arc::new(out);
+            *known = Arc::downgrade(&spliced);
+            spliced
         });
-        labels.iter().find(|(k, _)| **k == *key).map(|(_, value)| &**value)
+        Bytes::from_owner(Owner(spliced))
     }
-}
-/// One change of one object.
-#[derive(Debug)]
-pub(crate) struct Change {
-    /// When.
-    pub(crate) revision: u64,
-    /// The object now; `None` when it was deleted.
-    pub(crate) now: Option<Arc<Item>>,
-    /// The object before; `None` when it was created.
-    pub(crate) before: Option<Arc<Item>>,
-    /// The DELETED events, by row.
-    deleted: Mutex<Vec<(Arc<Resource>, Arc<Event>)>>,
-}
-impl Change {
-    pub(crate) fn new(revision: u64, now: Option<Arc<Item>>, before: Option<Arc<Item>>) -> Self {
-        Self { revision, now, before, deleted: Mutex::default() }
+    /// Appends the same.
+    pub(crate) fn push_spliced(&self, out: &mut Vec<u8>) {
+        encode::push_with_resource_version(out, &self.value, self.revision);
     }
-    /// The key of the object.
-    pub(crate) fn key(&self) -> &[u8] {
-        self.now.as_ref().or(self.before.as_ref()).map_or(b"", |item| &item.key)
-    }
-    /// The event for a watcher that sees it as deleted: the state before, with the revision of the change.
-    pub(crate) fn deleted(&self, resource: &Arc<Resource>) -> Result<Option<Arc<Event>>, ApiError> {
-        let Some(before) = &self.before else { return Ok(None) };
-        let mut deleted = self.deleted.lock();
-        if let Some((_, event)) = deleted.iter().find(|(row, _)| Arc::ptr_eq(row, resource)) {
-            return Ok(Some(event.clone()));
+    /// The labels as they stand in the value.
+    pub(super) fn labels_text(&self) -> &[u8] {
+        // Relaxed: who does not see it yet finds the same.
+        let mut at = self.labels_at.load(Ordering::Relaxed);
+        if at == UNKNOWN {
+            let range = skim::labels_range(&self.value);
+            // A value is far smaller than 4 GiB.
+            at = (range.start as u64) << 32 | range.end as u64;
+            self.labels_at.store(at, Ordering::Relaxed);
         }
-        let object = convert::serve(resource, &before.value, self.revision)?;
-        let event = Arc::new(Event::new(EventKind::Deleted, object, self.revision));
-        deleted.push((resource.clone(), event.clone()));
-        Ok(Some(event))
+        let (start, end) = ((at >> 32) as usize, (at & u64::from(u32::MAX)) as usize);
+        self.value.get(start..end).unwrap_or_default()
     }
-    /// Forgets every encoding; the next reader makes it anew.
-    pub(super) fn forget_forms(&self) {
-        self.deleted.lock().clear();
-        for item in self.now.iter().chain(&self.before) {
-            item.forget_forms();
-        }
+    /// The labels, sorted by key.
+    pub(crate) fn labels(&self) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
+        skim::labels(self.labels_text())
     }
-    /// What it keeps in memory beyond the present state, in bytes: the state before, stored and served.
-    pub(crate) fn weight(&self) -> usize {
-        let value_bytes = self.before.as_ref().map_or(0, |before| before.value.len());
-        size_of::<Self>() + size_of::<Item>() + 2 * value_bytes
+    /// What it weighs, in bytes: itself, its key and its value.
+    pub(super) fn weight(&self) -> usize {
+        size_of::<Self>() + self.key.len() + self.value.len()
     }
 }

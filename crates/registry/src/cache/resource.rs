@@ -1,35 +1,31 @@
 //! One resource's index and window.
 //!
-//! | a watcher's position is | it gets                         |
-//! |-------------------------|---------------------------------|
-//! | in the window           | what is behind it, in order     |
-//! | at its end              | nothing yet; it is woken        |
-//! | before its start        | the end: it was too slow        |
+//! | a watcher's position is            | it gets                                                     |
+//! |------------------------------------|-------------------------------------------------------------|
+//! | in front of its bucket's chain     | what is behind it in the window, in order                   |
+//! | in the chain, or beyond its end    | what is behind it in the chain, in order                    |
+//! | behind all of that                 | nothing yet; it is woken by the next change in its bucket   |
+//! | in front of something that is gone | the end: it was too slow                                    |
 //!
-//! When all watches are to end, each gets what is still behind it first.
-use super::{Change, Item};
+//! A watcher in whose bucket nothing happens is behind all there is, however far the window moves on. When all watches are
+//! to end, each gets what is still behind it first.
+use super::fanout::{Fanout, Seat, Woken};
+use super::window::Window;
+use super::{Change, Index, Interest, Item};
 use bytes::Bytes;
-use imbl::OrdMap;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use setpoint_store::is_sealed;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
+use tokio::time::Instant;
 
-/// How many changes a window holds: the most that kube-apiserver's watch cache keeps of one resource.
-pub(crate) const WINDOW_CHANGES_MAX: usize = 102_400;
-/// How many bytes of states that are no longer current a window keeps in memory.
-///
-/// 64 MiB hold the window of ten thousand Pods of 6 KiB, each changed once.
-pub(crate) const WINDOW_BYTES_MAX: usize = 64 << 20;
 /// How many changes a watcher takes at once, which is also the most it holds on to itself.
-pub(crate) const TAKE_MAX: usize = 64;
-
-/// The ordered index of one resource: its objects by key.
-pub(crate) type Index = OrdMap<Bytes, Arc<Item>>;
+pub(crate) const TAKE_MAX: usize = 16;
 
 /// Names a watcher to its resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WatcherId(u64);
+pub(crate) struct WatcherId(pub(super) u64);
 
 /// The cache of one resource.
 #[derive(Debug)]
@@ -42,35 +38,36 @@ struct State {
     index: Index,
     /// The revision of the newest change, or of the last fill.
     newest: u64,
+    /// The keys in the index whose values could not be made out.
+    sealed: BTreeSet<Bytes>,
     // The past.
-    window: VecDeque<Arc<Change>>,
-    window_bytes: usize,
-    /// The sequence number of the window's first change.
-    first: u64,
-    /// Every change after this revision is in the window.
-    oldest: u64,
+    window: Window,
     // The watchers.
+    fanout: Fanout,
     /// Grows when every watch must end.
     epoch: u64,
     /// The sequence number up to which the watches of earlier epochs still get changes before they end.
     closed_at: u64,
+    /// The sequence number of the first change after the window's last start. Those before it are not told any more, and
+    /// there may have been others.
+    begun_at: u64,
     is_stopped: bool,
     n_watchers: u64,
-    wakers: BTreeMap<WatcherId, Waker>,
 }
 
 /// A watcher's place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Position {
-    /// The sequence number of the next change to take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Watcher {
+    id: WatcherId,
+    /// The sequence number of the next change to take: none before it concerns the watcher any more.
     next: u64,
     epoch: u64,
+    seat: Seat,
 }
 /// Where a watch begins.
 #[derive(Debug)]
 pub(crate) struct Begin {
-    pub(crate) id: WatcherId,
-    pub(crate) position: Position,
+    pub(crate) watcher: Watcher,
     /// The objects at `newest`.
     pub(crate) index: Index,
     /// The revision of the newest change in `index`.
@@ -88,20 +85,20 @@ pub(crate) enum Taken {
 }
 
 impl ResourceCache {
-    pub(super) fn new(filled_at: u64, is_stopped: bool) -> Self {
+    /// The cache of the objects whose keys start with a prefix of so many bytes.
+    pub(super) fn new(prefix_len: usize, filled_at: u64, is_stopped: bool) -> Self {
         Self {
             state: Mutex::new(State {
-                index: Index::new(),
+                index: Index::default(),
                 newest: filled_at,
-                window: VecDeque::new(),
-                window_bytes: 0,
-                first: 0,
-                oldest: filled_at,
+                sealed: BTreeSet::new(),
+                window: Window::new(filled_at),
+                fanout: Fanout::new(prefix_len),
                 epoch: 0,
                 closed_at: 0,
+                begun_at: 0,
                 is_stopped,
                 n_watchers: 0,
-                wakers: BTreeMap::new(),
             }),
         }
     }
@@ -112,151 +109,191 @@ impl ResourceCache {
         (state.index.clone(), state.newest)
     }
 
+    /// The first key in `[start, end)` (empty: no end) whose value could not be made out: nothing is listed or watched there.
+    pub(crate) fn sealed(&self, start: &Bytes, end: &Bytes) -> Option<Bytes> {
+        let state = self.state.lock();
+        let first = state.sealed.range::<Bytes, _>(start..).next()?;
+        (end.is_empty() || first < end).then(|| first.clone())
+    }
+
     /// A new watcher, placed behind the newest change.
-    pub(crate) fn begin(&self) -> Begin {
-        self.state.lock().begin(|state| state.first + state.window.len() as u64)
+    pub(crate) fn begin(&self, interest: &Interest) -> Begin {
+        let mut state = self.state.lock();
+        let end = state.window.end();
+        state.begin(interest, end)
     }
     /// A new watcher, placed behind the changes up to `after`; the oldest revision to ask for when that is gone.
-    pub(crate) fn begin_after(&self, after: u64) -> Result<Begin, u64> {
+    pub(crate) fn begin_after(&self, interest: &Interest, after: u64) -> Result<Begin, u64> {
         let mut state = self.state.lock();
-        if after < state.oldest {
-            return Err(state.oldest);
+        if after < state.window.oldest() {
+            return Err(state.window.oldest());
         }
-        let n_before = state.window.partition_point(|change| change.revision <= after) as u64;
-        Ok(state.begin(|state| state.first + n_before))
+        let next = state.window.after(after);
+        Ok(state.begin(interest, next))
     }
-    /// Takes what is behind a position, [`TAKE_MAX`] at most, or leaves a waker.
+    /// Takes what is behind a watcher's position, [`TAKE_MAX`] at most, or leaves a waker.
+    ///
+    /// What it takes may concern the watcher; what it leaves out does not.
     pub(crate) fn take(
         &self,
-        id: WatcherId,
-        position: &mut Position,
+        watcher: &mut Watcher,
         out: &mut VecDeque<Arc<Change>>,
         waker: &Waker,
     ) -> Taken {
-        self.state.lock().take(id, position, out, waker)
+        self.state.lock().take(watcher, out, waker)
     }
     /// Forgets a watcher.
-    pub(crate) fn end(&self, id: WatcherId) {
-        self.state.lock().wakers.remove(&id);
+    pub(crate) fn end(&self, watcher: &Watcher) {
+        self.state.lock().fanout.leave(watcher.id, &watcher.seat);
     }
 
     /// Takes changes in, in order.
     pub(super) fn apply(&self, changes: Vec<setpoint_store::Change>) {
-        let wakers = {
+        let now = Instant::now();
+        let mut woken = Woken::new();
+        {
             let mut state = self.state.lock();
             for change in changes {
-                state.apply(change);
+                state.apply(now, change, &mut woken);
             }
-            state.take_wakers()
-        };
-        wake(wakers);
+        }
+        wake(woken);
     }
-    /// Replaces everything: the window starts over, and every watch ends.
-    pub(super) fn fill(&self, revision: u64, items: Vec<Arc<Item>>) {
-        let wakers = {
+    /// Replaces everything: the window starts over, and every watch ends. `sealed` are the keys of values that could not be
+    /// made out.
+    pub(super) fn fill(&self, revision: u64, index: Index, sealed: BTreeSet<Bytes>) {
+        let (old, woken) = {
             let mut state = self.state.lock();
-            state.index = items.into_iter().map(|item| (item.key.clone(), item)).collect();
-            // One more, so that positions at the end of the old window are before the new one.
-            state.first += state.window.len() as u64 + 1;
-            state.window.clear();
-            state.window_bytes = 0;
-            (state.newest, state.oldest) = (revision, revision);
-            state.close()
+            let old = std::mem::replace(&mut state.index, index);
+            state.sealed = sealed;
+            state.newest = revision;
+            (old, state.restart())
         };
-        wake(wakers);
+        // Outside the lock: there may be many.
+        drop(old);
+        wake(woken);
+    }
+    /// Lets go of the history that is too old.
+    pub(super) fn trim(&self, now: Instant) {
+        self.state.lock().window.trim(now);
     }
     /// Ends every watch, and forgets encodings: nobody asks for those of rows that are no longer served.
     pub(super) fn close_watches(&self) {
-        let wakers = {
+        let woken = {
             let mut state = self.state.lock();
-            state.index.values().for_each(|item| item.forget_forms());
-            state.window.iter().for_each(|change| change.forget_forms());
+            state.window.iter().for_each(|change| change.forget_events());
             state.close()
         };
-        wake(wakers);
+        wake(woken);
     }
     pub(super) fn stop(&self) {
-        let wakers = {
+        let woken = {
             let mut state = self.state.lock();
             state.is_stopped = true;
-            state.take_wakers()
+            state.fanout.take_waiting()
         };
-        wake(wakers);
+        wake(woken);
     }
 }
 
 /// Outside the lock: a waker may poll its task at once.
-fn wake(wakers: Vec<Waker>) {
-    wakers.into_iter().for_each(Waker::wake);
+fn wake(woken: Woken) {
+    woken.into_values().for_each(Waker::wake);
 }
 
 impl State {
-    fn begin(&mut self, next: impl FnOnce(&Self) -> u64) -> Begin {
-        let position = Position { next: next(self), epoch: self.epoch };
+    fn begin(&mut self, interest: &Interest, next: u64) -> Begin {
         self.n_watchers += 1;
-        let (id, index) = (WatcherId(self.n_watchers), self.index.clone());
-        Begin { id, position, index, newest: self.newest }
+        let seat = self.fanout.join(interest, self.window.end());
+        let watcher = Watcher { id: WatcherId(self.n_watchers), next, epoch: self.epoch, seat };
+        Begin { watcher, index: self.index.clone(), newest: self.newest }
     }
 
     fn take(
         &mut self,
-        id: WatcherId,
-        position: &mut Position,
+        watcher: &mut Watcher,
         out: &mut VecDeque<Arc<Change>>,
         waker: &Waker,
     ) -> Taken {
-        // Before the window: too slow.
-        let Some(at) = position.next.checked_sub(self.first) else { return Taken::Ended };
-        // Watches that are to end see what came before that.
-        let is_closed = position.epoch != self.epoch;
-        let end = if is_closed { self.closed_at } else { self.first + self.window.len() as u64 };
-        let n_left = end.saturating_sub(position.next);
-        let n_taken = usize::try_from(n_left).unwrap_or(usize::MAX).min(TAKE_MAX);
-        if n_taken > 0 {
-            let at = usize::try_from(at).unwrap_or(usize::MAX).min(self.window.len());
-            out.extend(self.window.range(at..).take(n_taken).cloned());
-            position.next += n_taken as u64;
-            return Taken::Some;
-        }
-        if is_closed || self.is_stopped {
+        if watcher.next < self.begun_at {
             return Taken::Ended;
         }
-        match self.wakers.get_mut(&id) {
-            Some(known) => known.clone_from(waker),
-            None => _ = self.wakers.insert(id, waker.clone()),
+        // Watches that are to end see what came before that.
+        let is_closed = watcher.epoch != self.epoch;
+        let end = if is_closed { self.closed_at } else { self.window.end() };
+        let since = self.fanout.since(&watcher.seat);
+        let is_in_front = watcher.next < since.min(end);
+        if !is_in_front && self.fanout.gone(&watcher.seat) > watcher.next {
+            return Taken::Ended;
         }
-        Taken::Nothing
+        for n_taken in 0..TAKE_MAX {
+            let next = match is_in_front {
+                true => Some(watcher.next).filter(|next| *next < since),
+                false => self.fanout.next(&watcher.seat, watcher.next),
+            };
+            let Some(next) = next.filter(|next| *next < end) else {
+                if n_taken > 0 {
+                    break;
+                }
+                // Nothing up to there concerns it.
+                watcher.next = watcher.next.max(end);
+                if is_closed || self.is_stopped {
+                    return Taken::Ended;
+                }
+                self.fanout.wait(watcher.id, &watcher.seat, waker, end, self.window.first());
+                return Taken::Nothing;
+            };
+            // It has left the window: too slow.
+            let Some(change) = self.window.get(next) else { return Taken::Ended };
+            out.push_back(change.clone());
+            watcher.next = next + 1;
+        }
+        Taken::Some
     }
 
-    fn apply(&mut self, change: setpoint_store::Change) {
+    fn apply(&mut self, now: Instant, change: setpoint_store::Change, woken: &mut Woken) {
         let revision = change.revision.0;
         debug_assert!(revision >= self.newest, "the feed goes forwards");
-        let now =
-            change.value.map(|value| Arc::new(Item::new(change.key.clone(), revision, value)));
-        let known = match &now {
-            Some(item) => self.index.insert(change.key, item.clone()),
-            None => self.index.remove(&change.key),
+        let key: &[u8] = &change.key;
+        let (item, known) = match change.value {
+            Some(value) => {
+                let item = Arc::new(Item::new(change.key, revision, value));
+                let known = self.index.insert(item.clone());
+                (Some(item), known)
+            }
+            None => (None, self.index.remove(key)),
         };
-        let before = known.or_else(|| change.previous.map(|kv| Arc::new(Item::from(kv))));
+        let previous = || change.previous.map(|kv| Arc::new(Item::from(kv)));
+        let before = known.or_else(previous);
         self.newest = revision;
-        let change = Arc::new(Change::new(revision, now, before));
-        self.window_bytes += change.weight();
-        self.window.push_back(change);
-        while self.window.len() > WINDOW_CHANGES_MAX || self.window_bytes > WINDOW_BYTES_MAX {
-            let Some(dropped) = self.window.pop_front() else { break };
-            self.window_bytes -= dropped.weight();
-            self.first += 1;
-            self.oldest = dropped.revision;
+        let only_sealed = |item: &Option<Arc<Item>>| item.clone().filter(|i| is_sealed(&i.value));
+        match (only_sealed(&item), only_sealed(&before)) {
+            (None, None) => {}
+            (now, before) => return woken.extend(self.take_sealed(now, before)),
         }
+        let change = Arc::new(Change::new(revision, item, before, self.window.meter()));
+        let sequence = self.window.end();
+        self.fanout.add(sequence, &change, self.window.first(), woken);
+        self.window.push(now, change);
     }
 
-    fn close(&mut self) -> Vec<Waker> {
-        self.epoch += 1;
-        self.closed_at = self.first + self.window.len() as u64;
-        self.take_wakers()
+    /// A change that no watcher can be told: its history starts behind it, and watchers begin anew.
+    fn take_sealed(&mut self, now: Option<Arc<Item>>, before: Option<Arc<Item>>) -> Woken {
+        if let Some(before) = before {
+            self.sealed.remove(&before.key);
+        }
+        self.sealed.extend(now.map(|item| item.key.clone()));
+        self.restart()
     }
-    fn take_wakers(&mut self) -> Vec<Waker> {
-        // In the order they came, so that a run is a function of its seed.
-        std::mem::take(&mut self.wakers).into_values().collect()
+    /// What was is no longer told: whoever has not yet taken it ends.
+    fn restart(&mut self) -> Woken {
+        self.window.restart(self.newest);
+        self.begun_at = self.window.first();
+        self.close()
+    }
+    fn close(&mut self) -> Woken {
+        self.epoch += 1;
+        self.closed_at = self.window.end();
+        self.fanout.take_waiting()
     }
 }

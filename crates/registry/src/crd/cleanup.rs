@@ -8,9 +8,10 @@ use crate::write::{set_condition, store_error};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::skim::Skim;
 use setpoint_object::{ApiError, Reason};
 use setpoint_schema::crd::condition_is_true;
-use setpoint_store::{RangeRequest, Revision};
+use setpoint_store::{At, RangeRequest, Revision};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use std::time::Duration;
 ///
 /// Five seconds, as Kubernetes' finalizer controller polls.
 const POLL_PERIOD: Duration = Duration::from_secs(5);
+/// How long other servers are given to hear of a deletion: a second, against the milliseconds that a change takes to reach them.
+const NEWS_PERIOD: Duration = Duration::from_secs(1);
 /// Objects read at once.
 const PAGE_OBJECTS_MAX: usize = 500;
 
@@ -28,9 +31,9 @@ pub(super) fn is_due(definition: &Value) -> bool {
 }
 
 /// Removes the objects, then the finalizer. Returns when the definition waits no more; tries for ever until then.
-pub(super) async fn run(registry: &Registry, name: &str, row: Arc<Resource>) {
+pub(super) async fn run(registry: &Registry, name: &str, uid: &str, row: Arc<Resource>) {
     loop {
-        match attempt(registry, name, &row).await {
+        match attempt(registry, name, uid, &row).await {
             Ok(true) => return,
             Ok(false) => {}
             Err(error) => {
@@ -38,7 +41,7 @@ pub(super) async fn run(registry: &Registry, name: &str, row: Arc<Resource>) {
                 let message = format!("could not delete instances: {error}");
                 let failed = condition("True", "InstanceDeletionFailed", &message);
                 // The condition is for people to read; without it the next attempt is as good.
-                _ = change(registry, name, Some(failed), false).await;
+                _ = change(registry, name, uid, Some(failed), false).await;
                 tokio::time::sleep(RETRY_PERIOD).await;
             }
         }
@@ -50,34 +53,49 @@ fn condition(status: &str, reason: &str, message: &str) -> Value {
 }
 
 /// One turn; `true` when there is nothing left to do.
-async fn attempt(registry: &Registry, name: &str, row: &Arc<Resource>) -> Result<bool, ApiError> {
-    let Some(definition) = live(registry, name).await?.filter(is_due) else { return Ok(true) };
+async fn attempt(
+    registry: &Registry,
+    name: &str,
+    uid: &str,
+    row: &Arc<Resource>,
+) -> Result<bool, ApiError> {
+    let Some((definition, at)) = due(registry, name, uid).await? else { return Ok(true) };
     if !condition_is_true(&definition, "Established") {
         let never = condition("False", "NeverEstablished", "resource was never established");
-        change(registry, name, Some(never), true).await?;
+        change(registry, name, uid, Some(never), true).await?;
         return Ok(true);
     }
     let busy =
         condition("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
-    change(registry, name, Some(busy), false).await?;
-    let seen = delete_all(registry, row).await?;
+    change(registry, name, uid, Some(busy), false).await?;
+    let mut seen = delete_all(registry, row, at).await?;
+    if seen.is_none() && registry.inner.is_shared {
+        // Another server that has yet to hear of the deletion may have taken an object in meanwhile.
+        tokio::time::sleep(NEWS_PERIOD).await;
+        seen = left(registry, row).await?;
+    }
     if let Some(revision) = seen {
         wait(registry, row, revision).await?;
         return Ok(false);
     }
     let done = condition("False", "InstanceDeletionCompleted", "removed all instances");
-    change(registry, name, Some(done), true).await?;
+    change(registry, name, uid, Some(done), true).await?;
     Ok(true)
 }
 
-/// Deletes every object as anyone's DELETE does. `None` when none is left, else the revision at which some were.
+/// Deletes every object there was at a revision, as anyone's DELETE does. `None` when none is left, else the revision at which some were.
+///
+/// At that revision the definition waited for its objects to go, so all of them were its own. Another server may have finished since, and
+/// objects of a new definition of the same name may lie there: those have other uids, and are left alone.
 async fn delete_all(
     registry: &Registry,
     row: &Arc<Resource>,
+    at: Revision,
 ) -> Result<Option<Revision>, ApiError> {
-    let (caller, options) = (caller(), DeleteOptions::default());
+    let caller = caller();
     let mut request = RangeRequest {
         limit: PAGE_OBJECTS_MAX,
+        at: At::Exactly(at),
         ..RangeRequest::prefix(Bytes::from(row.storage_prefix.as_bytes().to_vec()))
     };
     loop {
@@ -93,8 +111,12 @@ async fn delete_all(
                 name: name.to_owned(),
                 subresource: String::new(),
             };
+            let uid = Skim::of(&entry.value).map(|skim| skim.uid.to_string()).ok();
+            let options = DeleteOptions { uid, ..DeleteOptions::default() };
             match registry.delete(&caller, &target, &options).await {
-                Err(error) if error.reason() != Reason::NotFound => return Err(error),
+                Err(error) if !matches!(error.reason(), Reason::NotFound | Reason::Conflict) => {
+                    return Err(error);
+                }
                 _ => {}
             }
         }
@@ -102,8 +124,13 @@ async fn delete_all(
             break;
         }
     }
-    request.start = Bytes::from(row.storage_prefix.as_bytes().to_vec());
-    request.limit = 1;
+    left(registry, row).await
+}
+
+/// The revision at which there is an object, if there is one now.
+async fn left(registry: &Registry, row: &Resource) -> Result<Option<Revision>, ApiError> {
+    let prefix = Bytes::from(row.storage_prefix.as_bytes().to_vec());
+    let request = RangeRequest { limit: 1, ..RangeRequest::prefix(prefix) };
     let left = registry.inner.store.range(request).await.map_err(store_error)?;
     Ok((!left.value.entries.is_empty()).then_some(left.revision))
 }
@@ -118,14 +145,24 @@ async fn wait(registry: &Registry, row: &Resource, after: Revision) -> Result<()
     Ok(())
 }
 
-async fn live(registry: &Registry, name: &str) -> Result<Option<Value>, ApiError> {
-    registry.inner.look_up(super::PREFIX, "", name).await
+/// The definition if it still is the one that waits for its objects to go, and a revision at which it did.
+async fn due(
+    registry: &Registry,
+    name: &str,
+    uid: &str,
+) -> Result<Option<(Value, Revision)>, ApiError> {
+    let key = format!("{}{name}", super::PREFIX);
+    let found = registry.inner.store.get(key.as_bytes(), At::Latest).await.map_err(store_error)?;
+    let Some(value) = found.value else { return Ok(None) };
+    let definition = crate::write::tree(&value.value)?;
+    Ok((is_due(&definition) && definition.uid() == uid).then_some((definition, found.revision)))
 }
 
 /// Sets a condition and, with `release`, takes the finalizer away; tries again when somebody else was faster.
 async fn change(
     registry: &Registry,
     name: &str,
+    uid: &str,
     condition: Option<Value>,
     release: bool,
 ) -> Result<(), ApiError> {
@@ -133,6 +170,9 @@ async fn change(
         let key = format!("{}{name}", super::PREFIX);
         let Some(found) = registry.inner.live(key.as_bytes()).await? else { return Ok(()) };
         let mut object = crate::write::tree(&found.value)?;
+        if !is_due(&object) || object.uid() != uid {
+            return Ok(());
+        }
         if let Some(condition) = &condition {
             set_condition(&mut object, condition.clone(), registry.inner.clock.now());
         }

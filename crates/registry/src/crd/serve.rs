@@ -41,10 +41,11 @@ fn is_served(definition: &Value) -> bool {
     condition_is_true(definition, "Established")
 }
 
-/// Brings the served rows in line with the definitions; rows of unchanged ones are kept.
+/// Brings the served rows in line with the definitions; rows of unchanged ones are kept. `is_shared`: others write, too.
 pub(super) fn update(
     served: &mut BTreeMap<String, Served>,
     definitions: &BTreeMap<String, Definition>,
+    is_shared: bool,
 ) -> Changes {
     let mut changes = Changes::default();
     served.retain(|name, served| {
@@ -72,6 +73,9 @@ pub(super) fn update(
         changes.any = true;
         let prefix = row::storage_prefix(object);
         let since = match known {
+            // Another server may write under an older definition after this one knows the newer one: none of its objects is believed
+            // to be as the schema says.
+            _ if is_shared => Arc::new(AtomicU64::new(u64::MAX)),
             // What there is was written after the definition was last changed.
             None => Arc::new(AtomicU64::new(modified.0)),
             Some(known) if known.generation == generation => known.since.clone(),

@@ -4,7 +4,7 @@ use super::token::Token;
 use super::{Scope, read_error};
 use crate::cache::{Index, Item};
 use crate::registry::Inner;
-use crate::request::{self, ListOptions, Object, Target};
+use crate::request::{self, ListOptions, Listed, Target};
 use bytes::Bytes;
 use setpoint_object::ApiError;
 use setpoint_store::{At, RangeRequest, Revision, StoreError};
@@ -29,7 +29,7 @@ pub(super) struct List<'a> {
 /// Some items in key order.
 #[derive(Debug, Default)]
 struct Page {
-    objects: Vec<Object>,
+    objects: Vec<Listed>,
     /// The key of the last one, when more follow.
     last: Option<Bytes>,
     /// How many follow, where that is known.
@@ -67,17 +67,17 @@ impl<'a> List<'a> {
             }
             ListAt::AtLeast(revision) => {
                 cache.wait_fresh(revision).await?;
-                self.cached_page()
+                self.cached_page().await
             }
             ListAt::Any if cache.reached().is_filled => {
                 self.limit = 0;
-                self.cached_page()
+                self.cached_page().await
             }
             ListAt::Any | ListAt::Newest => {
                 if cache.reached().is_filled {
                     let present = self.inner.store.revision().await.map_err(read_error)?;
                     if cache.wait_fresh(present.0).await.is_ok() {
-                        return self.cached_page();
+                        return self.cached_page().await;
                     }
                 }
                 let (start, _) = self.scope.range();
@@ -128,18 +128,22 @@ impl<'a> List<'a> {
     }
 
     /// A page of the cache's present.
-    fn cached_page(&self) -> Result<request::List, ApiError> {
+    async fn cached_page(&self) -> Result<request::List, ApiError> {
         let cache = &self.inner.cache;
         // Read before the snapshot: everything up to there is in it.
         let reached = cache.reached().revision;
-        let (index, newest) = cache.resource(&self.scope.resource.storage_prefix).snapshot();
+        let resource = cache.resource(&self.scope.resource.storage_prefix);
+        let (index, newest) = resource.snapshot();
+        let (start, end) = self.scope.range();
+        if let Some(key) = resource.sealed(&start, &end) {
+            return Err(super::sealed_error(self.inner, &key).await);
+        }
         let page = self.page_of(&index)?;
         Ok(self.answer(reached.max(newest), page))
     }
     fn page_of(&self, index: &Index) -> Result<Page, ApiError> {
         let (start, end) = self.scope.range();
-        let range = (Bound::Included(&*start), upper(&end));
-        let mut items = index.range::<_, [u8]>(range).map(|(_, item)| item);
+        let mut items = index.range(Bound::Included(&start), upper(&end));
         let mut page = Page::default();
         let last = self.fill(&mut page, items.by_ref())?;
         if let Some(last) = last {
@@ -156,8 +160,8 @@ impl<'a> List<'a> {
         items: impl Iterator<Item = &'i Arc<Item>>,
     ) -> Result<Option<Bytes>, ApiError> {
         for item in items {
-            if self.scope.is_everything() || self.scope.selects(item)? {
-                page.objects.push(Object { bytes: item.object(&self.scope.resource)? });
+            if self.scope.selects(item)? {
+                page.objects.push(Listed::new(&self.scope.resource, item)?);
                 if page.objects.len() == self.limit {
                     return Ok(Some(item.key.clone()));
                 }
@@ -189,6 +193,10 @@ impl<'a> List<'a> {
             // Later chunks look at the revision of the first.
             at = At::Exactly(revision);
             let (count, n_read) = (snapshot.value.count, snapshot.value.entries.len());
+            let mut entries = snapshot.value.entries.iter();
+            if let Some(kv) = entries.find(|kv| setpoint_store::is_sealed(&kv.value)) {
+                return Ok(Err(super::sealed_error(self.inner, &kv.key).await));
+            }
             let entries = snapshot.value.entries.into_iter();
             let items: Vec<_> = entries.map(|kv| Arc::new(Item::from(kv))).collect();
             let mut rest = items.iter();

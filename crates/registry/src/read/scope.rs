@@ -1,13 +1,14 @@
 //! Which objects a list or watch is about: a range of keys, and selectors.
-use crate::cache::Item;
+use super::Field;
+use crate::cache::{Interest, Item, Term};
 use crate::catalog::Resource;
 use crate::request::{ListOptions, Target};
 use crate::write::key;
 use bytes::Bytes;
+use setpoint_object::ApiError;
 use setpoint_object::field::quote;
 use setpoint_object::field_selector::FieldSelector;
-use setpoint_object::label::Selector;
-use setpoint_object::{ApiError, skim};
+use setpoint_object::label::{Operator, Selector};
 use setpoint_store::prefix_end;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,25 +20,22 @@ pub(crate) struct Scope {
     /// What every key starts with: the resource's prefix, and the namespace's.
     pub(crate) prefix: Bytes,
     labels: Selector,
-    fields: Vec<Term>,
+    fields: Vec<FieldTerm>,
     /// The one key there can be, when the selectors name the object.
     only: Option<Bytes>,
 }
 #[derive(Debug, Clone)]
-struct Term {
-    field: Field,
+struct FieldTerm {
+    label: FieldLabel,
     value: String,
     negated: bool,
 }
-/// Where the value of a field label is found.
+/// What a field label names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Field {
+enum FieldLabel {
     Name,
     Namespace,
-    /// A member, with the text that stands for an absent one.
-    Member(Vec<String>, &'static str),
-    /// The first of several members that is not empty.
-    First([&'static [&'static str]; 2]),
+    Of(Field),
 }
 
 impl Scope {
@@ -55,8 +53,8 @@ impl Scope {
         };
         let terms = options.fields.terms().iter();
         let fields = terms.map(|term| {
-            let field = field(&resource, &term.path)?;
-            Ok(Term { field, value: term.value.clone(), negated: term.negated })
+            let label = field_label(&resource, &term.path)?;
+            Ok(FieldTerm { label, value: term.value.clone(), negated: term.negated })
         });
         let fields = fields.collect::<Result<_, ApiError>>()?;
         let only = only_key(&resource, namespace, &options.fields);
@@ -82,32 +80,59 @@ impl Scope {
     }
     /// Whether an object under its prefix is selected.
     pub(crate) fn selects(&self, item: &Item) -> Result<bool, ApiError> {
-        if !self.labels.matches(|key| item.label(key)) {
-            return Ok(false);
+        if !self.labels.is_everything() {
+            let labels = item.labels();
+            let label =
+                |key: &str| labels.iter().find(|(k, _)| *k == key).map(|(_, value)| &**value);
+            if !self.labels.matches(label) {
+                return Ok(false);
+            }
         }
         if self.fields.is_empty() {
             return Ok(true);
         }
         let (namespace, name) = self.names(&item.key);
-        // Fields are those of the version that is served; names need no look at the object.
-        let mut object = None;
         for term in &self.fields {
-            let value = match &term.field {
-                Field::Name => Cow::Borrowed(name),
-                Field::Namespace => Cow::Borrowed(namespace),
-                field => {
-                    if object.is_none() {
-                        object = Some(item.object(&self.resource)?);
-                    }
-                    let bytes = object.as_deref().unwrap_or_default();
-                    Cow::Owned(field.value(bytes).into_owned())
-                }
+            // Fields are those of the version that is served; names need no look at the object.
+            let value = match &term.label {
+                FieldLabel::Name => Cow::Borrowed(name),
+                FieldLabel::Namespace => Cow::Borrowed(namespace),
+                FieldLabel::Of(field) => field.value(&self.resource, item)?,
             };
             if (value == term.value) == term.negated {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+    /// By what a change is known to concern nobody with this scope.
+    pub(crate) fn interest(&self) -> Interest {
+        let mut interest = Interest { only: self.only.clone(), ..Interest::default() };
+        let namespace = self.prefix.get(self.resource.storage_prefix.len()..).unwrap_or_default();
+        if let [namespace @ .., b'/'] = namespace {
+            interest.namespace = std::str::from_utf8(namespace).ok().map(Box::from);
+        }
+        for term in self.fields.iter().filter(|term| !term.negated) {
+            let value = Box::from(term.value.as_str());
+            match &term.label {
+                FieldLabel::Name => interest.terms.push(Term::Name(value)),
+                // The namespace of what is in none is empty.
+                FieldLabel::Namespace if value.is_empty() => {}
+                FieldLabel::Namespace if interest.namespace.is_some() => {}
+                FieldLabel::Namespace => interest.namespace = Some(value),
+                FieldLabel::Of(field) => {
+                    interest.terms.push(Term::Field(self.resource.clone(), field.clone(), value));
+                }
+            }
+        }
+        for requirement in self.labels.requirements() {
+            if matches!(requirement.operator, Operator::Equals | Operator::In) {
+                let values = requirement.values.iter().map(|value| value.as_str().into());
+                let key = requirement.key.as_str().into();
+                interest.terms.push(Term::Label(key, values.collect()));
+            }
+        }
+        interest
     }
     /// Namespace and name in a key.
     fn names<'k>(&self, key: &'k [u8]) -> (&'k str, &'k str) {
@@ -120,20 +145,6 @@ impl Scope {
         }
     }
 }
-impl Field {
-    fn value<'b>(&self, object: &'b [u8]) -> Cow<'b, str> {
-        let scalar = |path: &[&str]| skim::scalar(object, path).filter(|text| !text.is_empty());
-        match self {
-            Self::Name | Self::Namespace => Cow::Borrowed(""),
-            Self::Member(path, absent) => {
-                let path: Vec<_> = path.iter().map(String::as_str).collect();
-                scalar(&path).unwrap_or(Cow::Borrowed(absent))
-            }
-            Self::First(paths) => paths.iter().find_map(|path| scalar(path)).unwrap_or_default(),
-        }
-    }
-}
-
 /// The key that a selector for `metadata.name` leaves, where the namespace is known.
 fn only_key(resource: &Resource, namespace: &str, fields: &FieldSelector) -> Option<Bytes> {
     let name = fields.requires_name().filter(|name| !name.is_empty() && !name.contains('/'))?;
@@ -143,31 +154,30 @@ fn only_key(resource: &Resource, namespace: &str, fields: &FieldSelector) -> Opt
     Some(key(resource, namespace, name))
 }
 
-/// Where a field label's value is found.
-fn field(resource: &Resource, label: &str) -> Result<Field, ApiError> {
+/// What a field label names.
+fn field_label(resource: &Resource, label: &str) -> Result<FieldLabel, ApiError> {
     let kind = &*resource.gvk.kind;
     // These kinds list their labels themselves, and the namespace is not among them.
     let has_namespace = resource.custom
         || !matches!(kind, "Namespace" | "Node" | "CertificateSigningRequest" | "ResourceSlice");
     match label {
-        "metadata.name" => return Ok(Field::Name),
-        "metadata.namespace" if has_namespace => return Ok(Field::Namespace),
+        "metadata.name" => return Ok(FieldLabel::Name),
+        "metadata.namespace" if has_namespace => return Ok(FieldLabel::Namespace),
         _ => {}
     }
     let label = if kind == "Pod" && label == "spec.host" { "spec.nodeName" } else { label };
     if !resource.selectable.iter().any(|selectable| **selectable == *label) {
         return Err(ApiError::bad_request(unsupported(resource, label)));
     }
-    let member =
-        |path: &str, absent| Field::Member(path.split('.').map(str::to_owned).collect(), absent);
-    Ok(match (kind, label) {
+    let member = Field::member;
+    Ok(FieldLabel::Of(match (kind, label) {
         _ if resource.custom => member(label, ""),
         ("Pod", "spec.hostNetwork") | ("Node", "spec.unschedulable") => member(label, "false"),
         ("ReplicationController", "status.replicas") => member(label, "0"),
         ("Job", "status.successful") => member("status.succeeded", "0"),
         ("Event", "source") => Field::First([&["source", "component"], &["reportingComponent"]]),
         _ => member(label, ""),
-    })
+    }))
 }
 fn unsupported(resource: &Resource, label: &str) -> String {
     let gvk = &resource.gvk;

@@ -1,7 +1,7 @@
 use crate::Caller;
-use crate::testing::{Bench, config_map, options};
+use crate::testing::{Bench, config_map, options, take};
 use serde_json::json;
-use setpoint_store::Revision;
+use setpoint_store::{Op, Revision};
 
 /// Five ConfigMaps at revisions 2 to 6, odd ones labelled.
 async fn bench() -> Bench {
@@ -140,4 +140,41 @@ async fn get_reads_the_present() {
         let error = get(name, rv).await.unwrap_err();
         assert_eq!((error.code(), error.to_string().as_str()), (code, message));
     }
+}
+
+/// A value that no key of the encryption configuration opens: reads that would show it fail, all others go on.
+#[tokio::test(start_paused = true)]
+async fn a_sealed_value_fails_only_what_would_show_it() {
+    let bench = bench().await;
+    let mut live = bench.watch("v1/configmaps/default", options("rv=6")).await.unwrap();
+    let sealed = || "k8s:enc:aesgcm:v1:k:xyz".into();
+    bench.commit(vec![Op::Put("/registry/configmaps/other/s".into(), sealed())]).await;
+    bench.settle().await;
+    let text = "Internal error occurred: unable to transform key \"/registry/configmaps/other/s\": identity transformer tried to read encrypted data";
+    assert_eq!(error(&bench, "").await, (500, text.to_owned()));
+    assert_eq!(error(&bench, "rv=7 exact").await, (500, text.to_owned()));
+    assert_eq!(error(&bench, "limit=50 fields=metadata.name=s").await, (500, text.to_owned()));
+    assert_eq!(error(&bench, "rv=0").await.0, 500);
+    let mut all = bench.watch("v1/configmaps", options("initial bookmarks fresh")).await.unwrap();
+    let told = take(&mut all).await;
+    assert!(told.contains("/other/s\": the value cannot be decrypted"), "{told}");
+    let target = bench.target("v1/configmaps/other/s");
+    let error = bench.registry.get(&Caller::default(), &target, "").await.unwrap_err();
+    assert_eq!(error.to_string(), text);
+    // Another namespace and another resource are listed and watched; but watches begin anew.
+    let page = "a@2=1 b@3=1 c@4=1 d@5=1 e@6=1 · at 7";
+    assert_eq!(bench.list("v1/configmaps/default", options("")).await.unwrap(), page);
+    assert_eq!(bench.list("v1/secrets", options("")).await.unwrap(), " · at 7");
+    assert_eq!(take(&mut live).await, "end");
+    let mut old = bench.watch("v1/configmaps/default", options("rv=6")).await.unwrap();
+    assert_eq!(take(&mut old).await, "error: too old resource version: 6 (7) end");
+    let mut live = bench.watch("v1/configmaps/default", options("rv=7")).await.unwrap();
+    bench.put("configmaps/default/f", &config_map("f", json!({}), "1")).await;
+    bench.settle().await;
+    assert_eq!(take(&mut live).await, "+f@8=1");
+    // Written anew, it is an object like the others.
+    bench.put("configmaps/other/s", &config_map("s", json!({}), "2")).await;
+    bench.settle().await;
+    assert_eq!(take(&mut live).await, "end");
+    assert_eq!(bench.list("v1/configmaps/other", options("")).await.unwrap(), "s@9=2 · at 9");
 }

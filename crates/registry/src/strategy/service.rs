@@ -1,13 +1,15 @@
 //! Services: ports, and the addresses and node ports they are given (spec: api-server §12.1).
 use super::Context;
 use super::pod::{list, one_of, text, validate_port_number};
-use crate::allocate::{AllocateError, Allocator, Held, Reservation};
-use crate::write::validate_labels;
-use rand::Rng;
+use crate::allocate::{AllocateError, Held, Number, Reservation};
+use crate::registry::Inner;
+use crate::write::{store_error, validate_labels};
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
 use serde_json::{Map, Value, json};
-use setpoint_object::{field, name};
+use setpoint_object::{ApiError, field, name};
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 fn is_external(service: &Value) -> bool {
     text(&service["spec"], "type") == "ExternalName"
@@ -229,66 +231,82 @@ fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut Vec<field::E
 }
 
 /// Gives a valid Service what it asks for, and what it needs without asking.
-pub(crate) fn allocate<'a>(
-    allocator: &'a Allocator,
-    rng: &mut impl Rng,
+///
+/// # Errors
+/// The store cannot say what is in use.
+pub(crate) async fn allocate<'a>(
+    inner: &'a Inner,
     service: &mut Value,
     old: Option<&Value>,
     errors: &mut Vec<field::Error>,
-) -> Reservation<'a> {
-    let mut reservation = allocator.reserve();
+) -> Result<Reservation<'a>, ApiError> {
+    let mut reservation = inner.allocator.reserve(&*inner.store);
     let held = old.map(Held::of).unwrap_or_default();
     if !is_external(service) {
-        allocate_address(&mut reservation, rng, &mut service["spec"], &held, errors);
+        let spec = &mut service["spec"];
+        allocate_addresses(&mut reservation, &inner.rng, spec, &held, errors).await?;
     }
     let wants_ports =
         has_ports(service) && service["spec"]["allocateLoadBalancerNodePorts"] != false;
-    allocate_ports(&mut reservation, rng, &mut service["spec"], &held, wants_ports, errors);
-    reservation.release_on_keep(&held, &Held::of(service));
-    reservation
+    let spec = &mut service["spec"];
+    allocate_ports(&mut reservation, &inner.rng, spec, &held, wants_ports, errors).await?;
+    allocate_health_port(&mut reservation, &inner.rng, spec, &held).await?;
+    Ok(reservation)
 }
-fn allocate_address(
+/// Tells what the client is to hear from what the store failed at.
+fn told<T>(result: Result<T, AllocateError>) -> Result<Result<T, AllocateError>, ApiError> {
+    match result {
+        Err(AllocateError::Store(error)) => Err(store_error(error)),
+        result => Ok(result),
+    }
+}
+async fn allocate_addresses(
     reservation: &mut Reservation<'_>,
-    rng: &mut impl Rng,
+    rng: &Mutex<SmallRng>,
     spec: &mut Value,
     held: &Held,
     errors: &mut Vec<field::Error>,
-) {
+) -> Result<(), ApiError> {
     let path = field::Path::new("spec.clusterIPs");
-    let wanted = text(spec, "clusterIP").to_owned();
-    if wanted == "None" {
-        return;
+    let first = text(spec, "clusterIP").to_owned();
+    if first == "None" {
+        return Ok(());
     }
-    let mut refuse = |spec: &Value, text: String| {
-        errors.push(field::Error::invalid(path.clone(), &spec["clusterIPs"], text));
-    };
-    if wanted.is_empty() {
-        match reservation.any_address(rng) {
+    if first.is_empty() {
+        match told(reservation.any_address(rng).await)? {
             Ok(address) => {
                 spec["clusterIP"] = address.to_string().into();
                 spec["clusterIPs"] = json!([address.to_string()]);
             }
-            Err(error) => refuse(spec, format!("failed to allocate a serviceIP: {error}")),
+            Err(error) => {
+                let text = format!("failed to allocate a serviceIP: {error}");
+                errors.push(field::Error::invalid(path, &spec["clusterIPs"], text));
+            }
         }
-        return;
+        return Ok(());
     }
-    let result = match wanted.parse::<Ipv4Addr>() {
-        Ok(address) if held.addresses.contains(&u32::from(address)) => Ok(()),
-        Ok(address) => reservation.address(address),
-        Err(_) => Err(AllocateError::AddressOutside),
-    };
-    if let Err(error) = result {
-        refuse(spec, format!("failed to allocate IP {wanted}: {error}"));
+    let more = list(spec, "clusterIPs").iter().filter_map(Value::as_str).skip(1).map(str::to_owned);
+    for wanted in std::iter::once(first).chain(more.collect::<Vec<_>>()) {
+        let result = match wanted.parse() {
+            Ok(address) if held.has(Number::Address(address)) => Ok(()),
+            Ok(address) => told(reservation.address(address).await)?,
+            Err(_) => Err(AllocateError::AddressOutside),
+        };
+        if let Err(error) = result {
+            let text = format!("failed to allocate IP {wanted}: {error}");
+            errors.push(field::Error::invalid(path.clone(), &spec["clusterIPs"], text));
+        }
     }
+    Ok(())
 }
-fn allocate_ports(
+async fn allocate_ports(
     reservation: &mut Reservation<'_>,
-    rng: &mut impl Rng,
+    rng: &Mutex<SmallRng>,
     spec: &mut Value,
     held: &Held,
     wants_ports: bool,
     errors: &mut Vec<field::Error>,
-) {
+) -> Result<(), ApiError> {
     // Ports of one number share a node port whatever their protocols.
     let mut given: HashMap<i64, i64> = HashMap::new();
     let path = field::Path::new("spec.ports");
@@ -299,8 +317,10 @@ fn allocate_ports(
         if wanted != 0 {
             let result = match u16::try_from(wanted) {
                 _ if given.get(&number) == Some(&wanted) => Ok(()),
-                Ok(wanted) if held.ports.contains(&wanted) => Ok(()),
-                Ok(wanted) => reservation.port(wanted),
+                Ok(wanted) if held.has(Number::Port(wanted)) => Ok(()),
+                // The same one for two ports of this Service.
+                _ if given.values().any(|given| *given == wanted) => Err(AllocateError::PortTaken),
+                Ok(wanted) => told(reservation.port(wanted).await)?,
                 Err(_) => Err(AllocateError::PortOutside),
             };
             if let Err(error) = result {
@@ -310,7 +330,7 @@ fn allocate_ports(
         } else if wants_ports {
             let result = match given.get(&number) {
                 Some(same) => Ok(*same),
-                None => reservation.any_port(rng).map(i64::from),
+                None => told(reservation.any_port(rng).await)?.map(i64::from),
             };
             match result {
                 Ok(free) => {
@@ -328,9 +348,30 @@ fn allocate_ports(
             }
         }
     }
-    let needs_health_port = spec.as_object().is_some_and(wants_health_port)
-        && spec["healthCheckNodePort"].as_i64().unwrap_or(0) == 0;
-    if needs_health_port && let Ok(free) = reservation.any_port(rng) {
+    Ok(())
+}
+async fn allocate_health_port(
+    reservation: &mut Reservation<'_>,
+    rng: &Mutex<SmallRng>,
+    spec: &mut Value,
+    held: &Held,
+) -> Result<(), ApiError> {
+    let wanted = spec["healthCheckNodePort"].as_i64().unwrap_or(0);
+    if wanted != 0 {
+        let result = match u16::try_from(wanted) {
+            Ok(wanted) if held.has(Number::Port(wanted)) => Ok(()),
+            Ok(wanted) => told(reservation.port(wanted).await)?,
+            Err(_) => Err(AllocateError::PortOutside),
+        };
+        return result.map_err(|error| {
+            let text = "failed to allocate requested HealthCheck NodePort";
+            ApiError::internal(format_args!("{text} {wanted}: {error}"))
+        });
+    }
+    if spec.as_object().is_some_and(wants_health_port)
+        && let Ok(free) = told(reservation.any_port(rng).await)?
+    {
         spec["healthCheckNodePort"] = free.into();
     }
+    Ok(())
 }

@@ -1,7 +1,6 @@
 //! What a stream is doing.
-use crate::cache::{Begin, Index, Reached, wait_fresh};
+use crate::cache::{Index, Item, Reached, wait_fresh};
 use crate::followed::Followed;
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use setpoint_object::ApiError;
 use std::sync::Arc;
@@ -12,8 +11,8 @@ pub(super) enum Phase {
     Initial {
         /// The state that is given out.
         index: Index,
-        /// The key of the last object looked at.
-        after: Option<Bytes>,
+        /// The last object looked at.
+        after: Option<Arc<Item>>,
         /// Its revision.
         revision: u64,
     },
@@ -37,9 +36,5 @@ impl Phase {
     /// Waits until the cache holds everything up to a revision.
     pub(super) fn starting(revision: u64, reached: Arc<Followed<Reached>>) -> Self {
         Self::Starting(Box::pin(async move { wait_fresh(&reached, revision).await }))
-    }
-    /// The initial events of a watcher that begins.
-    pub(super) fn initial(begin: Begin, reached: u64) -> Self {
-        Self::Initial { revision: begin.newest.max(reached), index: begin.index, after: None }
     }
 }

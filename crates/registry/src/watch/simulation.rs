@@ -28,7 +28,7 @@ enum Step {
     },
     /// A watcher that lists first, or starts at a revision.
     Join {
-        selects: bool,
+        what: What,
         from: Option<prop::sample::Index>,
     },
     Leave {
@@ -45,14 +45,78 @@ enum Step {
     /// Time for bookmarks.
     Minute,
 }
+/// What a watcher selects. Objects with an even name are in one namespace, the others in another.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    All,
+    Namespace,
+    On,
+    OnInNamespace,
+    Off,
+    /// Whatever the label says, found by it.
+    OnOrOff,
+    NotOn,
+    Name(u8),
+    /// The one object, in its namespace.
+    One(u8),
+    NotName(u8),
+}
+fn what() -> impl Strategy<Value = What> {
+    prop_oneof![
+        Just(What::All),
+        Just(What::Namespace),
+        Just(What::On),
+        Just(What::OnInNamespace),
+        Just(What::Off),
+        Just(What::OnOrOff),
+        Just(What::NotOn),
+        (0..5u8).prop_map(What::Name),
+        (0..5u8).prop_map(What::One),
+        (0..5u8).prop_map(What::NotName),
+    ]
+}
+fn namespace(name: u8) -> &'static str {
+    if name.is_multiple_of(2) { "d" } else { "e" }
+}
+impl What {
+    fn path(self) -> String {
+        match self {
+            Self::Namespace | Self::OnInNamespace => "v1/configmaps/d".to_owned(),
+            Self::One(name) => format!("v1/configmaps/{}", namespace(name)),
+            _ => "v1/configmaps".to_owned(),
+        }
+    }
+    fn options(self) -> String {
+        match self {
+            Self::All | Self::Namespace => String::new(),
+            Self::On | Self::OnInNamespace => "labels=on=true".to_owned(),
+            Self::Off => "labels=on=false,on".to_owned(),
+            Self::OnOrOff => "labels=on%in%(true,false)".to_owned(),
+            Self::NotOn => "labels=on!=true".to_owned(),
+            Self::Name(name) | Self::One(name) => format!("fields=metadata.name={name}"),
+            Self::NotName(name) => format!("fields=metadata.name!={name}"),
+        }
+    }
+    fn selects(self, name: u8, label: bool) -> bool {
+        match self {
+            Self::All | Self::OnOrOff => true,
+            Self::Namespace => namespace(name) == "d",
+            Self::On => label,
+            Self::OnInNamespace => label && namespace(name) == "d",
+            Self::Off | Self::NotOn => !label,
+            Self::Name(only) | Self::One(only) => name == only,
+            Self::NotName(other) => name != other,
+        }
+    }
+}
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..5u8, any::<bool>()).prop_map(|(name, label)| Step::Put { name, label }),
         3 => (0..5u8).prop_map(|name| Step::Delete { name }),
         2 => proptest::collection::btree_map(0..5u8, any::<bool>(), 1..4)
             .prop_map(|names| Step::Together { names: names.into_iter().collect() }),
-        4 => (any::<bool>(), any::<Option<prop::sample::Index>>())
-            .prop_map(|(selects, from)| Step::Join { selects, from }),
+        4 => (what(), any::<Option<prop::sample::Index>>())
+            .prop_map(|(what, from)| Step::Join { what, from }),
         1 => any::<prop::sample::Index>().prop_map(|watcher| Step::Leave { watcher }),
         6 => any::<prop::sample::Index>().prop_map(|watcher| Step::Drain { watcher }),
         1 => Just(Step::Close),
@@ -72,8 +136,8 @@ struct Entry {
 type Seen = (EventKind, u8, u64);
 impl Entry {
     /// The event that a watcher gets.
-    fn event(&self, selects: bool) -> Option<Seen> {
-        let is_in = |label: Option<bool>| label.is_some_and(|label| label || !selects);
+    fn event(&self, what: What) -> Option<Seen> {
+        let is_in = |label: Option<bool>| label.is_some_and(|label| what.selects(self.name, label));
         let kind = match (is_in(self.before), is_in(self.after)) {
             (false, true) => EventKind::Added,
             (true, true) => EventKind::Modified,
@@ -85,7 +149,7 @@ impl Entry {
 }
 
 struct Watcher {
-    selects: bool,
+    what: What,
     stream: Option<WatchStream>,
     /// Initial events are still to come.
     is_initial: bool,
@@ -110,7 +174,8 @@ impl World {
         Self { bench, store, log: Vec::new(), labels: BTreeMap::new(), watchers: Vec::new() }
     }
     async fn write(&mut self, names: &[(u8, Option<bool>)], others: bool) {
-        let key = |name: u8| Bytes::from(format!("/registry/configmaps/d/{name}"));
+        let key =
+            |name: u8| Bytes::from(format!("/registry/configmaps/{}/{name}", namespace(name)));
         let mut ops: Vec<_> = names
             .iter()
             .filter(|(name, label)| label.is_some() || self.labels.contains_key(name))
@@ -144,13 +209,13 @@ impl World {
     fn log_at(&self, revision: u64) -> usize {
         self.log.partition_point(|entry| entry.revision <= revision)
     }
-    async fn open(&self, selects: bool, from: Option<u64>) -> Option<WatchStream> {
-        let labels = if selects { " labels=on=true" } else { "" };
+    async fn open(&self, what: What, from: Option<u64>) -> Option<WatchStream> {
+        let selector = what.options();
         let text = match from {
-            Some(revision) => format!("rv={revision} bookmarks{labels}"),
-            None => format!("initial fresh bookmarks{labels}"),
+            Some(revision) => format!("rv={revision} bookmarks {selector}"),
+            None => format!("initial fresh bookmarks {selector}"),
         };
-        match self.bench.watch("v1/configmaps/d", options(&text)).await {
+        match self.bench.watch(&what.path(), options(&text)).await {
             Ok(stream) => Some(stream),
             // The cache is being filled: the client comes again.
             Err(error) => {
@@ -159,20 +224,20 @@ impl World {
             }
         }
     }
-    fn join(&mut self, selects: bool, from: Option<u64>) {
+    fn join(&mut self, what: What, from: Option<u64>) {
         let (is_initial, revision) = (from.is_none(), from.unwrap_or(0));
         let log_at = self.log_at(revision);
         let mut watcher =
-            Watcher { selects, stream: None, is_initial, state: BTreeMap::new(), log_at, revision };
+            Watcher { what, stream: None, is_initial, state: BTreeMap::new(), log_at, revision };
         if from.is_some() {
-            watcher.state = self.state_at(selects, log_at);
+            watcher.state = self.state_at(what, log_at);
         }
         self.watchers.push(watcher);
     }
     /// The revisions of the selected objects after the first entries of the log.
-    fn state_at(&self, selects: bool, log_at: usize) -> BTreeMap<u8, u64> {
+    fn state_at(&self, what: What, log_at: usize) -> BTreeMap<u8, u64> {
         let mut state = BTreeMap::new();
-        for (kind, name, revision) in self.log[..log_at].iter().filter_map(|e| e.event(selects)) {
+        for (kind, name, revision) in self.log[..log_at].iter().filter_map(|e| e.event(what)) {
             match kind {
                 EventKind::Deleted => state.remove(&name),
                 _ => state.insert(name, revision),
@@ -189,7 +254,7 @@ impl World {
             if watcher.stream.is_none() {
                 let from = (!watcher.is_initial).then_some(watcher.revision);
                 watcher.log_at = self.log_at(watcher.revision);
-                watcher.stream = self.open(watcher.selects, from).await;
+                watcher.stream = self.open(watcher.what, from).await;
             }
             let next = match &mut watcher.stream {
                 None => None,
@@ -221,7 +286,8 @@ impl World {
         }
     }
     fn see(&self, watcher: &mut Watcher, event: &super::Event) {
-        let skim = Skim::of(&event.object).unwrap();
+        let object = event.object();
+        let skim = Skim::of(&object).unwrap();
         assert_eq!(skim.resource_version, event.revision.to_string());
         if event.kind == EventKind::Bookmark {
             assert!(
@@ -232,12 +298,12 @@ impl World {
             if watcher.is_initial {
                 watcher.is_initial = false;
                 watcher.log_at = log_at;
-                let state = self.state_at(watcher.selects, log_at);
+                let state = self.state_at(watcher.what, log_at);
                 assert_eq!(watcher.state, state, "the initial state is the state at its bookmark");
             }
             let missed = self.log[watcher.log_at.min(log_at)..log_at]
                 .iter()
-                .find_map(|e| e.event(watcher.selects));
+                .find_map(|e| e.event(watcher.what));
             assert_eq!(missed, None, "nothing before a bookmark is left out");
             watcher.log_at = watcher.log_at.max(log_at);
             watcher.revision = event.revision;
@@ -252,7 +318,7 @@ impl World {
         let expected = loop {
             let entry = self.log.get(watcher.log_at).expect("no event without a change");
             watcher.log_at += 1;
-            if let Some(expected) = entry.event(watcher.selects) {
+            if let Some(expected) = entry.event(watcher.what) {
                 break expected;
             }
         };
@@ -277,11 +343,11 @@ impl World {
                     let names: Vec<_> = names.into_iter().map(|(n, l)| (n, Some(l))).collect();
                     self.write(&names, true).await;
                 }
-                Step::Join { selects, from } => {
+                Step::Join { what, from } => {
                     let newest = self.store.inner().clone();
                     let newest = setpoint_store::Store::revision(&newest).await.unwrap().0;
                     let from = from.map(|index| 1 + index.index(newest as usize) as u64);
-                    self.join(selects, from);
+                    self.join(what, from);
                 }
                 Step::Leave { watcher } if n_watchers > 0 => {
                     self.watchers.swap_remove(watcher.index(n_watchers));
@@ -311,7 +377,7 @@ impl World {
             }
             let watcher = &self.watchers[idx];
             assert!(!watcher.is_initial && watcher.stream.is_some());
-            let state = self.state_at(watcher.selects, self.log.len());
+            let state = self.state_at(watcher.what, self.log.len());
             assert_eq!(watcher.state, state, "the folded events are the store's state");
         }
     }

@@ -2,7 +2,7 @@
 use super::bookmark::{self, Timer};
 use super::phase::Phase;
 use super::{Event, EventKind};
-use crate::cache::{Change, Position, Reached, ResourceCache, Taken, WatcherId};
+use crate::cache::{Change, Reached, ResourceCache, Taken, Watcher, event_of};
 use crate::followed::Followed;
 use crate::read::{Fresh, Scope, WatchStart};
 use crate::registry::Inner;
@@ -34,7 +34,7 @@ pub struct WatchStream {
     // Where it stands.
     phase: Phase,
     timer: Timer,
-    watcher: Option<(WatcherId, Position)>,
+    watcher: Option<Watcher>,
     /// Taken from the window and not looked at yet: [`crate::cache::TAKE_MAX`] at most.
     taken: VecDeque<Arc<Change>>,
     /// Everything up to here has been given out, or is not selected.
@@ -91,17 +91,23 @@ impl WatchStream {
     fn begin(&mut self) -> Result<(), ApiError> {
         // Read before the place is taken: everything up to there is in the state it starts with.
         let reached = self.reached.get().revision;
+        let interest = self.scope.interest();
         let begin = match self.after {
-            Some(after) => self.cache.begin_after(after).map_err(|oldest| {
+            Some(after) => self.cache.begin_after(&interest, after).map_err(|oldest| {
                 ApiError::expired(format!("too old resource version: {after} ({oldest})"))
             })?,
-            None => self.cache.begin(),
+            None => self.cache.begin(&interest),
         };
-        self.watcher = Some((begin.id, begin.position));
-        self.seen = self.after.unwrap_or(begin.newest.max(reached));
+        let revision = begin.newest.max(reached);
+        self.watcher = Some(begin.watcher);
+        let (start, end) = self.scope.range();
+        if let Some(key) = self.cache.sealed(&start, &end) {
+            return Err(crate::read::unreadable(&key, "the value cannot be decrypted"));
+        }
+        self.seen = self.after.unwrap_or(revision);
         self.phase = match self.after {
             Some(_) => Phase::Live,
-            None => Phase::initial(begin, reached),
+            None => Phase::Initial { index: begin.index, after: None, revision },
         };
         Ok(())
     }
@@ -111,20 +117,21 @@ impl WatchStream {
         let Phase::Initial { index, after, revision } = &mut self.phase else { return Ok(None) };
         let (start, end) = self.scope.range();
         let from = match after {
-            Some(key) => Bound::Excluded(&**key),
+            Some(item) => Bound::Excluded(&*item.key),
             None => Bound::Included(&*start),
         };
         let to = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(&*end) };
         let mut n_looked = 0;
-        for (key, item) in index.range::<_, [u8]>((from, to)) {
+        for item in index.range(from, to) {
             n_looked += 1;
-            let is_selected = self.scope.is_everything() || self.scope.selects(item)?;
+            let is_selected = self.scope.selects(item)?;
             if is_selected || n_looked == LOOKS_MAX {
+                let resource = &self.scope.resource;
                 let event = is_selected
-                    .then(|| item.event(&self.scope.resource, EventKind::Added))
+                    .then(|| event_of(item, resource, EventKind::Added, item.revision))
                     .transpose()?;
-                *after = Some(key.clone());
-                return Ok(event);
+                *after = Some(item.clone());
+                return Ok(event.map(Arc::new));
             }
         }
         let revision = *revision;
@@ -140,24 +147,25 @@ impl WatchStream {
             return Ok(None);
         }
         let selects = |item: &Option<Arc<crate::cache::Item>>| match item {
-            Some(item) => Ok(self.scope.is_everything() || self.scope.selects(item)?),
-            None => Ok::<_, ApiError>(false),
+            Some(item) => self.scope.selects(item),
+            None => Ok(false),
         };
         let resource = &self.scope.resource;
-        match (selects(&change.before)?, selects(&change.now)?, &change.now) {
-            (true, true, Some(now)) => now.event(resource, EventKind::Modified).map(Some),
-            (false, true, Some(now)) => now.event(resource, EventKind::Added).map(Some),
-            (true, false, _) => change.deleted(resource),
-            _ => Ok(None),
-        }
+        let kind = match (selects(&change.before)?, selects(&change.now)?) {
+            (true, true) => EventKind::Modified,
+            (false, true) => EventKind::Added,
+            (true, false) => EventKind::Deleted,
+            (false, false) => return Ok(None),
+        };
+        change.event(resource, kind)
     }
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         for _ in 0..LOOKS_MAX {
             let Some(change) = self.taken.pop_front() else {
                 // Read before the look into the window: what is up to there and not in it is not there.
                 let reached = self.reached.get().revision;
-                let Some((id, position)) = &mut self.watcher else { return Poll::Ready(None) };
-                match self.cache.take(*id, position, &mut self.taken, cx.waker()) {
+                let Some(watcher) = &mut self.watcher else { return Poll::Ready(None) };
+                match self.cache.take(watcher, &mut self.taken, cx.waker()) {
                     Taken::Ended => return Poll::Ready(None),
                     Taken::Some => continue,
                     Taken::Nothing => self.seen = self.seen.max(reached),
@@ -217,8 +225,8 @@ impl WatchStream {
     fn end(&mut self) {
         self.phase = Phase::Ended;
         self.taken.clear();
-        if let Some((id, _)) = self.watcher.take() {
-            self.cache.end(id);
+        if let Some(watcher) = self.watcher.take() {
+            self.cache.end(&watcher);
         }
     }
 }

@@ -55,6 +55,33 @@ async fn a_watch_from_a_version_gets_the_changes_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_goes_on_over_a_restart_as_far_as_history_is_kept() {
+    let first = bench().await;
+    change(&first, "a", "x", "2").await;
+    first.delete("configmaps/default/b").await;
+    for (kept_from, replayed, begun) in [(1, 100, 1), (1, 2, 4), (3, 100, 3), (6, 100, 6)] {
+        first.store.compact(Revision(kept_from)).await.unwrap();
+        let bench = Bench::idle_replaying(first.store.clone(), replayed).run();
+        bench.inner().cache.wait_until(6).await;
+        // The present is what it is, however it was reached.
+        let mut all = bench.watch("v1/configmaps", options("")).await.unwrap();
+        assert_eq!(take(&mut all).await, "+a@5=2 +c@4=1");
+        let changes = ["+b@3=1", "+c@4=1", "~a@5=2", "-b@6=1"];
+        for from in begun.max(2)..=6 {
+            let mut past =
+                bench.watch("v1/configmaps", options(&format!("rv={from}"))).await.unwrap();
+            assert_eq!(take(&mut past).await, changes[from - 2..].join(" "), "from {from}");
+        }
+        if begun > 1 {
+            let before = options(&format!("rv={}", begun - 1));
+            let mut refused = bench.watch("v1/configmaps", before).await.unwrap();
+            let told = take(&mut refused).await;
+            assert!(told.starts_with("error: too old resource version"), "{told}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_selector_sees_objects_come_and_go() {
     let bench = bench().await;
     let mut labels = bench.watch("v1/configmaps", options("labels=app=x")).await.unwrap();
@@ -210,13 +237,63 @@ async fn a_watcher_slower_than_the_window_is_ended_and_skips_nothing() {
     let mut slow = bench.watch("v1/configmaps", options("rv=4")).await.unwrap();
     assert_eq!(take(&mut slow).await, "");
     let big: bytes::Bytes = vec![b' '; 1 << 20].into();
-    for _ in 0..40 {
+    for _ in 0..70 {
         bench.commit(vec![Op::Put("/registry/configmaps/default/a".into(), big.clone())]).await;
     }
     bench.settle().await;
     assert_eq!(take(&mut slow).await, "end");
     let mut resumed = bench.watch("v1/configmaps", options("rv=4")).await.unwrap();
     assert!(take(&mut resumed).await.starts_with("error: too old resource version: 4 ("));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_nothing_concerns_is_never_too_slow() {
+    let bench = bench().await;
+    bench.settle().await;
+    let watch = |text| bench.watch("v1/configmaps", options(text));
+    let mut idle = watch("rv=4 labels=app=z bookmarks").await.unwrap();
+    let mut slow = watch("rv=4 fields=metadata.name=c").await.unwrap();
+    assert_eq!((take(&mut idle).await.as_str(), take(&mut slow).await.as_str()), ("", ""));
+    // The window moves on over what concerns one of them, and over much that concerns neither.
+    change(&bench, "c", "y", "2").await;
+    let big: bytes::Bytes = vec![b' '; 1 << 20].into();
+    for _ in 0..70 {
+        bench.commit(vec![Op::Put("/registry/configmaps/default/a".into(), big.clone())]).await;
+    }
+    bench.settle().await;
+    assert_eq!(take(&mut slow).await, "end");
+    change(&bench, "d", "z", "1").await;
+    assert_eq!(take(&mut idle).await, "+d@76=1");
+    bench.commit(vec![Op::Put("/registry/configmaps/default/a".into(), big)]).await;
+    bench.settle().await;
+    tokio::time::advance(Duration::from_secs(76)).await;
+    assert_eq!(take(&mut idle).await, "*77", "its bookmarks know how far the others are");
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_is_kept_for_minutes_and_of_what_rarely_changes_for_longer() {
+    let bench = bench().await;
+    bench.settle().await;
+    for n in 0..150 {
+        change(&bench, "a", "x", &n.to_string()).await;
+    }
+    bench.settle().await;
+    let resumes = async |revision: u64| {
+        let text = format!("rv={revision}");
+        let told = take(&mut bench.watch("v1/configmaps", options(&text)).await.unwrap()).await;
+        !told.starts_with("error: too old resource version")
+    };
+    assert!(resumes(4).await);
+    tokio::time::advance(Duration::from_secs(299)).await;
+    change(&bench, "a", "x", "later").await;
+    bench.settle().await;
+    assert!(resumes(4).await);
+    tokio::time::advance(Duration::from_secs(40)).await;
+    // Another resource moves the store: that is when old history goes.
+    bench.put("secrets/default/s", &json!({"metadata": {"name": "s"}})).await;
+    bench.settle().await;
+    assert!(!resumes(54).await);
+    assert!(resumes(55).await, "the newest hundred stay");
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,14 +319,18 @@ async fn one_encoding_goes_to_every_watcher() {
     let bench = bench().await;
     let mut streams = Vec::new();
     for text in ["", "labels=app=x", "fields=metadata.name=a"] {
-        streams.push(bench.watch("v1/configmaps", options(text)).await.unwrap());
+        let options = options(&format!("rv=4 {text}"));
+        streams.push(bench.watch("v1/configmaps", options).await.unwrap());
     }
+    let mut initial = bench.watch("v1/configmaps", options("")).await.unwrap();
+    change(&bench, "a", "x", "2").await;
     let mut frames = Vec::new();
     for stream in &mut streams {
         frames.push(stream.next().await.unwrap().unwrap().frame());
     }
     assert!(frames.iter().all(|frame| frame.as_ptr() == frames[0].as_ptr()));
-    let expected = r#"{"type":"ADDED","object":{"apiVersion":"v1","data":{"v":"1"},"kind":"ConfigMap","metadata":{"labels":{"app":"x"},"name":"a","namespace":"default","resourceVersion":"2"}}}"#;
+    let expected = r#"{"type":"MODIFIED","object":{"apiVersion":"v1","data":{"v":"2"},"kind":"ConfigMap","metadata":{"labels":{"app":"x"},"name":"a","namespace":"default","resourceVersion":"5"}}}"#;
     assert_eq!(frames[0], format!("{expected}\n"));
-    assert_eq!(bench.store.revision().await.unwrap(), Revision(4));
+    let expected = expected.replace("MODIFIED", "ADDED");
+    assert_eq!(initial.next().await.unwrap().unwrap().frame(), format!("{expected}\n"));
 }

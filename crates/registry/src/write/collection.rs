@@ -25,7 +25,9 @@ pub(super) async fn delete(
     loop {
         let found = registry.list(caller, target, &page).await?;
         for item in &found.items {
-            let skim = Skim::of(&item.bytes).map_err(ApiError::internal)?;
+            let mut object = Vec::with_capacity(item.room());
+            item.push_to(&mut object);
+            let skim = Skim::of(&object).map_err(ApiError::internal)?;
             let one = Target {
                 resource: target.resource.clone(),
                 namespace: skim.namespace.clone().into_owned(),

@@ -1,9 +1,10 @@
 //! POST of an object.
 use super::generate::GENERATE_ATTEMPTS_MAX;
-use super::persist::{Outcome, served, tree};
+use super::persist::{Outcome, served, store_error, tree};
+use super::update::RACE_ATTEMPTS_MAX;
 use super::{Write, metadata};
 use crate::admission::{Operation, Review};
-use crate::allocate::Reservation;
+use crate::allocate::Claims;
 use crate::request::{Body, Object, Written};
 use crate::strategy::{Context, StatusRule};
 use serde_json::Value;
@@ -68,10 +69,29 @@ impl Write<'_> {
     }
     async fn create_named(
         &self,
-        mut object: Value,
+        object: Value,
         review: &Review<'_>,
         spare: bool,
     ) -> Result<Written, ApiError> {
+        // Only a Service takes what somebody else may take as well, and is drawn something else for.
+        if !self.is_service() {
+            let written = self.attempt_create(object, review, spare).await?;
+            return written.ok_or_else(|| ApiError::internal("a new object lost a race to nobody"));
+        }
+        for _ in 0..RACE_ATTEMPTS_MAX {
+            if let Some(written) = self.attempt_create(object.clone(), review, spare).await? {
+                return Ok(written);
+            }
+        }
+        Err(ApiError::stale(&self.resource.group_resource(), object.name()))
+    }
+    /// One attempt; `None`: somebody else has just taken what was to be this object's.
+    async fn attempt_create(
+        &self,
+        mut object: Value,
+        review: &Review<'_>,
+        spare: bool,
+    ) -> Result<Option<Written>, ApiError> {
         object.set_meta("uid", self.inner.uid().into());
         object.set_meta("creationTimestamp", self.now.rfc3339().into());
         let version = match object.resource_version() {
@@ -84,9 +104,9 @@ impl Write<'_> {
         let mut errors = Vec::new();
         self.validate_create(&stored, &mut errors);
         let reservation = if errors.is_empty() {
-            self.allocate(&mut stored, None, &mut errors)
+            self.allocate(&mut stored, None, &mut errors).await?
         } else {
-            Reservation::default()
+            None
         };
         if !errors.is_empty() {
             return Err(self.invalid(&stored, &errors));
@@ -111,27 +131,29 @@ impl Write<'_> {
             } else {
                 Object { bytes: encoded }
             };
-            return Ok(Written { object, created: true });
+            return Ok(Some(Written { object, created: true }));
         }
-        let pinned = reservation.pin();
-        match self.put(key.clone(), None, encoded, &mut stored, spare).await {
-            Err(error) => {
-                pinned.fail(&error);
-                Err(error)
-            }
-            Ok((Outcome::Done(revision), bytes)) => {
-                pinned.keep();
+        let claims = match &reservation {
+            Some(reservation) => reservation.claims(&stored, None).await,
+            None => Ok(Claims::default()),
+        };
+        let claims = claims.map_err(store_error)?;
+        match self.put(key, None, encoded, &mut stored, spare, &claims).await? {
+            (Outcome::Done(revision), bytes) => {
+                if let Some(reservation) = reservation {
+                    reservation.keep(&stored, None);
+                }
                 let object = if self.converts() {
                     self.answer(&bytes, revision)?
                 } else {
                     served(&bytes, revision)
                 };
-                Ok(Written { object, created: true })
+                Ok(Some(Written { object, created: true }))
             }
-            Ok((Outcome::Lost(found), _)) => {
-                pinned.undo();
-                Err(self.already_exists(stored.name(), &found.map(|f| f.value).unwrap_or_default()))
+            (Outcome::Lost(Some(found)), _) => {
+                Err(self.already_exists(stored.name(), &found.value))
             }
+            (Outcome::Lost(None), _) => Ok(None),
         }
     }
     fn already_exists(&self, name: &str, found: &[u8]) -> ApiError {

@@ -3,6 +3,7 @@ use super::Write;
 use super::metadata::{FOREGROUND, ORPHAN, integer};
 use super::persist::{Outcome, tree};
 use crate::admission::Operation;
+use crate::allocate::Claims;
 use crate::request::{DeleteOptions, Deleted, Propagation};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -73,7 +74,14 @@ impl Write<'_> {
             let encoded = encode::to_bytes(&marked);
             if encoded != found.value && !self.options.dry_run {
                 match self
-                    .put(found.key.clone(), Some(revision), encoded, &mut marked, true)
+                    .put(
+                        found.key.clone(),
+                        Some(revision),
+                        encoded,
+                        &mut marked,
+                        true,
+                        &Claims::default(),
+                    )
                     .await?
                 {
                     (Outcome::Done(done), bytes) => (revision, last) = (done, bytes),
@@ -88,7 +96,8 @@ impl Write<'_> {
             return Ok(Ok(Deleted::Object { object, remains: true }));
         }
         if !self.options.dry_run {
-            match self.remove(found.key.clone(), revision).await? {
+            let claims = self.given_back(&object).await?;
+            match self.remove(found.key.clone(), revision, &claims).await? {
                 Outcome::Done(done) => {
                     revision = done;
                     self.removed(&object);

@@ -3,6 +3,7 @@ use super::Write;
 use super::binding::{set_condition, success};
 use super::persist::{Outcome, tree};
 use super::update::Changed;
+use crate::allocate::Claims;
 use crate::registry::Registry;
 use crate::request::{Body, DeleteOptions, Propagation, Target, Written};
 use serde_json::{Value, json};
@@ -95,7 +96,9 @@ impl Write<'_> {
                 return Ok(());
             }
             let encoded = encode::to_bytes(&budget);
-            let write = self.put(key.clone(), Some(found.modified), encoded, &mut budget, true);
+            let none = Claims::default();
+            let write =
+                self.put(key.clone(), Some(found.modified), encoded, &mut budget, true, &none);
             match write.await? {
                 (Outcome::Done(_), _) => return Ok(()),
                 (Outcome::Lost(newer), _) => live = newer,

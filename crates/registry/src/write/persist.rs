@@ -1,17 +1,15 @@
 //! Encoded objects into the store: keys, compare-and-commit, size limits, and what the store's errors are to a client.
 use super::Write;
+use crate::allocate::Claims;
 use crate::catalog::Resource;
+use crate::read::{NOT_ENCRYPTING, unreadable};
 use crate::registry::Inner;
 use crate::request::{Object, Target};
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode};
-use setpoint_store::{At, Committed, Compare, KeyValue, Op, Revision, StoreError, Txn};
-use std::time::Duration;
-
-/// How long an Event is kept: one hour, as kube-apiserver's `--event-ttl`.
-const EVENT_TTL: Duration = Duration::from_secs(3600);
+use setpoint_store::{At, Committed, Compare, KeyValue, Op, Revision, StoreError, Txn, is_sealed};
 
 /// What the API answers when the store fails.
 pub(crate) fn store_error(error: StoreError) -> ApiError {
@@ -48,14 +46,18 @@ pub(crate) fn key(resource: &Resource, namespace: &str, name: &str) -> Bytes {
 pub(super) enum Outcome {
     /// Done, at this revision.
     Done(Revision),
-    /// The key had moved on: its present state.
+    /// The key, or a claim, had moved on: the key's present state.
     Lost(Option<KeyValue>),
 }
 
 impl Inner {
     /// The newest state of a key.
     pub(crate) async fn live(&self, key: &[u8]) -> Result<Option<KeyValue>, ApiError> {
-        Ok(self.store.get(key, At::Latest).await.map_err(store_error)?.value)
+        let found = self.store.get(key, At::Latest).await.map_err(store_error)?.value;
+        match found {
+            Some(kv) if is_sealed(&kv.value) => Err(unreadable(&kv.key, NOT_ENCRYPTING)),
+            found => Ok(found),
+        }
     }
     /// The newest state of an object of a built-in kind as a tree; `None` when absent.
     pub(crate) async fn look_up(
@@ -75,6 +77,12 @@ impl Inner {
 
 /// The tree of stored bytes.
 pub(crate) fn tree(bytes: &[u8]) -> Result<Value, ApiError> {
+    if bytes.starts_with(setpoint_store::PROTOBUF_PREFIX) {
+        return Err(ApiError::internal("the stored object is encoded in protobuf"));
+    }
+    if is_sealed(bytes) {
+        return Err(ApiError::internal(NOT_ENCRYPTING));
+    }
     serde_json::from_slice(bytes)
         .map_err(|e| ApiError::internal(format_args!("unable to decode the stored object: {e}")))
 }
@@ -89,7 +97,8 @@ impl Write<'_> {
     pub(super) fn key(&self, name: &str) -> Bytes {
         key(self.resource, &self.target.namespace, name)
     }
-    /// Puts `object` if the key still is as `expected` (`None`: absent). Returns the bytes that were stored.
+    /// Puts `object` if the key still is as `expected` (`None`: absent), and does with `claims` what they say in the same revision. When
+    /// it is the claims that have changed, the present state of the key is as expected. Returns the bytes that were stored.
     ///
     /// An object over the store's limit is tried once more without its managedFields (`spare`), as the API does except for apply.
     pub(super) async fn put(
@@ -99,14 +108,15 @@ impl Write<'_> {
         encoded: Bytes,
         object: &mut Value,
         spare: bool,
+        claims: &Claims,
     ) -> Result<(Outcome, Bytes), ApiError> {
-        match self.commit(key.clone(), expected, encoded.clone()).await {
+        match self.commit(key.clone(), expected, encoded.clone(), claims).await {
             Err(StoreError::TooLarge { .. })
                 if spare && object.meta().is_some_and(|m| m.contains_key("managedFields")) =>
             {
                 object.set_meta("managedFields", Value::Null);
                 let encoded = encode::to_bytes(object);
-                let outcome = self.commit(key, expected, encoded.clone()).await;
+                let outcome = self.commit(key, expected, encoded.clone(), claims).await;
                 Ok((outcome.map_err(store_error)?, encoded))
             }
             outcome => Ok((outcome.map_err(store_error)?, encoded)),
@@ -117,23 +127,31 @@ impl Write<'_> {
         key: Bytes,
         expected: Option<Revision>,
         value: Bytes,
+        claims: &Claims,
     ) -> Result<Outcome, StoreError> {
         let compare = match expected {
             Some(revision) => Compare::Modified(key.clone(), revision),
             None => Compare::Absent(key.clone()),
         };
-        let ttl =
-            (&*self.resource.gvk.kind == "Event" && !self.resource.custom).then_some(EVENT_TTL);
-        let txn = Txn { compares: vec![compare], ops: vec![Op::Put(key, value)], ttl };
+        let ttl = (&*self.resource.gvk.kind == "Event" && !self.resource.custom)
+            .then_some(self.inner.event_ttl);
+        let txn =
+            with(claims, Txn { compares: vec![compare], ops: vec![Op::Put(key, value)], ttl });
         Ok(outcome(self.inner.store.commit(txn).await?))
     }
-    /// Removes a key that still is as `expected`.
-    pub(super) async fn remove(&self, key: Bytes, expected: Revision) -> Result<Outcome, ApiError> {
+    /// Removes a key that still is as `expected`, and does with `claims` what they say.
+    pub(super) async fn remove(
+        &self,
+        key: Bytes,
+        expected: Revision,
+        claims: &Claims,
+    ) -> Result<Outcome, ApiError> {
         let txn = Txn {
             compares: vec![Compare::Modified(key.clone(), expected)],
             ops: vec![Op::Delete(key)],
             ttl: None,
         };
+        let txn = with(claims, txn);
         Ok(outcome(self.inner.store.commit(txn).await.map_err(store_error)?))
     }
     /// The 404 of the target.
@@ -144,6 +162,11 @@ impl Write<'_> {
 /// The 404 of a target.
 pub(super) fn not_found(target: &Target) -> ApiError {
     ApiError::not_found(&target.resource.group_resource(), &target.name)
+}
+fn with(claims: &Claims, mut txn: Txn) -> Txn {
+    txn.compares.extend_from_slice(&claims.compares);
+    txn.ops.extend_from_slice(&claims.ops);
+    txn
 }
 fn outcome(committed: Committed) -> Outcome {
     match committed {

@@ -1,9 +1,9 @@
 //! PUT, and the loop that every change of a stored object runs in.
 use super::metadata::{integer, put_back};
-use super::persist::{Outcome, tree};
+use super::persist::{Outcome, store_error, tree};
 use super::{Write, approval, metadata, status};
 use crate::admission::Operation;
-use crate::allocate::{Held, Reservation};
+use crate::allocate::{Claims, Held, Reservation};
 use crate::request::{Body, Written};
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
@@ -12,7 +12,7 @@ use setpoint_schema::{apply, diff, validate};
 use setpoint_store::{KeyValue, Revision};
 
 /// How often a write that may lose races is tried before its client is told to try again.
-const RACE_ATTEMPTS_MAX: usize = 64;
+pub(super) const RACE_ATTEMPTS_MAX: usize = 64;
 
 /// What a change made of the stored object.
 #[derive(Debug)]
@@ -116,9 +116,9 @@ impl Write<'_> {
         let mut errors = Vec::new();
         self.validate_update(&new, &stored, &mut errors);
         let reservation = if errors.is_empty() {
-            self.allocate(&mut new, Some(&stored), &mut errors)
+            self.allocate(&mut new, Some(&stored), &mut errors).await?
         } else {
-            Reservation::default()
+            None
         };
         if !errors.is_empty() {
             return Err(self.invalid(&new, &errors));
@@ -129,28 +129,31 @@ impl Write<'_> {
         }
         apply::settle_times(Some(&stored), &mut new);
         let encoded = encode::to_bytes(&new);
-        if encoded == found.value || self.options.dry_run {
+        if self.options.dry_run || encoded == found.value && !self.rewrite_due(found).await? {
             return Ok(Ok(Written {
                 object: self.answer(&encoded, found.modified)?,
                 created: false,
             }));
         }
         let key = found.key.clone();
-        let pinned = reservation.pin();
-        match self.put(key, Some(found.modified), encoded, &mut new, !owned).await {
-            Err(error) => {
-                pinned.fail(&error);
-                Err(error)
-            }
-            Ok((Outcome::Done(revision), encoded)) => {
-                pinned.keep();
+        let claims = match &reservation {
+            Some(reservation) => reservation.claims(&new, Some(&stored)).await,
+            None => Ok(Claims::default()),
+        };
+        let claims = claims.map_err(store_error)?;
+        match self.put(key, Some(found.modified), encoded, &mut new, !owned, &claims).await? {
+            (Outcome::Done(revision), encoded) => {
+                if let Some(reservation) = reservation {
+                    reservation.keep(&new, Some(&stored));
+                }
                 Ok(Ok(Written { object: self.answer(&encoded, revision)?, created: false }))
             }
-            Ok((Outcome::Lost(newer), _)) => {
-                pinned.undo();
-                Ok(Err(newer))
-            }
+            (Outcome::Lost(newer), _) => Ok(Err(newer)),
         }
+    }
+    /// Whether an object is to be written although nothing changes: its stored form is out of date (a retired key).
+    async fn rewrite_due(&self, found: &KeyValue) -> Result<bool, ApiError> {
+        self.inner.store.rewrite_due(&found.key).await.map_err(super::store_error)
     }
     /// An object that was only waiting for its finalizers goes with the last of them.
     async fn finish(
@@ -161,17 +164,26 @@ impl Write<'_> {
     ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
         let object = self.answer(&encode::to_bytes(new), found.modified)?;
         if !self.options.dry_run {
-            match self.remove(found.key.clone(), found.modified).await? {
+            let claims = self.given_back(stored).await?;
+            match self.remove(found.key.clone(), found.modified, &claims).await? {
                 Outcome::Done(_) => self.removed(stored),
                 Outcome::Lost(newer) => return Ok(Err(newer)),
             }
         }
         Ok(Ok(Written { object, created: false }))
     }
+    /// What becomes of the claims of an object that is about to be removed.
+    pub(super) async fn given_back(&self, object: &Value) -> Result<Claims, ApiError> {
+        if !self.is_service() {
+            return Ok(Claims::default());
+        }
+        let claims = Claims::given_back(&*self.inner.store, &Held::of(object), object).await;
+        claims.map_err(store_error)
+    }
     /// Lets go of what a removed object held beside itself.
     pub(super) fn removed(&self, object: &Value) {
         if self.is_service() {
-            self.inner.allocator.release(&Held::of(object));
+            self.inner.allocator.forget(&Held::of(object));
         }
     }
     fn is_finished(&self, new: &Value) -> bool {
@@ -275,16 +287,15 @@ impl Write<'_> {
         !self.resource.custom && &*self.resource.storage_prefix == "/registry/services/specs/"
     }
     /// Gives a Service its addresses and ports.
-    pub(super) fn allocate(
+    pub(super) async fn allocate(
         &self,
         new: &mut Value,
         old: Option<&Value>,
         errors: &mut Vec<field::Error>,
-    ) -> Reservation<'_> {
+    ) -> Result<Option<Reservation<'_>>, ApiError> {
         if !self.is_service() || !self.target.subresource.is_empty() {
-            return Reservation::default();
+            return Ok(None);
         }
-        let mut rng = self.inner.rng.lock();
-        crate::strategy::service::allocate(&self.inner.allocator, &mut *rng, new, old, errors)
+        crate::strategy::service::allocate(self.inner, new, old, errors).await.map(Some)
     }
 }

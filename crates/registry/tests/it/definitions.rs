@@ -63,7 +63,7 @@ async fn drain(mut stream: WatchStream) -> Vec<String> {
     let mut seen = Vec::new();
     while let Some(event) = stream.next().await {
         let event = event.unwrap();
-        let object: Value = serde_json::from_slice(&event.object).unwrap();
+        let object: Value = serde_json::from_slice(&event.object()).unwrap();
         seen.push(format!("{:?} {}", event.kind, object["metadata"]["name"].as_str().unwrap()));
     }
     seen
@@ -110,7 +110,7 @@ async fn the_catalog_serves_a_definition_before_its_status_says_so() {
     server.create(DEFINITIONS, definition("foos", "Foo", spec())).await.unwrap();
     loop {
         let event = stream.next().await.unwrap().unwrap();
-        let object: Value = serde_json::from_slice(&event.object).unwrap();
+        let object: Value = serde_json::from_slice(&event.object()).unwrap();
         if condition(&object, "Established")["status"] == "True" {
             break;
         }
@@ -252,7 +252,7 @@ async fn stored_objects_are_read_by_the_present_schema_and_stay_as_they_are() {
         .list(&server.caller, &server.target(FOOS), &ListOptions::default())
         .await
         .unwrap();
-    let listed: Value = serde_json::from_slice(&listed.items[0].bytes).unwrap();
+    let listed: Value = serde_json::from_slice(&listed.items[0].bytes()).unwrap();
     assert_eq!(listed, read);
     // A PUT of what GET showed is a write: it settles what is stored.
     let written = server.update(&path, read.clone()).await.unwrap();

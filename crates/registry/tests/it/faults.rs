@@ -1,5 +1,7 @@
 //! Writes over a store that refuses some and loses the answers of others.
+use crate::slow::SlowStore;
 use bytes::Bytes;
+use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{
@@ -83,4 +85,97 @@ async fn no_two_services_hold_one_address_whatever_the_store_does() {
         }
     }
     assert!(refused.contains(&503) && refused.contains(&504), "the faults happened: {refused:?}");
+}
+
+/// One of two servers: what it does to Services that the other one changes, too.
+async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
+    let mut rng = rand::rngs::SmallRng::seed_from_u64(seed);
+    let (caller, options) = (Caller::default(), WriteOptions::default());
+    let services = registry.catalog().get("", "v1", "services").unwrap().clone();
+    let mut refused = BTreeSet::new();
+    for _ in 0..150 {
+        let name = format!("s{}", rng.random_range(0..10));
+        let target = |name: &str| Target {
+            resource: services.clone(),
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            subresource: String::new(),
+        };
+        let mut spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
+        if rng.random() {
+            // A few that all want the same.
+            spec["clusterIP"] = format!("10.0.0.{}", rng.random_range(10..14)).into();
+        }
+        if rng.random() {
+            spec["ports"][0]["nodePort"] = rng.random_range(30_000..30_004).into();
+        }
+        let error = match rng.random_range(0..8) {
+            0..4 => {
+                let wanted = json!({"metadata": {"name": name}, "spec": spec});
+                registry.create(&caller, &target(""), body(&wanted), &options).await.err()
+            }
+            4 => registry.delete(&caller, &target(&name), &DeleteOptions::default()).await.err(),
+            5 => {
+                spec.as_object_mut().unwrap().remove("clusterIP");
+                let wanted = json!({"metadata": {"name": name}, "spec": spec});
+                registry.update(&caller, &target(&name), body(&wanted), &options).await.err()
+            }
+            n => {
+                let flip = if n == 6 {
+                    json!({"spec": {"type": "ExternalName", "externalName": "a.b", "clusterIP": null,
+                        "clusterIPs": null, "ports": null}})
+                } else {
+                    json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]}})
+                };
+                let target = target(&name);
+                let patch =
+                    registry.patch(&caller, &target, PatchType::Merge, body(&flip), &options);
+                patch.await.err()
+            }
+        };
+        refused.extend(error.map(|e| e.code()));
+        tokio::task::yield_now().await;
+    }
+    refused
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_servers_never_give_one_number_twice_and_keep_none_whatever_the_store_does() {
+    let mut refused = BTreeSet::new();
+    for seed in 0..10 {
+        let truth = MemoryStore::new(MemoryOptions::default());
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let mut servers = Vec::new();
+        for n in [2 * seed, 2 * seed + 1] {
+            let store = FaultStore::new(truth.clone(), Faults::default(), n);
+            let store = Arc::new(SlowStore::new(store, n));
+            let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_795_158_000)));
+            let (registry, worker) = Registry::builder(store.clone(), clock).seed(n).build();
+            tasks.spawn(worker.run(stop.clone()));
+            registry.ready().wait_for(|ready| *ready).await.unwrap();
+            servers.push((registry, store));
+        }
+        for (_, store) in &servers {
+            let faults = Faults { unavailable: 0.03, answer_lost: 0.1, feed_broken: 0.01 };
+            store.inner.set_faults(faults);
+        }
+        let (a, b) = tokio::join!(
+            change_services(&servers[0].0, 1000 + seed),
+            change_services(&servers[1].0, 2000 + seed),
+        );
+        refused.extend(a.into_iter().chain(b));
+        let (held, claims) = crate::shared::numbers(&truth).await;
+        assert_eq!(held, claims, "seed {seed}");
+        assert!(held.len() > 4, "seed {seed}: {held:?}");
+        for (_, store) in &servers {
+            store.inner.set_faults(Faults::default());
+        }
+        stop.cancel();
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap().unwrap();
+        }
+    }
+    for code in [409, 422, 503, 504] {
+        assert!(refused.contains(&code), "the faults and races happened: {refused:?}");
+    }
 }

@@ -12,6 +12,8 @@ mod kinds;
 mod properties;
 mod server;
 mod services;
+mod shared;
+mod slow;
 mod subresources;
 mod update;
 mod versions;

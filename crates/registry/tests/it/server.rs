@@ -1,4 +1,5 @@
 //! A registry over a memory store, asked by URL as a client would.
+use crate::slow::SlowStore;
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::ApiError;
@@ -30,8 +31,23 @@ impl Server {
     }
     /// A registry over a store that may hold something already.
     pub(crate) async fn over(store: Arc<MemoryStore>) -> Self {
+        Self::over_with(store, 7).await
+    }
+    /// Another one over the same store.
+    pub(crate) async fn joining(other: &Self, seed: u64) -> Self {
+        Self::over_with(other.store.clone(), seed).await
+    }
+    pub(crate) async fn over_with(store: Arc<MemoryStore>, seed: u64) -> Self {
+        Self::on(store.clone(), store, seed).await
+    }
+    /// Another one over the same store, whose answers take it a while.
+    pub(crate) async fn slow(&self, seed: u64) -> Self {
+        let slow = Arc::new(SlowStore::new(MemoryStore::clone(&self.store), seed));
+        Self::on(slow, self.store.clone(), seed).await
+    }
+    async fn on(seen: Arc<dyn Store>, store: Arc<MemoryStore>, seed: u64) -> Self {
         let clock = Clock::starting_at(Timestamp(Duration::from_secs(START)));
-        let (registry, worker) = Registry::builder(store.clone(), clock).seed(7).build();
+        let (registry, worker) = Registry::builder(seen, clock).seed(seed).build();
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         tasks.spawn(worker.run(stop.clone()));
         let mut ready = registry.ready();

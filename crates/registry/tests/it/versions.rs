@@ -49,7 +49,7 @@ async fn watch(server: &Server, path: &str, options: ListOptions) -> WatchStream
 }
 async fn next(stream: &mut WatchStream) -> (EventKind, Value) {
     let event = stream.next().await.unwrap().unwrap();
-    let mut object: Value = serde_json::from_slice(&event.object).unwrap();
+    let mut object: Value = serde_json::from_slice(&event.object()).unwrap();
     assert_eq!(object["metadata"]["resourceVersion"], event.revision.to_string());
     (event.kind, json!([object["apiVersion"].take(), object["spec"].take()]))
 }

@@ -1,0 +1,118 @@
+//! Claims: a key for every number in use, whose value names the Service that has it.
+//!
+//! ```text
+//! /registry/ranges/serviceips/10.0.0.1             {"metadata":{"name":"kubernetes","namespace":"default","uid":"…"}}
+//! /registry/ranges/servicenodeports/30080          {"metadata":{"name":"web","namespace":"shop","uid":"…"}}
+//! ```
+//!
+//! They lie beside the two keys in which kube-apiserver keeps its bitmaps (`/registry/ranges/serviceips`), which are left alone. A bitmap
+//! would let only one write of a Service happen at a time. No request reaches them.
+use super::{Held, Number};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use setpoint_object::encode;
+use setpoint_object::meta::ObjectExt;
+use setpoint_store::{At, Compare, Op, Range, RangeRequest, Revision, Store, StoreError};
+use std::collections::BTreeSet;
+
+/// Claims of addresses.
+const ADDRESSES: &str = "/registry/ranges/serviceips/";
+/// Claims of node ports.
+const PORTS: &str = "/registry/ranges/servicenodeports/";
+
+/// What a write of a Service does beside it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims {
+    /// As the claims were when they were looked at.
+    pub(crate) compares: Vec<Compare>,
+    /// What becomes of them.
+    pub(crate) ops: Vec<Op>,
+}
+impl Claims {
+    /// Takes a number that has no claim.
+    pub(super) fn take(&mut self, number: Number, service: &Value) {
+        let key = key(number);
+        self.compares.push(Compare::Absent(key.clone()));
+        self.ops.push(Op::Put(key, value(service)));
+    }
+    /// All of a Service's numbers given back.
+    ///
+    /// # Errors
+    /// A claim cannot be looked at.
+    pub(crate) async fn given_back(
+        store: &dyn Store,
+        held: &Held,
+        service: &Value,
+    ) -> Result<Self, StoreError> {
+        let mut claims = Self::default();
+        claims.give_back(store, held.0.iter().copied(), service).await?;
+        Ok(claims)
+    }
+    /// Gives numbers back, those claims left alone that are another Service's.
+    ///
+    /// # Errors
+    /// A claim cannot be looked at.
+    pub(super) async fn give_back(
+        &mut self,
+        store: &dyn Store,
+        numbers: impl Iterator<Item = Number> + Send,
+        service: &Value,
+    ) -> Result<(), StoreError> {
+        for number in numbers {
+            let key = key(number);
+            match store.get(&key, At::Latest).await?.value {
+                Some(found) if owner(&found.value) == service.uid() => {
+                    self.compares.push(Compare::Modified(key.clone(), found.modified));
+                    self.ops.push(Op::Delete(key));
+                }
+                Some(_) => {}
+                // Another server may be about to claim it for this very Service.
+                None => self.compares.push(Compare::Absent(key)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key of a number's claim.
+pub(super) fn key(number: Number) -> Bytes {
+    match number {
+        Number::Address(address) => format!("{ADDRESSES}{address}").into(),
+        Number::Port(port) => format!("{PORTS}{port}").into(),
+    }
+}
+/// The number that a key is about.
+pub(super) fn number(key: &[u8]) -> Option<Number> {
+    let key = std::str::from_utf8(key).ok()?;
+    match (key.strip_prefix(ADDRESSES), key.strip_prefix(PORTS)) {
+        (Some(address), _) => address.parse().ok().map(Number::Address),
+        (_, Some(port)) => port.parse().ok().map(Number::Port),
+        (None, None) => None,
+    }
+}
+/// The claim of a Service.
+pub(super) fn value(service: &Value) -> Bytes {
+    let (name, namespace) = (service.name(), service.namespace());
+    encode::to_bytes(
+        &json!({"metadata": {"name": name, "namespace": namespace, "uid": service.uid()}}),
+    )
+}
+/// The uid of the Service that a claim names; empty when it names none.
+pub(super) fn owner(claim: &[u8]) -> String {
+    serde_json::from_slice::<Value>(claim).map(|claim| claim.uid().to_owned()).unwrap_or_default()
+}
+/// Both ranges of claims, as they were at a revision.
+pub(super) async fn read(store: &dyn Store, at: Revision) -> Result<[Range; 2], StoreError> {
+    let request = |prefix: &'static str| RangeRequest {
+        at: At::Exactly(at),
+        ..RangeRequest::prefix(Bytes::from_static(prefix.as_bytes()))
+    };
+    let addresses = store.range(request(ADDRESSES)).await?.value;
+    Ok([addresses, store.range(request(PORTS)).await?.value])
+}
+/// Every number that has a claim now.
+pub(super) async fn all(store: &dyn Store) -> Result<BTreeSet<Number>, StoreError> {
+    let ranges = read(store, store.revision().await?).await?;
+    let entries = ranges.iter().flat_map(|range| &range.entries);
+    Ok(entries.filter_map(|entry| number(&entry.key)).collect())
+}

@@ -1,0 +1,161 @@
+use super::*;
+use crate::bootstrap;
+use crate::read::Scope;
+use crate::request::Target;
+use crate::testing::options;
+use crate::watch::Meter;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use setpoint_object::encode;
+
+fn scope(path: &str, text: &str) -> Scope {
+    let (resource, namespace) = path.split_once('/').unwrap_or((path, ""));
+    let target = Target {
+        resource: bootstrap::catalog().get("", "v1", resource).unwrap().clone(),
+        namespace: namespace.to_owned(),
+        name: String::new(),
+        subresource: String::new(),
+    };
+    Scope::new(&target, &options(text)).unwrap()
+}
+fn pod(namespace: &str, name: &str, labels: Value, node: &str) -> Arc<Item> {
+    let tree = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": node},
+        "metadata": {"name": name, "namespace": namespace, "labels": labels}});
+    let key = format!("/registry/pods/{namespace}/{name}");
+    Arc::new(Item::new(key.into(), 1, encode::to_bytes(&tree)))
+}
+
+/// Watchers that wait, each with its scope.
+struct Crowd {
+    fanout: Fanout,
+    seats: Vec<(Scope, Seat)>,
+    n_changes: u64,
+}
+impl Crowd {
+    fn new(scopes: Vec<Scope>) -> Self {
+        let mut fanout = Fanout::new("/registry/pods/".len());
+        let join = |scope: Scope| {
+            let seat = fanout.join(&scope.interest(), 0);
+            (scope, seat)
+        };
+        let seats = scopes.into_iter().map(join).collect();
+        Self { fanout, seats, n_changes: 0 }
+    }
+    /// Who is woken by a change.
+    fn change(&mut self, before: Option<Arc<Item>>, now: Option<Arc<Item>>) -> Vec<usize> {
+        for (idx, (_, seat)) in self.seats.iter().enumerate() {
+            self.fanout.wait(WatcherId(idx as u64), seat, Waker::noop(), self.n_changes, 0);
+        }
+        let change = Change::new(1, now, before, Meter::default());
+        let mut woken = Woken::new();
+        self.fanout.add(self.n_changes, &change, 0, &mut woken);
+        self.n_changes += 1;
+        woken.into_keys().map(|id| id.0 as usize).collect()
+    }
+    /// Whose selector the object is in, or was.
+    fn concerned(&self, item: &Item, idx: usize) -> bool {
+        let (scope, _) = &self.seats[idx];
+        scope.has_key(&item.key) && scope.selects(item).unwrap()
+    }
+}
+
+#[test]
+fn a_change_wakes_whom_it_may_concern() {
+    let mut crowd = Crowd::new(vec![
+        scope("pods", ""),
+        scope("pods/a", ""),
+        scope("pods/b", ""),
+        scope("pods", "labels=app=x"),
+        scope("pods/a", "labels=app=x"),
+        scope("pods/b", "labels=app=x"),
+        scope("pods", "labels=app=y"),
+        scope("pods", "labels=app%in%(x,y)"),
+        scope("pods", "labels=app!=x"),
+        scope("pods", "fields=spec.nodeName=n"),
+        scope("pods", "fields=spec.nodeName="),
+        scope("pods", "fields=metadata.name=p"),
+        scope("pods/a", "fields=metadata.name=p"),
+        scope("pods/a", "fields=metadata.name=q"),
+        scope("pods", "fields=metadata.namespace=b"),
+    ]);
+    let old = pod("a", "p", json!({"app": "x"}), "");
+    let new = pod("a", "p", json!({"app": "y"}), "n");
+    assert_eq!(crowd.change(None, Some(old.clone())), [0, 1, 3, 4, 7, 8, 10, 11, 12]);
+    assert_eq!(
+        crowd.change(Some(old), Some(new.clone())),
+        [0, 1, 3, 4, 6, 7, 8, 9, 10, 11, 12],
+        "who leaves is told too"
+    );
+    assert_eq!(crowd.change(Some(new), None), [0, 1, 6, 7, 8, 9, 11, 12]);
+    for (_, seat) in &crowd.seats {
+        crowd.fanout.leave(WatcherId(0), seat);
+    }
+    assert!(crowd.fanout.buckets.is_empty() && crowd.fanout.fields.is_empty());
+    assert_eq!(crowd.fanout.n_by_label, 0);
+}
+
+#[test]
+fn a_watcher_goes_where_the_fewest_are() {
+    let scopes = (0..1000).map(|n| scope("pods", &format!("labels=app=x,id=i{n}"))).collect();
+    let mut crowd = Crowd::new(scopes);
+    let woken = crowd.change(None, Some(pod("a", "p", json!({"app": "x", "id": "i7"}), "n")));
+    assert_eq!(woken, [0, 7], "only the first of them is found by what all share");
+}
+
+#[test]
+fn many_values_are_not_looked_up() {
+    let values: Vec<_> = (0..=TERM_VALUES_MAX).map(|n| format!("v{n}")).collect();
+    let text = format!("labels=app%in%({})", values.join(","));
+    let mut crowd = Crowd::new(vec![scope("pods", &text)]);
+    assert_eq!(crowd.change(None, Some(pod("a", "p", json!({}), ""))), [0]);
+}
+
+fn selector() -> impl Strategy<Value = String> {
+    let labels = prop_oneof![
+        Just(String::new()),
+        ("[kl]", "[vw]").prop_map(|(k, v)| format!("labels={k}={v}")),
+        ("[kl]", "[vw]").prop_map(|(k, v)| format!("labels={k}!={v}")),
+        "[kl]".prop_map(|k| format!("labels={k}")),
+        "[kl]".prop_map(|k| format!("labels=!{k}")),
+        ("[vw]", "[vw]").prop_map(|(v, w)| format!("labels=k={v},l={w}")),
+        Just("labels=k%in%(v,w)".to_owned()),
+        Just("labels=k%in%(),l=v".to_owned()),
+    ];
+    let fields = prop_oneof![
+        Just(String::new()),
+        "[pq]".prop_map(|name| format!("fields=metadata.name={name}")),
+        "[pq]".prop_map(|name| format!("fields=metadata.name!={name}")),
+        "[ab]?".prop_map(|namespace| format!("fields=metadata.namespace={namespace}")),
+        "[mn]?".prop_map(|node| format!("fields=spec.nodeName={node}")),
+        "[mn]?".prop_map(|node| format!("fields=spec.host={node},metadata.namespace=a")),
+        "[mn]?".prop_map(|node| format!("fields=spec.nodeName!={node}")),
+        Just("fields=status.phase=,spec.hostNetwork=false".to_owned()),
+    ];
+    (labels, fields).prop_map(|(labels, fields)| format!("{labels} {fields}"))
+}
+fn state() -> impl Strategy<Value = Option<(Value, String)>> {
+    let labels = proptest::collection::btree_map("[kl]", "[vw]?", 0..3);
+    proptest::option::weighted(0.8, (labels.prop_map(|labels| json!(labels)), "[mn]?"))
+}
+
+proptest! {
+    #[test]
+    fn nobody_is_left_out(
+        watchers in proptest::collection::vec((prop_oneof!["pods", "pods/a", "pods/b"], selector()), 1..12),
+        changes in proptest::collection::vec(("[ab]", "[pq]", state(), state()), 1..12),
+    ) {
+        let scopes = watchers.iter().map(|(path, text)| scope(path, text)).collect();
+        let mut crowd = Crowd::new(scopes);
+        for (namespace, name, before, now) in changes {
+            let item = |state: Option<(Value, String)>| {
+                state.map(|(labels, node)| pod(&namespace, &name, labels, &node))
+            };
+            let (before, now) = (item(before), item(now));
+            let woken = crowd.change(before.clone(), now.clone());
+            for (idx, watcher) in watchers.iter().enumerate() {
+                let concerned = before.iter().chain(&now).any(|item| crowd.concerned(item, idx));
+                prop_assert!(!concerned || woken.contains(&idx), "{watcher:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The changes of one resource that watchers may still ask for.
+//!
+//! # Theory
+//!
+//! Changes come in at the end with the next sequence number and go out at the start. One goes out when
+//!
+//! - there are more than [`WINDOW_CHANGES_MAX`], or
+//! - together they weigh more than [`WINDOW_BYTES_MAX`]: the states that are no longer current, and the events made; or
+//! - it is older than [`WINDOW_PERIOD`], unless it is among the newest [`WINDOW_CHANGES_MIN`].
+//!
+//! The events made of a change go some seconds after it came, when those who follow have them.
+//!
+//! So a window holds at least 75 s of history wherever that fits into its changes and bytes, and a resource that changes
+//! rarely still holds its last hundred changes.
+use super::Change;
+use crate::watch::Meter;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How many changes a window holds at most: as many as kube-apiserver's watch cache keeps of one resource.
+pub(crate) const WINDOW_CHANGES_MAX: usize = 102_400;
+/// How many changes a window keeps however old they are, as kube-apiserver's smallest watch cache.
+pub(crate) const WINDOW_CHANGES_MIN: usize = 100;
+/// How many bytes a window keeps in memory at most, beyond the present state.
+///
+/// 64 MiB hold 75 s of 200 changes a second of objects of 2 KiB, with one event made of each.
+pub(crate) const WINDOW_BYTES_MAX: usize = 64 << 20;
+/// How long a change stays.
+///
+/// Five minutes, as the store keeps its history: a client that comes back sooner goes on where it was. kube-apiserver
+/// keeps 75 s at least.
+pub(crate) const WINDOW_PERIOD: Duration = Duration::from_secs(300);
+
+/// How long the events made of a change are kept for the next watcher; one that comes later has them made anew.
+///
+/// Watchers that are not slow are told within milliseconds.
+const EVENTS_PERIOD: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Window {
+    changes: VecDeque<(Instant, Arc<Change>)>,
+    /// The sequence number of the first change.
+    first: u64,
+    /// Every change after this revision is here.
+    oldest: u64,
+    /// What the states before weigh.
+    n_bytes: usize,
+    /// What the events weigh.
+    meter: Meter,
+    /// The events of the changes before this sequence number were forgotten.
+    forgotten: u64,
+}
+impl Window {
+    pub(super) fn new(oldest: u64) -> Self {
+        let (changes, meter) = (VecDeque::new(), Meter::default());
+        Self { changes, first: 0, oldest, n_bytes: 0, meter, forgotten: 0 }
+    }
+    /// The sequence number of the first change.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+    /// The sequence number behind the last change.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.changes.len() as u64
+    }
+    /// Every change after this revision is here.
+    pub(super) fn oldest(&self) -> u64 {
+        self.oldest
+    }
+    /// Where the events made of its changes are counted.
+    pub(super) fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+    /// The sequence number of the first change after a revision.
+    pub(super) fn after(&self, revision: u64) -> u64 {
+        self.first + self.changes.partition_point(|(_, change)| change.revision <= revision) as u64
+    }
+    /// A change by its sequence number.
+    pub(super) fn get(&self, sequence: u64) -> Option<&Arc<Change>> {
+        self.at(sequence).map(|(_, change)| change)
+    }
+    fn at(&self, sequence: u64) -> Option<&(Instant, Arc<Change>)> {
+        self.changes.get(usize::try_from(sequence.checked_sub(self.first)?).ok()?)
+    }
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Change>> {
+        self.changes.iter().map(|(_, change)| change)
+    }
+
+    pub(super) fn push(&mut self, now: Instant, change: Arc<Change>) {
+        self.n_bytes += change.weight();
+        self.changes.push_back((now, change));
+        self.trim(now);
+    }
+    /// Lets go of what is over the bounds, and of events whose time is over.
+    pub(super) fn trim(&mut self, now: Instant) {
+        self.forgotten = self.forgotten.max(self.first);
+        while let Some((_, change)) = self
+            .at(self.forgotten)
+            .filter(|(since, _)| now.saturating_duration_since(*since) > EVENTS_PERIOD)
+        {
+            change.forget_events();
+            self.forgotten += 1;
+        }
+        while let Some((since, change)) = self.changes.front() {
+            let is_old = self.changes.len() > WINDOW_CHANGES_MIN
+                && now.saturating_duration_since(*since) > WINDOW_PERIOD;
+            let is_over = self.changes.len() > WINDOW_CHANGES_MAX
+                || self.n_bytes > WINDOW_BYTES_MAX
+                // Events may be held by whoever is sending them, too: those do not empty the window.
+                || self.changes.len() > WINDOW_CHANGES_MIN
+                    && self.n_bytes + self.meter.bytes() > WINDOW_BYTES_MAX;
+            if !is_old && !is_over {
+                return;
+            }
+            self.n_bytes -= change.weight();
+            self.oldest = change.revision;
+            self.first += 1;
+            self.changes.pop_front();
+        }
+    }
+    /// Starts over: everything up to a revision is history that is not kept.
+    pub(super) fn restart(&mut self, revision: u64) {
+        // One more, so that places at the end of the old window are before the new one.
+        self.first = self.end() + 1;
+        self.changes.clear();
+        self.n_bytes = 0;
+        self.oldest = revision;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap;
+    use crate::cache::Item;
+    use crate::watch::EventKind;
+
+    fn change(window: &Window, revision: u64, n_bytes: usize) -> Arc<Change> {
+        let value = format!(r#"{{"apiVersion":"v1","x":"{}"}}"#, "x".repeat(n_bytes));
+        let item =
+            |value: String| Arc::new(Item::new("/registry/pods/a".into(), revision, value.into()));
+        let before = Some(item(value.clone()));
+        Arc::new(Change::new(revision, Some(item(value)), before, window.meter()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn states_and_events_count_as_long_as_they_are_there() {
+        let pods = bootstrap::catalog().get("", "v1", "pods").unwrap().clone();
+        let mut window = Window::new(0);
+        let n_fit = WINDOW_BYTES_MAX / (64 << 10);
+        for revision in 1..=2 * n_fit as u64 {
+            let change = change(&window, revision, 64 << 10);
+            window.push(Instant::now(), change);
+        }
+        let n_kept = window.changes.len();
+        assert!((n_fit * 9 / 10..=n_fit).contains(&n_kept), "{n_kept}");
+        assert_eq!(window.oldest(), 2 * n_fit as u64 - n_kept as u64);
+        // One event of each takes as much again.
+        window.iter().for_each(|change| {
+            let event = change.event(&pods, EventKind::Modified).unwrap().unwrap();
+            assert!(event.frame().len() > 64 << 10);
+            assert!(Arc::ptr_eq(
+                &event,
+                &change.event(&pods, EventKind::Modified).unwrap().unwrap()
+            ));
+        });
+        assert!(window.meter.bytes() > WINDOW_BYTES_MAX * 9 / 10);
+        window.trim(Instant::now());
+        assert!((n_kept * 4 / 10..=n_kept * 6 / 10).contains(&window.changes.len()));
+        assert!(window.n_bytes + window.meter.bytes() <= WINDOW_BYTES_MAX);
+        // Soon nobody needs the events any more; the history stays.
+        let (n_kept, n_bytes) = (window.changes.len(), window.n_bytes);
+        tokio::time::advance(EVENTS_PERIOD + Duration::from_secs(1)).await;
+        window.trim(Instant::now());
+        assert_eq!((window.changes.len(), window.n_bytes), (n_kept, n_bytes));
+        assert_eq!(window.meter.bytes(), 0);
+        window.restart(9);
+        assert_eq!((window.meter.bytes(), window.n_bytes, window.oldest()), (0, 0, 9));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_are_counted_too() {
+        let mut window = Window::new(0);
+        for revision in 1..=WINDOW_CHANGES_MAX as u64 + 7 {
+            let change = Arc::new(Change::new(revision, None, None, window.meter()));
+            window.push(Instant::now(), change);
+        }
+        assert_eq!((window.first(), window.oldest()), (7, 7));
+        assert_eq!(window.get(window.end() - 1).unwrap().revision, WINDOW_CHANGES_MAX as u64 + 7);
+        assert!(window.get(6).is_none() && window.get(window.end()).is_none());
+        assert_eq!(window.get(window.after(9)).unwrap().revision, 10);
+    }
+}

@@ -1,0 +1,48 @@
+//! Conversion between the versions of a kind.
+//!
+//! One version is the *hub*: every other, a *spoke*, is converted to it and from it, and from spoke to spoke by way of it (WHK-9). So
+//! n versions take n−1 pairs of functions.
+
+mod kind;
+mod review;
+mod spoke;
+
+pub use kind::{ConversionError, KindConversion, KindConversionBuilder, VERSIONS_MAX};
+pub use spoke::Spoke;
+
+pub(crate) use review::{convert, write};
+
+use kind::ConvertKind;
+use setpoint_object::GroupKind;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The kinds that are converted.
+#[derive(Clone, Default)]
+pub(crate) struct Conversions(HashMap<GroupKind, Arc<dyn ConvertKind>>);
+
+impl Conversions {
+    /// Adds a kind; whether it is new.
+    pub(crate) fn add(&mut self, kind: KindConversion) -> Result<(), GroupKind> {
+        if self.0.contains_key(kind.group_kind()) {
+            return Err(kind.group_kind().clone());
+        }
+        self.0.insert(kind.group_kind().clone(), kind.into_erased());
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn get(&self, kind: &GroupKind) -> Option<&dyn ConvertKind> {
+        self.0.get(kind).map(|kind| &**kind)
+    }
+}
+
+impl fmt::Debug for Conversions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}

@@ -1,0 +1,245 @@
+//! A kind's hub and spokes.
+
+use super::spoke::Spoke;
+use crate::{Refusal, path};
+use bytes::Bytes;
+use kube_core::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use setpoint_object::{GroupKind, GroupVersionKind};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// How many versions a kind has at most: more than any kind ever served.
+pub const VERSIONS_MAX: usize = 64;
+
+/// Why the versions of a kind do not make a conversion.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConversionError {
+    /// There is nothing to convert.
+    #[error("{kind} has only one version: nothing to convert")]
+    OneVersion {
+        /// The kind.
+        kind: GroupKind,
+    },
+    /// Two types of the same version.
+    #[error("version {version} of {kind} is given twice")]
+    Twice {
+        /// The kind.
+        kind: GroupKind,
+        /// The version.
+        version: String,
+    },
+    /// A spoke is of another kind than the hub.
+    #[error("{spoke} is no version of {hub}")]
+    OtherKind {
+        /// The hub's kind.
+        hub: GroupKind,
+        /// The spoke.
+        spoke: GroupVersionKind,
+    },
+    /// The versions are not those that are served.
+    #[error(
+        "{kind} is only partially convertible: without conversion {missing:?}, not served {unknown:?}"
+    )]
+    Partial {
+        /// The kind.
+        kind: GroupKind,
+        /// Served, but neither hub nor spoke.
+        missing: Vec<String>,
+        /// Hub or spoke, but not served.
+        unknown: Vec<String>,
+    },
+    /// More than [`VERSIONS_MAX`] versions.
+    #[error("{kind} has more than {VERSIONS_MAX} versions")]
+    TooMany {
+        /// The kind.
+        kind: GroupKind,
+    },
+}
+
+/// The conversion of one kind, whose versions have been checked.
+#[derive(Clone)]
+pub struct KindConversion {
+    kind: GroupKind,
+    erased: Arc<dyn ConvertKind>,
+}
+
+impl KindConversion {
+    /// A conversion whose hub is this type. Spokes follow.
+    pub fn hub<H>() -> KindConversionBuilder<H>
+    where
+        H: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Send + 'static,
+    {
+        KindConversionBuilder {
+            hub: path::kind_of::<H>(),
+            spokes: BTreeMap::new(),
+            served: None,
+            wrong: None,
+        }
+    }
+
+    /// The kind that is converted.
+    pub fn group_kind(&self) -> &GroupKind {
+        &self.kind
+    }
+
+    pub(super) fn into_erased(self) -> Arc<dyn ConvertKind> {
+        self.erased
+    }
+}
+
+impl fmt::Debug for KindConversion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KindConversion").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// Collects the versions of a kind.
+#[must_use = "a builder does nothing until `build`"]
+pub struct KindConversionBuilder<H> {
+    hub: GroupVersionKind,
+    spokes: BTreeMap<String, Functions<H>>,
+    served: Option<Vec<String>>,
+    wrong: Option<ConversionError>,
+}
+
+impl<H> fmt::Debug for KindConversionBuilder<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KindConversionBuilder")
+            .field("hub", &self.hub)
+            .field("spokes", &self.spokes.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A spoke's two ways, on text.
+struct Functions<H> {
+    to_hub: Box<ToHub<H>>,
+    from_hub: Box<FromHub<H>>,
+}
+
+type ToHub<H> = dyn Fn(&[u8]) -> Result<H, Refusal> + Send + Sync;
+type FromHub<H> = dyn Fn(H) -> Result<Value, Refusal> + Send + Sync;
+
+impl<H> KindConversionBuilder<H>
+where
+    H: Serialize + DeserializeOwned + Send + 'static,
+{
+    /// Adds a version.
+    pub fn spoke<S>(self) -> Self
+    where
+        S: Spoke<H> + Resource<DynamicType = ()> + Serialize + DeserializeOwned + 'static,
+    {
+        self.spoke_of::<S>(path::kind_of::<S>(), S::to_hub, S::from_hub)
+    }
+
+    /// Adds a version by two functions: for types that are not this crate's or the caller's, or have no kind of their own
+    /// (`serde_json::Value`). The outcome's `apiVersion` and `kind` are set to `kind`.
+    pub fn spoke_of<S>(
+        mut self,
+        kind: GroupVersionKind,
+        to_hub: impl Fn(S) -> Result<H, Refusal> + Send + Sync + 'static,
+        from_hub: impl Fn(H) -> Result<S, Refusal> + Send + Sync + 'static,
+    ) -> Self
+    where
+        S: Serialize + DeserializeOwned + 'static,
+    {
+        let functions = Functions {
+            to_hub: Box::new(move |text| to_hub(serde_json::from_slice(text).map_err(unreadable)?)),
+            from_hub: Box::new(move |hub| serde_json::to_value(from_hub(hub)?).map_err(unwritable)),
+        };
+        let version = kind.version.to_string();
+        if kind.group_kind() != self.hub.group_kind() {
+            let hub = self.hub.group_kind();
+            self.wrong.get_or_insert(ConversionError::OtherKind { hub, spoke: kind });
+        } else if kind.version == self.hub.version || self.spokes.contains_key(&version) {
+            let kind = self.hub.group_kind();
+            self.wrong.get_or_insert(ConversionError::Twice { kind, version });
+        } else {
+            self.spokes.insert(version, functions);
+        }
+        self
+    }
+
+    /// The versions that the definition serves: hub and spokes must be exactly these (WHK-9). Without it any two will do.
+    pub fn serving<V: Into<String>>(mut self, versions: impl IntoIterator<Item = V>) -> Self {
+        self.served = Some(versions.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The conversion.
+    ///
+    /// # Errors
+    ///
+    /// When the versions are not one hub and at least one spoke of the same kind, each once; or not those that are served.
+    pub fn build(self) -> Result<KindConversion, ConversionError> {
+        let kind = self.hub.group_kind();
+        if let Some(wrong) = self.wrong {
+            return Err(wrong);
+        }
+        if let Some(served) = self.served {
+            let own = || self.spokes.keys().map(String::as_str).chain([&*self.hub.version]);
+            let has = |version: &str| own().any(|own| own == version);
+            let missing: Vec<_> = served.iter().filter(|v| !has(v)).cloned().collect();
+            let unknown: Vec<_> =
+                own().filter(|own| !served.iter().any(|v| v == own)).map(str::to_owned).collect();
+            if !(missing.is_empty() && unknown.is_empty()) {
+                return Err(ConversionError::Partial { kind, missing, unknown });
+            }
+        }
+        match self.spokes.len() {
+            0 => return Err(ConversionError::OneVersion { kind }),
+            VERSIONS_MAX.. => return Err(ConversionError::TooMany { kind }),
+            _ => {}
+        }
+        let erased = Arc::new(HubAndSpokes { hub: self.hub, spokes: self.spokes });
+        Ok(KindConversion { kind, erased })
+    }
+}
+
+/// A kind whose hub's type is forgotten.
+pub(super) trait ConvertKind: Send + Sync {
+    /// The object in another version.
+    fn convert(&self, text: &Bytes, from: &str, to: &str) -> Result<Value, Refusal>;
+}
+
+struct HubAndSpokes<H> {
+    hub: GroupVersionKind,
+    spokes: BTreeMap<String, Functions<H>>,
+}
+
+impl<H> HubAndSpokes<H> {
+    fn spoke(&self, version: &str) -> Result<&Functions<H>, Refusal> {
+        self.spokes.get(version).ok_or_else(|| {
+            let kind = self.hub.group_kind();
+            Refusal::errored(400, format!("no conversion for version {version} of {kind}"))
+        })
+    }
+}
+
+impl<H: Serialize + DeserializeOwned + Send + 'static> ConvertKind for HubAndSpokes<H> {
+    fn convert(&self, text: &Bytes, from: &str, to: &str) -> Result<Value, Refusal> {
+        let hub = if from == &*self.hub.version {
+            serde_json::from_slice(text).map_err(unreadable)?
+        } else {
+            (self.spoke(from)?.to_hub)(text)?
+        };
+        if to == &*self.hub.version {
+            serde_json::to_value(hub).map_err(unwritable)
+        } else {
+            (self.spoke(to)?.from_hub)(hub)
+        }
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> Refusal {
+    Refusal::errored(400, format!("decode the object: {error}"))
+}
+
+fn unwritable(error: serde_json::Error) -> Refusal {
+    Refusal::errored(500, format!("encode the object: {error}"))
+}

@@ -1,0 +1,116 @@
+//! `ConversionReview` as API servers send it and take it back.
+
+use super::Conversions;
+use crate::Refusal;
+use crate::review::{Envelope, Form, Version, nullable, slice};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use setpoint_object::{GroupKind, GroupVersion, Skim};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request<'a> {
+    #[serde(rename = "desiredAPIVersion", default, deserialize_with = "nullable")]
+    desired_api_version: String,
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    objects: Vec<&'a RawValue>,
+}
+
+/// Converts what a review asks for, all or nothing.
+pub(crate) fn convert(
+    conversions: &Conversions,
+    envelope: &Envelope<'_>,
+    body: &Bytes,
+) -> Result<Vec<Value>, Refusal> {
+    let unreadable = |error| Refusal::errored(400, format!("decode the request: {error}"));
+    let request: Request<'_> = envelope.request().map_err(unreadable)?;
+    let desired = GroupVersion::parse(&request.desired_api_version).ok_or_else(|| {
+        let asked = &request.desired_api_version;
+        Refusal::errored(400, format!("desiredAPIVersion {asked:?} is no apiVersion"))
+    })?;
+    let converted = request.objects.iter().enumerate().map(|(at, raw)| {
+        convert_one(conversions, &slice(body, raw), &desired).map_err(|refusal| {
+            let mut status = refusal.into_status();
+            status.message = format!("object {at}: {}", status.message);
+            Refusal::status_of(*status)
+        })
+    });
+    converted.collect()
+}
+
+fn convert_one(
+    conversions: &Conversions,
+    text: &Bytes,
+    desired: &GroupVersion,
+) -> Result<Value, Refusal> {
+    let wrong = |message: String| Refusal::errored(400, message);
+    let skim = Skim::of(text).map_err(|error| wrong(format!("decode the object: {error}")))?;
+    let own = GroupVersion::parse(&skim.api_version)
+        .ok_or_else(|| wrong(format!("apiVersion {:?} is none", skim.api_version)))?;
+    let kind = GroupKind { group: own.group.clone(), kind: (*skim.kind).into() };
+    if own.group != desired.group {
+        return Err(wrong(format!("{kind} cannot be converted to another group: {desired}")));
+    }
+    if own == *desired {
+        return Err(wrong(format!("{kind} is in version {desired} already")));
+    }
+    let converter = conversions
+        .get(&kind)
+        .ok_or_else(|| wrong(format!("no conversion is registered for {kind}")))?;
+    let mut converted = converter.convert(text, &own.version, &desired.version)?;
+    let members = converted
+        .as_object_mut()
+        .ok_or_else(|| wrong(format!("the conversion of {kind} gave no object")))?;
+    members.insert("apiVersion".to_owned(), desired.to_string().into());
+    members.insert("kind".to_owned(), (*skim.kind).into());
+    // The API server would refuse it without saying which function is at fault.
+    for (field, before) in
+        [("name", &skim.name), ("namespace", &skim.namespace), ("uid", &skim.uid)]
+    {
+        let after = converted["metadata"][field].as_str().unwrap_or_default();
+        if after != &**before {
+            return Err(wrong(format!(
+                "the conversion of {kind} changed metadata.{field} from {before:?} to {after:?}"
+            )));
+        }
+    }
+    Ok(converted)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Review<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    converted_objects: &'a [Value],
+    result: Outcome<'a>,
+}
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    status: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+}
+
+/// The review with this answer.
+pub(crate) fn write(version: Version, uid: &str, outcome: &Result<Vec<Value>, Refusal>) -> Bytes {
+    let (converted_objects, status, message) = match outcome {
+        Ok(objects) => (objects.as_slice(), "Success", ""),
+        Err(refusal) => (&[][..], "Failure", refusal.status().message.as_str()),
+    };
+    let response = Response { uid, converted_objects, result: Outcome { status, message } };
+    let api_version = Form::CONVERSION.api_version(version);
+    let review = Review { kind: Form::CONVERSION.kind, api_version, response };
+    // Every key is a text and every number finite, which is all that could fail.
+    serde_json::to_vec(&review).unwrap_or_default().into()
+}

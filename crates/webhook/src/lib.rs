@@ -1,0 +1,119 @@
+//! Admission, conversion and token review webhooks from Rust functions.
+//!
+//! # Background
+//!
+//! An API server asks webhooks before it stores an object: *mutating* ones may change it, *validating* ones may refuse it. It asks
+//! *conversion* webhooks for an object in another version of its kind, and *token review* webhooks whose token a request carries.
+//! Each question is a JSON *review* with a UID, posted over HTTPS; the answer is the same review with a response and the same UID. A
+//! webhook that does not answer, or answers with something else, blocks writes to the types it was asked for.
+//!
+//! # Theory
+//!
+//! The way of a body, [`Webhooks::handle`]:
+//!
+//! 1. The path is looked up in a table that does not change once built. No path twice, no conversion twice: [`RegisterError`].
+//! 2. The outside of the review is read: its version and its UID. From here on every answer is a review in that version with that
+//!    UID, also for a content type that is wrong, a request that does not decode, and a handler that panics. Before it there is no UID
+//!    to repeat, and the answer is a `Status` with an HTTP error, which API servers show by its message.
+//! 3. The request is read. Objects stay slices of the body until a handler decodes them.
+//! 4. The handler is called: [`Mutating`] and [`Validating`] decode objects into any type serde knows; a function of a [`Call`] gets
+//!    everything raw; a [`Chain`] is several, one after another.
+//! 5. What changed becomes a patch against the *bytes of the request*: it holds what the mutator changed, and nothing that only comes
+//!    from the type's ignorance of a field.
+//!
+//! | what happens | HTTP | answer |
+//! |---|---|---|
+//! | no such path; other method than POST; body over [`BODY_BYTES_MAX`] | 404; 405; 413 | `Status` |
+//! | empty body, no JSON, another kind of review, no request | 400 | `Status` |
+//! | wrong content type, request or object does not decode, unknown operation | 200 | denied, code 400 |
+//! | handler returns an error | 200 | denied, code 403 or the error's own status |
+//! | handler panics | 200 | denied, code 500, counted |
+//! | a conversion fails or panics | 200 | result `Failure`, no objects |
+//!
+//! [`WebhookServer`] puts this behind TLS. Its certificate comes from files that are read again every
+//! [`POLL_INTERVAL`](certificate::POLL_INTERVAL): what is unreadable or does not fit together is counted, logged, and the pair before
+//! it stays. Webhooks run without leadership: every replica answers.
+//!
+//! This crate knows nothing of the API server and of the runtime. Feature `server` (on by default) is the HTTPS server; without it the
+//! crate has neither HTTP nor TLS.
+//!
+//! # Example
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use setpoint_webhook::{Call, Change, Refusal, Webhooks, path};
+//!
+//! async fn set_defaults(mut map: ConfigMap, _call: Call) -> Result<ConfigMap, Refusal> {
+//!     map.data.get_or_insert_default().entry("color".into()).or_insert("blue".into());
+//!     Ok(map)
+//! }
+//!
+//! async fn validate(change: Change<ConfigMap>, call: Call) -> Result<(), Refusal> {
+//!     if change.before().is_some_and(|old| old.immutable == Some(true)) {
+//!         return Err(Refusal::denied("it is not to be touched"));
+//!     }
+//!     if change.after().is_some_and(|new| new.data.is_none()) {
+//!         call.warn("a map without data is of little use");
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let webhooks = Webhooks::builder().mutate(set_defaults).validate(validate).build()?;
+//! assert_eq!(webhooks.paths(), ["/mutate--v1-configmap", "/validate--v1-configmap"]);
+//!
+//! let review = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+//!     "uid": "705ab4f5", "operation": "CREATE", "object": {"metadata": {"name": "a"}, "later": 1}}}"#;
+//! let reply = webhooks.handle("/mutate--v1-configmap?timeout=10s", review).await;
+//! let answer: serde_json::Value = serde_json::from_slice(&reply.body)?;
+//! assert_eq!(answer["response"]["uid"], "705ab4f5");
+//! // [{"op":"add","path":"/data","value":{"color":"blue"}}]
+//! assert_eq!(answer["response"]["patch"], "W3sib3AiOiJhZGQiLCJwYXRoIjoiL2RhdGEiLCJ2YWx1ZSI6eyJjb2xvciI6ImJsdWUifX1d");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! To serve them (the certificate in `<tmp>/k8s-webhook-server/serving-certs`, port 9443, until `stop` is cancelled):
+//!
+//! ```no_run
+//! # async fn serve(webhooks: setpoint_webhook::Webhooks) -> Result<(), Box<dyn std::error::Error>> {
+//! use setpoint_object::time::Clock;
+//! use setpoint_webhook::WebhookServer;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! let stop = CancellationToken::new();
+//! let server = WebhookServer::builder(webhooks, Clock::wall()).bind().await?;
+//! server.run(stop).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! In a manager of the runtime it is a member of the webhooks' group, which starts before the caches and stops after them:
+//! `Runnable::webhooks(|stop| async { Ok(server.run(stop).await?) })`.
+
+pub mod admission;
+pub mod authentication;
+#[cfg(feature = "server")]
+pub mod certificate;
+pub mod conversion;
+pub mod metrics;
+pub mod path;
+#[cfg(feature = "server")]
+pub mod server;
+pub mod webhooks;
+
+mod panic;
+mod patch;
+mod review;
+
+pub use admission::{
+    AdmissionHandler, AdmissionRequest, AdmissionResponse, Call, Chain, Change, Mutating, Mutator,
+    Operation, Refusal, UserInfo, Validating, Validator,
+};
+pub use authentication::{Authenticated, Authenticator, TokenRequest};
+pub use conversion::{KindConversion, Spoke};
+pub use metrics::Metrics;
+#[cfg(feature = "server")]
+pub use server::WebhookServer;
+pub use webhooks::{BODY_BYTES_MAX, RegisterError, Reply, Webhooks};

@@ -1,0 +1,76 @@
+//! A request's way to the webhooks and back.
+
+use super::body::{Held, Room};
+use crate::panic::caught;
+use crate::webhooks::{JSON, Reply, Webhooks};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use setpoint_object::status::{ApiError, Reason};
+use setpoint_serve::Received;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long a request may take, from its head to its answer: 30 s, the longest an API server waits for a webhook. Then its handler is
+/// dropped, and the answer is a 504.
+pub const REQUEST_MAX: Duration = Duration::from_secs(30);
+
+/// What all connections of a server share.
+#[derive(Debug, Clone)]
+pub(super) struct Serving {
+    webhooks: Webhooks,
+    room: Room,
+    /// What a handler said that panicked and was not to be recovered.
+    panicked: watch::Sender<Option<String>>,
+}
+
+impl Serving {
+    pub(super) fn new(webhooks: Webhooks) -> Self {
+        Self { webhooks, room: Room::new(), panicked: watch::Sender::new(None) }
+    }
+
+    /// Waits for a panic that was not recovered: what it said.
+    pub(super) async fn panicked(&self) -> String {
+        let mut panicked = self.panicked.subscribe();
+        let message = panicked.wait_for(Option::is_some).await.map(|message| message.clone());
+        // The sender is in `self`, and the value is there: that is what was waited for.
+        message.ok().flatten().unwrap_or_default()
+    }
+
+    pub(super) async fn respond(self, request: Request<Received>) -> Response<Full<Bytes>> {
+        let mut held = Held::default();
+        let answer = caught(tokio::time::timeout(REQUEST_MAX, self.answer(request, &mut held)));
+        let reply = match answer.await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_elapsed)) => {
+                let message = "the webhook did not answer in time";
+                Reply::error(&ApiError::new(504, Reason::Timeout, message))
+            }
+            // With recovery on no handler gets here, only one who counts.
+            Err(panic) if self.webhooks.recovers_panics() => {
+                tracing::error!(panic, "answering a review panicked");
+                Reply::error(&ApiError::internal("the webhook panicked"))
+            }
+            Err(panic) => {
+                self.panicked.send_replace(Some(panic));
+                Reply::error(&ApiError::internal("the webhook panicked"))
+            }
+        };
+        let mut response = Response::new(Full::new(reply.body));
+        let code = StatusCode::from_u16(reply.code);
+        *response.status_mut() = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        response
+    }
+
+    async fn answer(&self, request: Request<Received>, held: &mut Held) -> Reply {
+        let (head, body) = request.into_parts();
+        if head.method != Method::POST {
+            return Reply::error(&ApiError::method_not_allowed());
+        }
+        let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let body = self.room.read(body, held);
+        self.webhooks.respond(head.uri.path(), content_type, body).await
+    }
+}

@@ -1,0 +1,236 @@
+//! The table of webhooks, and the way from a body to its answer.
+
+mod builder;
+mod reply;
+
+pub use builder::{RegisterError, WebhooksBuilder};
+pub use reply::Reply;
+
+use crate::Refusal;
+use crate::admission::{AdmissionRequest, AdmissionResponse, Call, ErasedHandler};
+use crate::authentication::{self, ErasedAuthenticator, Question};
+use crate::conversion::{self, Conversions};
+use crate::metrics::{InFlight, Metrics};
+use crate::panic::caught;
+use crate::review::{Envelope, Form, ReviewError};
+use bytes::Bytes;
+use setpoint_object::status::ApiError;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The largest body, bytes: 7 MiB (WHK-3). An API server takes objects of up to 3 MiB, and a review has two.
+pub const BODY_BYTES_MAX: usize = 7 * 1024 * 1024;
+
+/// The media type of every review and every answer.
+pub(crate) const JSON: &str = "application/json";
+
+/// Webhooks by their paths. Cheap to clone.
+///
+/// Answers without a socket by [`handle`](Self::handle), or behind `WebhookServer`.
+#[derive(Clone)]
+pub struct Webhooks {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    endpoints: HashMap<Arc<str>, Endpoint>,
+    recovers_panics: bool,
+    metrics: Arc<dyn Metrics>,
+}
+
+/// What is served at a path.
+enum Endpoint {
+    Admission(Arc<dyn ErasedHandler>),
+    Conversion(Conversions),
+    Authentication(Arc<dyn ErasedAuthenticator>),
+}
+
+impl fmt::Debug for Webhooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.inner.endpoints.keys()).finish()
+    }
+}
+
+impl Webhooks {
+    /// An empty table.
+    pub fn builder() -> WebhooksBuilder {
+        WebhooksBuilder::default()
+    }
+
+    /// The paths that are served, sorted.
+    pub fn paths(&self) -> Vec<&str> {
+        let mut paths: Vec<&str> = self.inner.endpoints.keys().map(|path| &**path).collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    /// Who counts.
+    pub fn metrics(&self) -> &Arc<dyn Metrics> {
+        &self.inner.metrics
+    }
+
+    #[cfg(feature = "server")]
+    pub(crate) fn recovers_panics(&self) -> bool {
+        self.inner.recovers_panics
+    }
+
+    /// Answers a body of JSON that was posted to `path`, as the server does: for use in the API server's process, and for tests. A
+    /// query behind the path (`?timeout=10s`) is looked past.
+    ///
+    /// Whatever the body is, there is an answer: a review with the UID of the request, or a `Status` with an HTTP error when the body
+    /// has no UID to repeat. Dropping it drops the handler.
+    pub async fn handle(&self, path: &str, body: impl Into<Bytes>) -> Reply {
+        self.answer(path, Some(JSON), body.into()).await
+    }
+
+    /// As [`handle`](Self::handle), with the `Content-Type` that came.
+    pub async fn answer(&self, path: &str, content_type: Option<&str>, body: Bytes) -> Reply {
+        self.respond(path, content_type, async { Ok(body) }).await
+    }
+
+    /// As [`answer`](Self::answer), with a body that is still to be read.
+    pub(crate) async fn respond(
+        &self,
+        path: &str,
+        content_type: Option<&str>,
+        body: impl Future<Output = Result<Bytes, ApiError>>,
+    ) -> Reply {
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        let Some((webhook, endpoint)) = self.inner.endpoints.get_key_value(path) else {
+            return Reply::error(&ApiError::no_route());
+        };
+        let in_flight = InFlight::begin(self.inner.metrics.clone(), webhook.clone());
+        let reply = match body.await {
+            Ok(body) if body.len() > BODY_BYTES_MAX => Err(ApiError::too_large(BODY_BYTES_MAX)),
+            Ok(body) => self.dispatch(webhook, endpoint, content_type, body).await,
+            Err(error) => Err(error),
+        };
+        let reply = reply.unwrap_or_else(|error| Reply::error(&error));
+        in_flight.answered(reply.code);
+        reply
+    }
+
+    async fn dispatch(
+        &self,
+        webhook: &str,
+        endpoint: &Endpoint,
+        content_type: Option<&str>,
+        body: Bytes,
+    ) -> Result<Reply, ApiError> {
+        let wrong_type = check_content_type(content_type).err();
+        let answered = match endpoint {
+            Endpoint::Admission(handler) => {
+                self.admission(webhook, &**handler, wrong_type, body).await
+            }
+            Endpoint::Conversion(conversions) => {
+                self.conversion(webhook, conversions, wrong_type, &body).await
+            }
+            Endpoint::Authentication(authenticator) => {
+                self.authentication(webhook, &**authenticator, wrong_type, &body).await
+            }
+        };
+        answered.map_err(ApiError::bad_request)
+    }
+
+    async fn admission(
+        &self,
+        webhook: &str,
+        handler: &dyn ErasedHandler,
+        wrong_type: Option<String>,
+        body: Bytes,
+    ) -> Result<Reply, String> {
+        let envelope = Envelope::open(Form::ADMISSION, &body);
+        let envelope = envelope.map_err(|error| first(wrong_type.as_ref(), &error))?;
+        let response = match (wrong_type, envelope.request()) {
+            (Some(wrong), _) => AdmissionResponse::errored(400, wrong),
+            (None, Err(error)) => {
+                AdmissionResponse::errored(400, format!("decode the request: {error}"))
+            }
+            (None, Ok(wire)) => {
+                let call = Call::new(AdmissionRequest::from_wire(wire, &body));
+                // Called inside: a function may panic before it returns its future.
+                let admitted = async { handler.admit_boxed(call.clone()).await };
+                let admitted = self.guarded(webhook, admitted);
+                call.settle(admitted.await.unwrap_or_else(|panic| {
+                    AdmissionResponse::errored(500, format!("panic: {panic} [recovered]"))
+                }))
+            }
+        };
+        Ok(Reply::ok(response.write(envelope.version, &envelope.uid)))
+    }
+
+    async fn conversion(
+        &self,
+        webhook: &str,
+        conversions: &Conversions,
+        wrong_type: Option<String>,
+        body: &Bytes,
+    ) -> Result<Reply, String> {
+        let envelope = Envelope::open(Form::CONVERSION, body);
+        let envelope = envelope.map_err(|error| first(wrong_type.as_ref(), &error))?;
+        let outcome = match wrong_type {
+            Some(wrong) => Err(Refusal::errored(400, wrong)),
+            None => {
+                let converted = async { conversion::convert(conversions, &envelope, body) };
+                self.guarded(webhook, converted).await.unwrap_or_else(|_| {
+                    Err(Refusal::errored(500, "internal error occurred during conversion"))
+                })
+            }
+        };
+        Ok(Reply::ok(conversion::write(envelope.version, &envelope.uid, &outcome)))
+    }
+
+    async fn authentication(
+        &self,
+        webhook: &str,
+        authenticator: &dyn ErasedAuthenticator,
+        wrong_type: Option<String>,
+        body: &Bytes,
+    ) -> Result<Reply, String> {
+        let question = Question::open(body);
+        let Question { version, uid, request } =
+            question.map_err(|error| first(wrong_type.as_ref(), &error))?;
+        let answer = if let Some(wrong) = wrong_type {
+            Err(Refusal::errored(400, wrong))
+        } else if request.token.is_empty() {
+            Err(Refusal::errored(400, "token is empty"))
+        } else {
+            let answer = async { authenticator.authenticate_boxed(request).await };
+            self.guarded(webhook, answer).await.unwrap_or_else(|panic| {
+                Err(Refusal::errored(500, format!("panic: {panic} [recovered]")))
+            })
+        };
+        Ok(Reply::ok(authentication::write(version, &uid, &answer)))
+    }
+
+    /// Runs a handler; its panic becomes its message, or goes on if the table was told so.
+    async fn guarded<T>(
+        &self,
+        webhook: &str,
+        handler: impl Future<Output = T>,
+    ) -> Result<T, String> {
+        if !self.inner.recovers_panics {
+            return Ok(handler.await);
+        }
+        caught(handler).await.inspect_err(|panic| {
+            self.inner.metrics.panicked(webhook);
+            tracing::error!(webhook, panic, "a webhook's handler panicked");
+        })
+    }
+}
+
+/// The content type, if wrong, is why a body is not read; else what is wrong with the body.
+fn first(wrong_type: Option<&String>, error: &ReviewError) -> String {
+    wrong_type.cloned().unwrap_or_else(|| error.to_string())
+}
+
+/// `application/json`, with or without parameters (WHK-3).
+fn check_content_type(content_type: Option<&str>) -> Result<(), String> {
+    let content_type = content_type.unwrap_or_default();
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    if media_type.eq_ignore_ascii_case(JSON) {
+        return Ok(());
+    }
+    Err(format!("contentType={content_type}, expected {JSON}"))
+}
