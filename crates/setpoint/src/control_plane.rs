@@ -1,14 +1,15 @@
 //! The assembly that the program, the demo and tests share.
 
+use crate::built_in::Controllers;
 use crate::source::InProcessSource;
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
-use setpoint_controllers::{GarbageCollector, NamespaceController};
 use setpoint_object::ApiError;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_registry::{Registry, RegistryWorker};
+use setpoint_registry::{EVENT_TTL, Registry, RegistryWorker};
 use setpoint_store::{MemoryStore, Store};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,9 @@ pub struct ControlPlaneBuilder {
     credentials: Credentials,
     address: Option<String>,
     controllers: bool,
+    replayed_revisions: u64,
+    event_ttl: Duration,
+    shared_as: Option<String>,
 }
 
 impl ControlPlaneBuilder {
@@ -78,16 +82,47 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// How many revisions of the store's history watches may begin at after a restart, as far as they are kept. Default: none, watches
+    /// start over; a program over a durable store wants some thousands.
+    pub fn replayed_revisions(mut self, n: u64) -> Self {
+        self.replayed_revisions = n;
+        self
+    }
+
+    /// How long an Event is kept after it was written last. Default: one hour, as kube-apiserver.
+    pub fn event_ttl(mut self, ttl: Duration) -> Self {
+        self.event_ttl = ttl;
+        self
+    }
+
+    /// Other servers stand on the same store: this one's part in it. Its built-in controllers run only while it holds the Lease
+    /// `kube-system/setpoint-controllers`, by this identity, which must be its own, also among its restarts; and it relies on nothing that
+    /// only its own writes would make true. Its seed must be its own, too. Default: the store is this control plane's alone.
+    pub fn shared_as(mut self, identity: impl Into<String>) -> Self {
+        self.shared_as = Some(identity.into());
+        self
+    }
+
     /// The control plane; nothing runs yet.
     pub fn build(self) -> ControlPlane {
-        let (registry, worker) = Registry::builder(self.store, self.clock).seed(self.seed).build();
+        let (registry, worker) = Registry::builder(self.store, self.clock)
+            .seed(self.seed)
+            .replayed_revisions(self.replayed_revisions)
+            .event_ttl(self.event_ttl)
+            .shared(self.shared_as.is_some())
+            .build();
         // Not the registry's seed: two generators must not tell the same numbers.
         let seed = self.seed.wrapping_add(1);
         let mut server = ApiServer::builder(registry).credentials(self.credentials).seed(seed);
         if let Some(address) = self.address {
             server = server.address(address);
         }
-        ControlPlane { server: server.build(), worker, controllers: self.controllers }
+        let controllers = match (self.controllers, self.shared_as) {
+            (false, _) => Controllers::None,
+            (true, None) => Controllers::Always,
+            (true, Some(identity)) => Controllers::Elected { identity, seed: self.seed },
+        };
+        ControlPlane { server: server.build(), worker, controllers }
     }
 }
 
@@ -97,7 +132,7 @@ impl ControlPlaneBuilder {
 pub struct ControlPlane {
     server: ApiServer,
     worker: RegistryWorker,
-    controllers: bool,
+    controllers: Controllers,
 }
 
 impl ControlPlane {
@@ -110,6 +145,9 @@ impl ControlPlane {
             credentials: Credentials::none(),
             address: None,
             controllers: true,
+            replayed_revisions: 0,
+            event_ttl: EVENT_TTL,
+            shared_as: None,
         }
     }
 
@@ -154,9 +192,7 @@ impl ControlPlane {
         parts.spawn(async move {
             // However this part ends, the registry must not be waited for in vain.
             let _registry_stop = registry_stop.drop_guard();
-            if controllers {
-                run_controllers(&server, &stop).await;
-            }
+            controllers.run(&server, &stop).await;
             stop.cancelled().await;
             server.drain();
             Ok(())
@@ -165,22 +201,5 @@ impl ControlPlane {
             ended.map_err(ControlPlaneError::Part)?.map_err(ControlPlaneError::Registry)?;
         }
         Ok(())
-    }
-}
-
-/// Runs the built-in controllers from the moment the server serves until `stop`.
-async fn run_controllers(server: &ApiServer, stop: &CancellationToken) {
-    let mut ready = server.registry().ready();
-    tokio::select! {
-        biased;
-        // An error says that the registry has ended, which its own part reports.
-        served = ready.wait_for(|ready| *ready) => if served.is_err() { return },
-        () = stop.cancelled() => return,
-    }
-    let namespaces = NamespaceController::new(server.client(), server.registry().clock().clone());
-    let garbage = GarbageCollector::new(server.client());
-    let (namespaces, ()) = tokio::join!(namespaces.run(stop.clone()), garbage.run(stop.clone()));
-    if let Err(error) = namespaces {
-        tracing::error!(%error, "the namespace controller has failed");
     }
 }

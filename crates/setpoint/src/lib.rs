@@ -51,18 +51,22 @@
 //! Given the same seed and requests, a control plane on a current-thread runtime with paused time does the same thing each
 //! time: its clock starts at a fixed moment unless it is given another, and everything random comes from the seed.
 
+mod built_in;
 pub mod control_plane;
 pub mod source;
 pub mod story;
+mod webhook_metrics;
 
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
 pub use source::InProcessSource;
+pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};
 
 pub use setpoint_apiserver as apiserver;
 pub use setpoint_informer as informer;
 pub use setpoint_object as object;
 pub use setpoint_runtime as runtime;
 pub use setpoint_store as store;
+pub use setpoint_webhook as webhook;
 pub use setpoint_workqueue as workqueue;
 
 /// What most controllers start from: `use setpoint::prelude::*`.
@@ -72,8 +76,9 @@ pub mod prelude {
         SharedInformer, Tombstone,
     };
     pub use setpoint_runtime::{
-        Action, ClientError, Clock, Context, Controller, Finalize, Manager, ObjectReference,
-        Predicate, Reconciler, Request, Watch, cancel_on_signal, finalizer, set_condition,
+        Action, Apply, ClientError, Clock, Context, Controller, ElectionOptions, Finalize, Manager,
+        ObjectReference, Predicate, Prune, Reconciler, Request, Runnable, Terminal, Watch,
+        cancel_on_signal, controller_reference, create_or_update, finalizer, set_condition,
     };
     pub use setpoint_workqueue::WorkQueue;
     pub use tokio_util::sync::CancellationToken;

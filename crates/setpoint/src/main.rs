@@ -1,8 +1,12 @@
 //! The `setpoint` program.
 
+mod data;
 mod demo;
+mod encryption;
 mod kubeconfig;
 mod log;
+mod pki_folder;
+mod store_options;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -19,17 +23,21 @@ struct Program {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start a control plane and serve it until interrupted.
-    Up(up::Options),
+    Up(Box<up::Options>),
     /// Show the whole loop in one process: an API server, a controller, and a Network's life.
     Demo(demo::Options),
+    /// Look after a data folder.
+    #[command(subcommand)]
+    Store(data::Command),
     /// Print the version of Kubernetes that is served.
     Version,
 }
 
 fn main() -> ExitCode {
     let ended = match Program::parse().command {
-        Command::Up(options) => up::up(options),
+        Command::Up(options) => up::up(*options),
         Command::Demo(options) => demo::demo(options),
+        Command::Store(command) => data::run(command),
         Command::Version => {
             println!("{}", setpoint_apiserver::GIT_VERSION);
             Ok(())

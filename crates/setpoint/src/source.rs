@@ -31,7 +31,9 @@ use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, GroupVersionResource, Reason};
-use setpoint_registry::{Caller, Event, EventKind, List, ListOptions, Target, VersionMatch};
+use setpoint_registry::{
+    Caller, Event, EventKind, List, ListOptions, Listed, Target, VersionMatch,
+};
 use std::fmt;
 use std::task::Poll;
 use std::time::Duration;
@@ -191,7 +193,7 @@ impl ListWatch for InProcessSource {
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
         async move {
             let list = self.page(request).await?;
-            let items = list.items.into_iter().map(|object| object.bytes).collect();
+            let items = list.items.iter().map(Listed::bytes).collect();
             let page = ListPage::new(list.revision.to_string(), items);
             Ok(match list.continue_token {
                 token if token.is_empty() => page,
@@ -210,7 +212,7 @@ impl ListWatch for InProcessSource {
             let mut head = ListHead::default();
             head.resource_version = list.revision.to_string();
             head.continue_token = Some(list.continue_token).filter(|token| !token.is_empty());
-            let items = list.items.into_iter().map(|object| ListItem::from(object.bytes));
+            let items = list.items.into_iter().map(|object| ListItem::from(object.bytes()));
             let parts = stream::iter(items).chunks(PART_ITEMS_MAX).map(ListPart::Items);
             let end = stream::iter([ListPart::End(head)]);
             Ok(parts.chain(end).map(Ok).boxed())
@@ -267,7 +269,7 @@ fn frames(
 }
 
 fn frame(event: &Event) -> WatchFrame {
-    let object = event.object.clone();
+    let object = event.object();
     match event.kind {
         EventKind::Added => WatchFrame::Added(object),
         EventKind::Modified => WatchFrame::Modified(object),

@@ -2,19 +2,24 @@
 //!
 //! This is the program's edge: the wall clock is read here, and the seed comes from it.
 
+use crate::data::control::Control;
+use crate::encryption::{self, EncryptionOptions};
 use crate::kubeconfig;
 use crate::log::{self, LogFormat};
+use crate::pki_folder;
+use crate::store_options::{StoreOptions, open_store};
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use setpoint::ControlPlane;
 use setpoint_apiserver::listen::{Listener, Pki};
 use setpoint_apiserver::{Credentials, Identity};
 use setpoint_object::time::Clock;
-use setpoint_store::{MemoryStore, Store};
+use setpoint_runtime::election::machine_identity;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -22,12 +27,16 @@ use tokio_util::sync::CancellationToken;
 /// Threads that serve: what a control plane does is short, and the rest of the machine is its users'.
 const WORKERS: usize = 2;
 
+/// How far back watches of before a restart may go on. Clients are seldom further behind, and reading them takes a moment.
+const REPLAYED_REVISIONS: u64 = 10_000;
+
 /// Options of `setpoint up`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// What objects are kept in.
-    #[arg(long, value_enum, default_value_t = StoreKind::Memory)]
-    store: StoreKind,
+    #[command(flatten)]
+    store: StoreOptions,
+    #[command(flatten)]
+    encryption: EncryptionOptions,
     /// Port of the HTTPS listener; 0 picks a free one.
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
     secure_port: u16,
@@ -41,16 +50,12 @@ pub(crate) struct Options {
     /// or the directory of temporary files.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// How long an Event is kept after it was written last: seconds, or a duration such as `1h30m`. Default: one hour.
+    #[arg(long, value_name = "DURATION", value_parser = event_ttl)]
+    event_ttl: Option<Duration>,
     /// How logs are written to standard error.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-}
-
-/// What objects are kept in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum StoreKind {
-    /// This process's memory; gone when it ends.
-    Memory,
 }
 
 /// Starts a control plane, prints one line when it serves, and runs until SIGINT or SIGTERM.
@@ -70,18 +75,31 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
 
     let clock = Clock::wall();
-    let pki = Pki::generate(clock.now(), &[options.bind_address.to_string()])
-        .context("make certificates")?;
-    let store: Arc<dyn Store> = match options.store {
-        StoreKind::Memory => Arc::new(MemoryStore::default()),
+    let open = tokio::select! {
+        biased;
+        // Cancel safe: the program ends.
+        open = open_store(&options.store, &clock) => open?,
+        _ = interrupt.recv() => return Ok(()),
+        _ = terminate.recv() => return Ok(()),
     };
-    let plane = ControlPlane::builder()
-        .store(store)
-        // Nanoseconds since 1970: no two starts have the same.
-        .seed(u64::try_from(clock.now().0.as_nanos()).unwrap_or(u64::MAX))
+    let names = [options.bind_address.to_string()];
+    let pki = match open.disk() {
+        // The open store holds the folder's lock.
+        Some((_, folder)) => pki_folder::open(folder, clock.now(), &names)?,
+        None => Pki::generate(clock.now(), &names).context("make certificates")?,
+    };
+    let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
+    let mut plane = ControlPlane::builder()
+        .store(wrapped.store)
+        .replayed_revisions(REPLAYED_REVISIONS)
+        .event_ttl(options.event_ttl.unwrap_or(setpoint_registry::EVENT_TTL))
+        .seed(seed(&clock))
         .clock(clock)
-        .credentials(Credentials::none().token(pki.admin_token(), Identity::admin()))
-        .build();
+        .credentials(Credentials::none().token(pki.admin_token(), Identity::admin()));
+    if open.is_shared() {
+        plane = plane.shared_as(machine_identity().context("ask the machine for chance")?);
+    }
+    let plane = plane.build();
     let address = SocketAddr::new(options.bind_address, options.secure_port);
     let secure = Listener::secure(plane.server().clone(), address, &pki).await?;
     let insecure = match options.insecure_port {
@@ -108,21 +126,37 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     for listener in std::iter::once(secure).chain(insecure) {
         listeners.spawn(listener.run(stop_listeners.clone()));
     }
+    if let Some((disk, folder)) = open.disk() {
+        let control = Control::bind(folder, disk.clone())?;
+        let stop = stop_listeners.clone();
+        listeners.spawn(control.run(stop));
+    }
+    if let Some(reloader) = wrapped.reloader {
+        let stop = stop_listeners.clone();
+        listeners.spawn(reloader.run(stop));
+    }
     let mut running = JoinSet::new();
     running.spawn(plane.run(stop_plane.clone()));
 
-    tokio::select! {
+    let is_ready = tokio::select! {
         // Cancel safe: it is state, and not asked again.
-        started = ready.wait_for(|ready| *ready) => drop(started.context("start the registry")?),
+        started = ready.wait_for(|ready| *ready) => {
+            started.context("start the registry")?;
+            true
+        }
         Some(ended) = running.join_next() => return ended?.context("start the control plane"),
-    }
-    announce(&url, &path)?;
-
-    tokio::select! {
         // Cancel safe: whichever comes first ends the program.
-        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-        Some(ended) = running.join_next() => return ended?.context("run the control plane"),
+        _ = interrupt.recv() => false,
+        _ = terminate.recv() => false,
+    };
+    if is_ready {
+        announce(&url, &path)?;
+        tokio::select! {
+            // Cancel safe: whichever comes first ends the program.
+            _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+            _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+            Some(ended) = running.join_next() => return ended?.context("run the control plane"),
+        }
     }
     // Listeners first, so that what is being answered is answered by something that still runs.
     stop_listeners.cancel();
@@ -131,7 +165,37 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     while let Some(ended) = running.join_next().await {
         ended?.context("stop the control plane")?;
     }
+    open.close().await;
     Ok(())
+}
+
+/// `90`, `90s`, `1h0m0s`: whole hours, minutes and seconds, at least one second in all.
+fn event_ttl(text: &str) -> Result<Duration, String> {
+    let (mut sum, mut number) = (0_u64, String::new());
+    // A bare number counts seconds.
+    for c in text.chars().chain((!text.ends_with(['h', 'm', 's'])).then_some('s')) {
+        let unit = match c {
+            '0'..='9' => {
+                number.push(c);
+                continue;
+            }
+            'h' => 3600,
+            'm' => 60,
+            's' => 1,
+            _ => return Err("give hours, minutes and seconds: 1h30m".into()),
+        };
+        let n = number.parse::<u64>().map_err(|error| error.to_string())?;
+        let seconds = n.checked_mul(unit).and_then(|seconds| sum.checked_add(seconds));
+        sum = seconds.ok_or("too long")?;
+        number.clear();
+    }
+    if sum == 0 { Err("at least one second".into()) } else { Ok(Duration::from_secs(sum)) }
+}
+
+/// No two starts have the same: nanoseconds since 1970, and the machine's chance, for machines that start together and store together.
+fn seed(clock: &Clock) -> u64 {
+    let nanos = u64::try_from(clock.now().0.as_nanos()).unwrap_or(u64::MAX);
+    nanos ^ RandomState::new().build_hasher().finish()
 }
 
 /// The one line on standard output.
@@ -157,4 +221,21 @@ fn default_path(port: u16) -> PathBuf {
         .filter(|dir| dir.is_dir())
         .unwrap_or_else(std::env::temp_dir)
         .join(format!("setpoint-{port}.kubeconfig"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::event_ttl;
+
+    #[test]
+    fn event_ttl_reads_what_kube_apiserver_is_given() {
+        let seconds = |text| event_ttl(text).map(|ttl| ttl.as_secs()).ok();
+        assert_eq!(seconds("1h0m0s"), Some(3600));
+        assert_eq!(seconds("90s"), Some(90));
+        assert_eq!(seconds("1m5"), Some(65));
+        assert_eq!(seconds("7"), Some(7));
+        for bad in ["", "0", "0s", "h", "1d", "-1s", "1.5s", "99999999999999999999h"] {
+            assert_eq!(seconds(bad), None, "{bad}");
+        }
+    }
 }

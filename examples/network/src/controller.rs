@@ -20,11 +20,10 @@
 use crate::api::{FINALIZER, Network, NetworkStatus, READY};
 use crate::backend::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use crate::subnet::{Subnet, SubnetError};
-use kube_client::api::Patch;
 use kube_core::{Resource, ResourceExt};
 use setpoint_runtime::{
     Action, BoxError, BuildError, Clock, Context, Controller, Finalize, Manager, ManagerBuilder,
-    ObjectReference, Predicate, Reconciler, Request, Watch, finalizer, set_condition,
+    MergeFrom, ObjectReference, Predicate, Reconciler, Request, Watch, finalizer, set_condition,
 };
 use std::net::{AddrParseError, Ipv4Addr};
 use std::sync::Arc;
@@ -222,16 +221,10 @@ impl Say<'_> {
         let networks = self.context.client().api::<Network>();
         let live =
             networks.get_live(self.request).await?.filter(|live| live.uid() == self.network.uid());
-        let Some(status) = live.as_ref().and_then(news) else { return Ok(false) };
-        // What a status has no more must be named, or the merge keeps it.
-        let mut status = serde_json::to_value(status)?;
-        for member in ["cidr", "gateway", "device"] {
-            if let Some(status) = status.as_object_mut() {
-                status.entry(member).or_insert(serde_json::Value::Null);
-            }
-        }
-        let patch = Patch::Merge(serde_json::json!({"status": status}));
-        networks.patch_status(self.request, &patch).await?;
+        let Some(live) = live else { return Ok(false) };
+        let Some(status) = news(&live) else { return Ok(false) };
+        let said = Network { status: Some(status), ..live.clone() };
+        networks.status().merge(&MergeFrom::object(&live), &said).await?;
         Ok(true)
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use network::backend::{Backend, LinuxBackend, LocalBackend};
 use network::controller;
-use setpoint_runtime::{Clock, Manager, cancel_on_signal};
+use setpoint_runtime::{Clock, cancel_on_signal, election::ElectionOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,10 @@ struct Cli {
     /// The address registry of the local back end.
     #[arg(long, default_value = "networks.json")]
     registry: PathBuf,
+    /// Works only while it holds the Lease `network-controller` of this namespace, so that several may run. Not with the local back end:
+    /// it reads its registry once, and would not see what the leader before wrote.
+    #[arg(long, value_name = "NAMESPACE")]
+    leader_elect: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -36,11 +40,16 @@ async fn main() -> anyhow::Result<()> {
         kube_client::Client::try_default().await.context("find the cluster: set KUBECONFIG")?;
     let stop = CancellationToken::new();
     match cli.backend {
-        BackendKind::Local => run(client, LocalBackend::open(cli.registry).await?, stop).await,
+        BackendKind::Local if cli.leader_elect.is_some() => {
+            anyhow::bail!("--leader-elect goes with --backend linux: a local registry has one user")
+        }
+        BackendKind::Local => {
+            run(client, LocalBackend::open(cli.registry).await?, None, stop).await
+        }
         BackendKind::Linux => {
             let (backend, connection) = LinuxBackend::open().context("open a netlink socket")?;
             tokio::select! {
-                ended = run(client, backend, stop) => ended,
+                ended = run(client, backend, cli.leader_elect, stop) => ended,
                 () = connection => anyhow::bail!("the netlink connection ended"),
             }
         }
@@ -50,10 +59,21 @@ async fn main() -> anyhow::Result<()> {
 async fn run(
     client: kube_client::Client,
     backend: impl Backend,
+    leader_elect: Option<String>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut manager: Manager =
-        controller::manager(client, Clock::wall()).seed(std::process::id().into()).build();
+    let process = std::process::id();
+    let mut builder = controller::manager(client, Clock::wall()).seed(process.into());
+    if let Some(namespace) = leader_elect {
+        // In a pod, the host's name is the pod's.
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "host".to_owned());
+        let options = ElectionOptions::new(controller::NAME, format!("{host}_{process}"))
+            .namespace(namespace)
+            .seed(process.into())
+            .release_on_stop(true);
+        builder = builder.leader_election(options)?;
+    }
+    let mut manager = builder.build();
     manager.add(controller::controller(Arc::new(backend))?)?;
     tokio::select! {
         ended = manager.run(stop.clone()) => Ok(ended?),

@@ -1,14 +1,12 @@
-//! The controller, wired by hand: informer → handler → queue → workers.
+//! The controller, as the runtime has it: what is watched, and what is done for a key.
 //!
-//! What to look for: the handler takes the key and nothing else; workers start after the handler has seen the first list, or
-//! every pod would look deleted; a worker reads the cache, where "not there" means "deleted"; success forgets a key's failures,
-//! failure adds it again after a growing pause, and after [`ATTEMPTS_MAX`] the controller gives up and says so. The queue's
-//! item says `done` when it is dropped, whatever happens.
+//! What to look for: a pass is told a key and nothing else, and looks at the copy of the pods that the manager keeps, where "not there"
+//! means "deleted". An error comes back after a growing pause; after [`ATTEMPTS_MAX`] the controller gives up and says so, by succeeding:
+//! the next change of the pod starts anew.
 
 use k8s_openapi::api::core::v1::Pod;
 use setpoint::prelude::*;
 use std::sync::Arc;
-use tokio::task::JoinSet;
 
 /// How often one change of a pod is tried before the controller gives it up: five times, as client-go's example.
 pub const ATTEMPTS_MAX: u32 = 5;
@@ -34,61 +32,42 @@ pub fn print(key: &Key, pod: Option<Arc<Pod>>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the controller until `stop`: pods from `source`, `n_workers` at work. Dropping it stops everything at once.
+/// A reconciler over one job.
+struct Printer<J>(J);
+
+impl<J: Job> Reconciler for Printer<J> {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, key: Request, context: Context) -> anyhow::Result<Action> {
+        let pod = context.client().api::<Pod>().get(&key)?;
+        match self.0.run(&key, pod) {
+            Err(error) if context.attempt() + 1 >= ATTEMPTS_MAX => {
+                tracing::error!(%key, %error, "giving up after {ATTEMPTS_MAX} attempts, until the pod changes");
+            }
+            ended => ended?,
+        }
+        Ok(Action::await_change())
+    }
+}
+
+/// Runs the controller until `stop`, `n_workers` at work. Dropping it stops everything at once. `seed` is where its chance comes from.
 ///
 /// # Errors
 ///
-/// When the informer ends before it has synced.
+/// When the pods cannot be listed in time, or a stop takes too long.
 pub async fn run(
-    source: impl ListWatch,
+    client: kube_client::Client,
     n_workers: usize,
     job: impl Job,
+    seed: u64,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (informer, reflecting) = SharedInformer::<Pod>::builder(source).build();
-    let queue = WorkQueue::<Key>::builder().build();
-    let handler = {
-        let queue = queue.clone();
-        move |event: Event<Pod>| queue.add(event.key().clone())
-    };
-    let registration = informer.add_handler(handler, HandlerOptions::default())?;
-
-    let mut tasks = JoinSet::new();
-    tasks.spawn(reflecting.run(stop.clone()));
-    tokio::select! {
-        synced = registration.synced() => synced?,
-        () = stop.cancelled() => {}
-    }
-    let job = Arc::new(job);
-    for _ in 0..n_workers {
-        tasks.spawn(work(queue.clone(), informer.lister(), job.clone()));
-    }
-    stop.cancelled().await;
-    // No new keys; workers finish what they hold and what is queued, then end by themselves.
-    queue.shut_down();
-    while let Some(ended) = tasks.join_next().await {
-        ended?;
-    }
-    Ok(())
-}
-
-async fn work(queue: WorkQueue<Key>, pods: Lister<Pod>, job: Arc<impl Job>) {
-    while let Some(item) = queue.get().await {
-        let key = item.key();
-        let outcome = match pods.get(&key.namespace, &key.name) {
-            Ok(pod) => job.run(key, pod),
-            Err(error) => Err(error.into()),
-        };
-        match outcome {
-            Ok(()) => queue.forget(key),
-            Err(error) if queue.num_requeues(key) + 1 < ATTEMPTS_MAX => {
-                tracing::warn!(%key, %error, "trying again");
-                queue.add_rate_limited(key.clone());
-            }
-            Err(error) => {
-                tracing::error!(%key, %error, "giving up after {ATTEMPTS_MAX} attempts, until the pod changes");
-                queue.forget(key);
-            }
-        }
-    }
+    let mut manager = Manager::builder(client, Clock::wall()).seed(seed).build();
+    manager.add(
+        Controller::builder("pod-printer")
+            .for_(Watch::<Pod>::new())
+            .concurrency(n_workers)
+            .build(Printer(job))?,
+    )?;
+    Ok(manager.run(stop).await?)
 }

@@ -1,10 +1,11 @@
 //! Prints pods: the smallest controller there is.
 //!
-//! [`controller`] does it the way controllers do: an informer keeps a copy of the pods, its handler puts the key of each change
-//! into a work queue, and workers take keys and look at the copy. [`bare`] does the same job with nothing but HTTP, so that a
-//! reader sees what the informer saves.
+//! It is written three times, each with less to stand on. [`controller`] says what is watched and what is done for a key. [`by_hand`]
+//! wires it itself: an informer keeps a copy of the pods, its handler puts the key of each change into a work queue, and workers
+//! take keys and look at the copy. [`bare`] does the same job with nothing but HTTP, so that a reader sees what the informer saves.
 
 pub mod bare;
+pub mod by_hand;
 pub mod controller;
 
 use k8s_openapi::api::core::v1::Pod;

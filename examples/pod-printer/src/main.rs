@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
-use pod_printer::{bare, controller};
+use pod_printer::{bare, by_hand, controller};
 use setpoint::prelude::*;
 
 /// Prints a line whenever a pod changes.
@@ -12,6 +12,9 @@ struct Cli {
     /// How many pods are looked at at a time.
     #[arg(long, default_value_t = 2)]
     workers: usize,
+    /// With an informer and a queue that are wired by hand.
+    #[arg(long, conflicts_with = "bare")]
+    by_hand: bool,
     /// Without an informer: plain HTTP against this address, such as http://localhost:8080.
     #[arg(long, value_name = "URL")]
     bare: Option<String>,
@@ -37,13 +40,14 @@ async fn main() -> anyhow::Result<()> {
                 let client = kube_client::Client::try_default()
                     .await
                     .context("find the cluster: set KUBECONFIG")?;
-                controller::run(
-                    ClientSource::all::<Pod>(client),
-                    cli.workers,
-                    controller::print,
-                    stop.clone(),
-                )
-                .await
+                let (job, stop) = (controller::print, stop.clone());
+                if cli.by_hand {
+                    let pods = ClientSource::all::<Pod>(client);
+                    by_hand::run(pods, cli.workers, job, stop).await
+                } else {
+                    let seed = std::process::id().into();
+                    controller::run(client, cli.workers, job, seed, stop).await
+                }
             }
         }
     };

@@ -6,6 +6,10 @@
 
 mod bad_input;
 mod bombs;
+mod certificates;
+mod data;
+mod encryption;
+mod failures;
 mod informer;
 mod kube_rs;
 mod kubectl;
@@ -14,6 +18,7 @@ mod kubectl_kinds;
 mod kubectl_objects;
 mod kubectl_old;
 mod kubectl_verbs;
+mod managers;
 mod python;
 mod raw;
 mod server;

@@ -27,11 +27,21 @@ impl Drop for Server {
 impl Server {
     /// Starts one on free ports and waits for its ready line.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts one with further options.
+    pub(crate) fn start_with(options: &[&std::ffi::OsStr]) -> Self {
+        Self::start_in(Command::new(env!("CARGO_BIN_EXE_setpoint")), options)
+    }
+
+    /// Starts one by a command that ends in running the program.
+    pub(crate) fn start_in(mut command: Command, options: &[&std::ffi::OsStr]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let free_port =
             std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_setpoint"))
+        let mut process = command
             // One arena: resident memory then tells what the server holds, not which thread's arena an answer was made in.
             .env("MALLOC_ARENA_MAX", "1")
             .args([
@@ -43,6 +53,7 @@ impl Server {
                 "--kubeconfig",
             ])
             .arg(&kubeconfig)
+            .args(options)
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(folder.path().join("log")).unwrap())
             .spawn()
@@ -97,13 +108,18 @@ impl Server {
             .count()
     }
 
-    /// Sends a signal and gives the exit status.
-    pub(crate) fn stop(&mut self, signal: &str) -> std::process::ExitStatus {
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill")
             .args(["-s", signal, &self.process.id().to_string()])
             .status()
             .unwrap();
         assert!(sent.success());
+    }
+
+    /// Sends a signal and gives the exit status.
+    pub(crate) fn stop(&mut self, signal: &str) -> std::process::ExitStatus {
+        self.signal(signal);
         self.process.wait().unwrap()
     }
 }

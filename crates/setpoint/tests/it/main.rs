@@ -3,15 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 mod bounds;
+mod client_calls;
+mod client_helpers;
+mod events;
 mod garbage;
 mod in_process;
 mod model;
 mod networks;
 mod plane;
 mod runtime;
+mod shared;
 mod simulation;
 mod sources;
 mod storms;
 mod up;
+mod webhooks;
 mod wire;
 mod world;

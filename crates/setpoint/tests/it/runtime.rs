@@ -208,8 +208,8 @@ async fn controller_that_starts_before_its_type_lives_through_an_object() {
         default/a is gone
         default/a is gone
         left 0
-        a.188672568b0ae7c0 Some("192.168.0.0/16 is there") Some(1)
-        a.18867256c6a5b1c0 Some("192.168.0.0/24 is there") Some(1)
+        a.188672568b0ae7c0 Some("192.168.0.0/16 is there") None
+        a.18867256c6a5b1c0 Some("192.168.0.0/24 is there") None
     "#]]
     .assert_eq(&story);
     assert_eq!(n_errors, 0);

@@ -1,0 +1,131 @@
+//! A data folder: what was acknowledged is there after any end of the program.
+
+use crate::raw;
+use crate::server::Server;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+
+const PATH: &str = "/api/v1/namespaces/default/configmaps";
+
+fn start(data: &Path) -> Server {
+    Server::start_with(&["--data".as_ref(), data.as_os_str()])
+}
+
+#[track_caller]
+fn create(server: &Server, name: &str) -> Value {
+    let body = json!({"metadata": {"name": name}, "data": {"a": "x".repeat(300)}}).to_string();
+    let answer = raw::send(server, "POST", PATH, "application/json", body.as_bytes());
+    assert_eq!(answer.code, 201, "{answer:?}");
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+#[track_caller]
+fn get(server: &Server, name: &str) -> Value {
+    let answer = raw::get(server, &format!("{PATH}/{name}"));
+    assert_eq!(answer.code, 200, "{answer:?}");
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+#[test]
+fn objects_outlive_a_clean_stop_and_a_kill() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = start(data.path());
+    let first = create(&server, "first");
+    assert!(server.stop("TERM").success());
+    let mut server = start(data.path());
+    assert_eq!(get(&server, "first"), first, "uid and resourceVersion stay, too");
+    let second = create(&server, "second");
+    assert!(!server.stop("KILL").success());
+    let server = start(data.path());
+    assert_eq!((get(&server, "first"), get(&server, "second")), (first.clone(), second));
+    // A watch of before both ends goes on without a list.
+    let from = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{PATH}?watch=1&timeoutSeconds=1&resourceVersion={from}");
+    let events = raw::get(&server, &path);
+    assert_eq!(events.code, 200, "{events:?}");
+    assert!(events.body.contains("ADDED") && events.body.contains("second"), "{events:?}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_a_clear_message_and_a_failure() {
+    let data = tempfile::tempdir().unwrap();
+    let _server = start(data.path());
+    let refusal = |arguments: &[&std::ffi::OsStr]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+        let output =
+            program.arg("up").args(["--secure-port", "0"]).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = refusal(&["--data".as_ref(), data.path().as_os_str()]);
+    assert!(text.contains("is in use by another process"), "{text}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = refusal(&["--data".as_ref(), file.path().as_os_str()]);
+    assert!(text.contains("cannot make the folder"), "{text}");
+    let damaged = tempfile::tempdir().unwrap();
+    std::fs::write(damaged.path().join("store.redb"), b"not a store at all".repeat(1000)).unwrap();
+    let text = refusal(&["--data".as_ref(), damaged.path().as_os_str()]);
+    assert!(text.contains("store.redb"), "{text}");
+    assert!(refusal(&["--store".as_ref(), "disk".as_ref()]).contains("--data DIR"));
+}
+
+/// `setpoint store …`; its output when it succeeds, else its message.
+fn store(arguments: &[&std::ffi::OsStr]) -> Result<String, String> {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+    let output = program.arg("store").args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn a_store_is_copied_while_it_serves_and_the_copy_serves_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, other, copy) =
+        (folder.path().join("data"), folder.path().join("other"), folder.path().join("copy"));
+    let ask = |what: &str, data: &Path, file: Option<&Path>| {
+        let mut arguments = vec![what.as_ref(), "--data".as_ref(), data.as_os_str()];
+        arguments.extend(file.map(Path::as_os_str));
+        store(&arguments)
+    };
+    let mut server = start(&data);
+    let first = create(&server, "first");
+    let stat = ask("stat", &data, None).unwrap();
+    let revision = first["metadata"]["resourceVersion"].as_str().unwrap();
+    assert!(stat.contains(&format!("revision          {revision}\n")), "{stat}");
+    let as_json = |data: &Path| -> Value {
+        let arguments = ["stat", "-o", "json", "--data"].map(std::ffi::OsStr::new);
+        let said = store(&[&arguments[..], &[data.as_os_str()]].concat()).unwrap();
+        serde_json::from_str(&said).unwrap()
+    };
+    assert_eq!(as_json(&data)["revision"].to_string(), revision);
+    ask("backup", &data, Some(&copy)).unwrap();
+    assert!(crate::server::is_private(&copy), "a copy holds Secrets");
+    assert!(crate::server::is_private(&data.join("store.redb")), "so does the store");
+    create(&server, "later");
+    let refused = ask("backup", &data, Some(&copy)).unwrap_err();
+    assert!(refused.contains("is there already"), "{refused}");
+    let refused = ask("check", &data, None).unwrap_err();
+    assert!(refused.contains("is in use by another process"), "{refused}");
+
+    ask("restore", &other, Some(&copy)).unwrap();
+    let restored = start(&other);
+    assert_eq!(get(&restored, "first"), first);
+    assert_eq!(raw::get(&restored, &format!("{PATH}/later")).code, 404);
+
+    assert!(server.stop("TERM").success());
+    assert!(ask("check", &data, None).unwrap().contains("is whole"));
+    ask("defrag", &data, None).unwrap();
+    // Without anybody to ask, the same from the folder.
+    let again = folder.path().join("again");
+    ask("backup", &data, Some(&again)).unwrap();
+    assert!(ask("stat", &data, None).unwrap().contains("keys "));
+    assert_eq!(as_json(&data)["mortalKeys"], 0);
+    let mut bytes = std::fs::read(&again).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&again, bytes).unwrap();
+    let refused = ask("restore", &folder.path().join("third"), Some(&again)).unwrap_err();
+    assert!(refused.contains("is damaged") && refused.contains("at byte"), "{refused}");
+}

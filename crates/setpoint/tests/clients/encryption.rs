@@ -1,0 +1,251 @@
+//! Encryption at rest: what lies in the data folder, and what clients see of it.
+
+use crate::raw;
+use crate::server::Server;
+use serde_json::{Value, json};
+use setpoint_store::{At, DiskOptions, DiskStore, Store as _};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+const MARK: &str = "pa55w0rd-that-nobody-may-read";
+
+const ONE: &str = "aesgcm: {keys: [{name: one, secret: AAECAwQFBgcICQoLDA0ODw==}]}";
+const TWO: &str =
+    "secretbox: {keys: [{name: two, secret: YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXoxMjM0NTY=}]}";
+/// Another key of the same name.
+const WRONG: &str = "aesgcm: {keys: [{name: one, secret: dGhpcyBpcyBwYXNzd29yZA==}]}";
+/// The key of the Secret `s`.
+const KEY: &str = "/registry/secrets/default/s";
+const PLAIN: &str = "identity: {}";
+
+/// A data folder and a configuration beside it.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Encrypts Secrets with these providers.
+    fn config(&self, providers: &[&str]) -> PathBuf {
+        let list: String = providers.iter().map(|provider| format!("  - {provider}\n")).collect();
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n{list}"
+        );
+        let path = self.folder.path().join("encryption.yaml");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A server over the folder; without providers, one that encrypts nothing.
+    fn start(&self, providers: &[&str]) -> Server {
+        let (data, config) = (self.data(), self.config(providers));
+        let mut options: Vec<&OsStr> = vec!["--data".as_ref(), data.as_os_str()];
+        if !providers.is_empty() {
+            options.extend(["--encryption-provider-config".as_ref(), config.as_os_str()]);
+        }
+        Server::start_with(&options)
+    }
+
+    /// Whether the data folder's file holds these bytes.
+    fn holds(&self, bytes: &str) -> bool {
+        let file = std::fs::read(self.data().join("store.redb")).unwrap();
+        file.windows(bytes.len()).any(|window| window == bytes.as_bytes())
+    }
+
+    /// A value as it lies in the store, but for the engine's own compression.
+    fn stored(&self, key: &str) -> String {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let store = DiskStore::open(self.data(), DiskOptions::default()).unwrap();
+            let found = store.get(key.as_bytes(), At::Latest).await.unwrap().value.unwrap();
+            store.close().await;
+            String::from_utf8_lossy(&found.value).into_owned()
+        })
+    }
+}
+
+#[track_caller]
+fn create(server: &Server, resource: &str, name: &str) {
+    let data = if resource == "secrets" { "stringData" } else { "data" };
+    let body = json!({"metadata": {"name": name}, data: {"p": MARK}}).to_string();
+    let path = format!("/api/v1/namespaces/default/{resource}");
+    let answer = raw::send(server, "POST", &path, "application/json", body.as_bytes());
+    assert_eq!(answer.code, 201, "{answer:?}");
+}
+
+#[track_caller]
+fn get(server: &Server, name: &str) -> Value {
+    let answer = raw::get(server, &format!("/api/v1/namespaces/default/secrets/{name}"));
+    assert_eq!(answer.code, 200, "{answer:?}");
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+/// What a Secret holds is base64 in JSON, and so at rest.
+fn encoded() -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(MARK)
+}
+
+fn stop(mut server: Server) {
+    assert!(server.stop("TERM").success());
+}
+
+#[test]
+fn a_secret_is_not_in_the_folder_and_clients_see_it_as_ever() {
+    let place = Place::new();
+    let server = place.start(&[ONE, PLAIN]);
+    create(&server, "secrets", "s");
+    create(&server, "configmaps", "c");
+    let kubectl = server.kubectl();
+    assert_eq!(kubectl.ok("get secret s -o jsonpath={.data.p}"), encoded());
+    let listed = kubectl.ok("get secrets -A -o jsonpath={.items[*].data.p}");
+    assert_eq!(listed, encoded());
+    let before = get(&server, "s");
+    stop(server);
+    assert!(place.stored("/registry/configmaps/default/c").contains(MARK), "it is not chosen");
+    let stored = place.stored(KEY);
+    assert!(stored.starts_with("k8s:enc:aesgcm:v1:one:") && !stored.contains("Secret"), "{stored}");
+    // What is encrypted is not made smaller, so it lies in the file as it is.
+    assert!(place.holds("k8s:enc:aesgcm:v1:one:"));
+    assert!(!place.holds(&encoded()));
+
+    let mut server = place.start(&[ONE, PLAIN]);
+    assert_eq!(get(&server, "s"), before);
+    create(&server, "secrets", "killed");
+    assert!(!server.stop("KILL").success());
+    let server = place.start(&[ONE, PLAIN]);
+    assert_eq!(get(&server, "killed")["data"]["p"], encoded());
+    let path = "/api/v1/secrets?watch=1&timeoutSeconds=1&resourceVersion=0";
+    let events = raw::get(&server, path).body;
+    assert!(events.matches(&encoded()).count() == 2 && !events.contains("k8s:enc"), "{events}");
+}
+
+/// The steps that the documentation tells: the new key second, then first, everything written anew, the old one gone.
+#[test]
+fn a_key_is_rotated() {
+    let place = Place::new();
+    let server = place.start(&[ONE]);
+    create(&server, "secrets", "s");
+    stop(server);
+    stop(place.start(&[ONE, TWO]));
+    let server = place.start(&[TWO, ONE]);
+    let before = get(&server, "s");
+    let kubectl = server.kubectl();
+    let list = kubectl.ok("get secrets -A -o json");
+    let file = server.file("secrets.json", &list);
+    kubectl.ok(&format!("replace -f {}", file.display()));
+    let after = get(&server, "s");
+    assert_eq!(after["data"], before["data"]);
+    assert_ne!(
+        after["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"],
+        "it was written although nothing changed"
+    );
+    // Once is enough.
+    let file = server.file("secrets.json", &kubectl.ok("get secrets -A -o json"));
+    kubectl.ok(&format!("replace -f {}", file.display()));
+    assert_eq!(get(&server, "s"), after);
+    stop(server);
+    assert!(place.stored(KEY).starts_with("k8s:enc:secretbox:v1:two:"));
+
+    let server = place.start(&[TWO]);
+    assert_eq!(get(&server, "s"), after);
+    let listed = raw::get(&server, "/api/v1/secrets");
+    assert!(listed.code == 200 && listed.body.contains(&encoded()), "{listed:?}");
+    // Watches of before the rewrite begin anew: what they would be told cannot be read.
+    let from = before["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("/api/v1/secrets?watch=1&timeoutSeconds=1&resourceVersion={from}");
+    let watch = raw::get(&server, &path);
+    assert!(watch.body.contains("too old resource version"), "{watch:?}");
+}
+
+#[test]
+fn a_wrong_key_is_told_loses_nothing_and_stops_nothing_else() {
+    let place = Place::new();
+    let server = place.start(&[ONE]);
+    create(&server, "secrets", "s");
+    create(&server, "configmaps", "c");
+    let before = get(&server, "s");
+    stop(server);
+
+    let key = "unable to transform key \"/registry/secrets/default/s\"";
+    for (providers, reason) in [
+        (&[WRONG] as &[&str], "cipher: message authentication failed"),
+        (&[TWO, PLAIN], "no matching prefix found"),
+        (&[], "identity transformer tried to read encrypted data"),
+    ] {
+        let server = place.start(providers);
+        let text = format!("Internal error occurred: {key}: {reason}");
+        for path in ["/api/v1/namespaces/default/secrets/s", "/api/v1/secrets"] {
+            let answer = raw::get(&server, path);
+            assert_eq!((answer.code, answer.message()), (500, text.clone()), "{path}");
+        }
+        let said = server.kubectl().fails("get secrets");
+        assert!(said.contains("Error from server (InternalError)") && said.contains(key), "{said}");
+        let path = "/api/v1/namespaces/default/secrets/s";
+        for (verb, body) in [("DELETE", ""), ("PUT", r#"{"metadata":{"name":"s"}}"#)] {
+            let answer = raw::send(&server, verb, path, "application/json", body.as_bytes());
+            assert_eq!((answer.code, answer.message()), (500, text.clone()), "{verb}");
+        }
+        // Other resources, and other namespaces, are served.
+        assert_eq!(raw::get(&server, "/api/v1/configmaps").code, 200);
+        assert_eq!(raw::get(&server, "/api/v1/namespaces/kube-system/secrets").code, 200);
+        create(&server, "configmaps", &format!("c{}", providers.len()));
+        stop(server);
+    }
+    let server = place.start(&[ONE]);
+    assert_eq!(get(&server, "s"), before);
+}
+
+#[test]
+fn a_folder_is_encrypted_and_decrypted_again() {
+    let place = Place::new();
+    let server = place.start(&[]);
+    create(&server, "secrets", "s");
+    stop(server);
+    assert!(place.stored(KEY).contains(&encoded()));
+    let rewrite = |server: &Server| {
+        let kubectl = server.kubectl();
+        let file = server.file("secrets.json", &kubectl.ok("get secrets -A -o json"));
+        kubectl.ok(&format!("replace -f {}", file.display()));
+    };
+    let server = place.start(&[ONE, PLAIN]);
+    rewrite(&server);
+    stop(server);
+    let server = place.start(&[ONE]);
+    assert_eq!(get(&server, "s")["data"]["p"], encoded());
+    stop(server);
+    assert!(place.stored(KEY).starts_with("k8s:enc:aesgcm:v1:one:"));
+
+    let server = place.start(&[PLAIN, ONE]);
+    rewrite(&server);
+    stop(server);
+    assert!(place.stored(KEY).contains(&encoded()));
+    let server = place.start(&[]);
+    assert_eq!(get(&server, "s")["data"]["p"], encoded());
+}
+
+#[test]
+fn a_bad_configuration_is_a_clear_message_and_a_failure() {
+    let place = Place::new();
+    let refusal = |config: &Path| {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_setpoint"));
+        let arguments = ["up", "--secure-port", "0", "--encryption-provider-config"];
+        let output = program.args(arguments).arg(config).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = refusal(&place.config(&["kms: {name: a}"]));
+    assert!(text.contains("resources[0].providers[0].kms: kms is not supported"), "{text}");
+    let text = refusal(&place.config(&["aesgcm: {keys: [{name: a, secret: c2hvcnQ=}]}"]));
+    assert!(text.contains("keys[0].secret") && !text.contains("c2hvcnQ="), "{text}");
+    let text = refusal(Path::new("/nowhere/encryption.yaml"));
+    assert!(text.contains("/nowhere/encryption.yaml"), "{text}");
+}

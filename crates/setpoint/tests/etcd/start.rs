@@ -1,0 +1,127 @@
+//! `setpoint up --store etcd`: its options, and an etcd that is not there.
+
+use crate::server::Server;
+use crate::two::{ask, client};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use serde_json::json;
+use setpoint_store_etcd::testing::{Cluster, ClusterOptions};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What `setpoint up` says when it refuses.
+fn refusal(arguments: &[&str]) -> String {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+    let output = program.args(["up", "--secure-port", "0"]).args(arguments).output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused_clearly() {
+    let endpoints = "http://127.0.0.1:1";
+    for (arguments, expected) in [
+        (&["--store", "etcd"][..], "--etcd-endpoints URL"),
+        (&["--store", "etcd", "--data", "/tmp/x", "--etcd-endpoints", endpoints], "not both"),
+        (&["--data", "/tmp/x", "--etcd-endpoints", endpoints], "not both"),
+        (&["--store", "memory", "--etcd-endpoints", endpoints], "are for --store etcd"),
+        (&["--etcd-cafile", "/tmp/ca.pem"], "--etcd-endpoints"),
+        (&["--etcd-endpoints", endpoints, "--etcd-certfile", "/tmp/c.pem"], "--etcd-keyfile"),
+        (&["--etcd-endpoints", endpoints, "--etcd-prefix", "/other"], "does not end in /registry"),
+        (&["--etcd-endpoints", endpoints, "--etcd-user", "root"], "SETPOINT_ETCD_PASSWORD"),
+        (&["--etcd-endpoints", "ftp://x"], "ftp://x"),
+        (&["--etcd-endpoints", "https://127.0.0.1:1"], "needs a CA"),
+    ] {
+        let text = refusal(arguments);
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn etcd_that_is_not_there_is_waited_for_and_then_named() {
+    let started = Instant::now();
+    let text = refusal(&["--etcd-servers", "http://127.0.0.1:1", "--etcd-start-timeout", "2"]);
+    assert!(started.elapsed() < Duration::from_secs(30), "the wait has an end");
+    assert!(text.contains("etcd") && text.contains("127.0.0.1:1"), "{text}");
+    assert!(text.contains("gave up after 2 s"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prefixes_part_control_planes_in_one_etcd() {
+    let cluster = Cluster::start(1).await;
+    let endpoints = cluster.endpoints_flag();
+    let start = |prefix: &str| {
+        let options = ["--etcd-endpoints", &endpoints, "--etcd-prefix", prefix];
+        tokio::task::block_in_place(|| Server::start_with(&options.map(OsStr::new)))
+    };
+    let (one, two) = (start("/one/registry"), start("/registry"));
+    let (one, two) = (client(&one), client(&two));
+    let path = "/api/v1/namespaces/default/configmaps";
+    ask(&one, "POST", path, Some(&json!({"metadata": {"name": "x"}}))).await.unwrap();
+    let list = ask(&two, "GET", path, None).await.unwrap();
+    assert_eq!(list["items"], json!([]));
+}
+
+/// Writes the certificate and key of an authority, a server and a client of it.
+fn write_certificates(folder: &Path) {
+    let params = |name: &str| {
+        let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params
+    };
+    let mut authority = params("etcd CA");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
+    std::fs::write(folder.join("ca.pem"), ca.pem()).unwrap();
+    for name in ["server", "client"] {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params(name).signed_by(&key, &ca).unwrap();
+        std::fs::write(folder.join(format!("{name}.pem")), certificate.pem()).unwrap();
+        std::fs::write(folder.join(format!("{name}-key.pem")), key.serialize_pem()).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_may_want_certificates() {
+    let folder = tempfile::tempdir().unwrap();
+    write_certificates(folder.path());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut options = ClusterOptions::default();
+    let file = |name: &str| folder.path().join(name);
+    options.tls = Some((file("server.pem"), file("server-key.pem"), file("ca.pem")));
+    let cluster = Cluster::start_with(options).await;
+    let (endpoints, ca) = (cluster.endpoints_flag(), path("ca.pem"));
+    let (certificate, key) = (path("client.pem"), path("client-key.pem"));
+    let mut flags = vec!["--etcd-servers", &endpoints, "--etcd-cafile", &ca];
+    let mut without = flags.clone();
+    without.extend(["--etcd-start-timeout", "2"]);
+    let text = tokio::task::block_in_place(|| refusal(&without));
+    assert!(text.contains("gave up after 2 s"), "{text}");
+    flags.extend(["--etcd-certfile", &certificate, "--etcd-keyfile", &key]);
+    let flags: Vec<&OsStr> = flags.into_iter().map(OsStr::new).collect();
+    let server = tokio::task::block_in_place(|| Server::start_with(&flags));
+    ask(&client(&server), "GET", "/api/v1/namespaces/default", None).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_may_want_a_user() {
+    let cluster = Cluster::start(1).await;
+    for line in ["user add root:secret", "user grant-role root root", "auth enable"] {
+        let mut etcdctl = cluster.etcdctl().expect("etcdctl is installed");
+        let output = etcdctl.args(line.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+    }
+    let endpoints = cluster.endpoints_flag();
+    let folder = tempfile::tempdir().unwrap();
+    let password = folder.path().join("password").display().to_string();
+    let flags =
+        ["--etcd-endpoints", &endpoints, "--etcd-user", "root", "--etcd-password-file", &password];
+    std::fs::write(&password, "wrong\n").unwrap();
+    let text = tokio::task::block_in_place(|| refusal(&flags));
+    assert!(text.contains("etcd refused"), "{text}");
+    std::fs::write(&password, "secret\n").unwrap();
+    let server = tokio::task::block_in_place(|| Server::start_with(&flags.map(OsStr::new)));
+    ask(&client(&server), "GET", "/api/v1/namespaces/default", None).await.unwrap();
+}

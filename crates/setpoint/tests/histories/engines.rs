@@ -1,0 +1,110 @@
+//! The engines of this process.
+
+use crate::at_once::AtOnce;
+use crate::client::Place;
+use crate::log::{Change, Log};
+use setpoint::store::{DiskOptions, DiskStore, MemoryStore, Revision, Store, StoreError};
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// What a history stands on.
+#[derive(Debug)]
+pub(crate) enum Engine {
+    /// In memory: outlives the servers over it, and nothing else.
+    Memory(AtOnce),
+    /// A file, in the folder that holds one for each time the machine was killed.
+    Disk {
+        /// Its folders, by number.
+        folder: TempDir,
+        /// How often it was opened.
+        n_opened: u32,
+        /// The present opening.
+        store: DiskStore,
+        /// The same, as servers use it.
+        at_once: AtOnce,
+    },
+}
+
+impl Engine {
+    /// A new one in memory.
+    pub(crate) fn memory() -> Self {
+        Self::Memory(AtOnce::new(Arc::new(MemoryStore::default())))
+    }
+
+    /// A new one on disk.
+    pub(crate) fn disk() -> Self {
+        // In memory where that is possible: what is tried here is the engine, not the disk.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let store = open(&folder.path().join("0"));
+        let at_once = AtOnce::new(Arc::new(store.clone()));
+        Self::Disk { folder, n_opened: 1, store, at_once }
+    }
+
+    /// The store as its users see it.
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Memory(store) => Arc::new(store.clone()),
+            Self::Disk { at_once, .. } => Arc::new(at_once.clone()),
+        }
+    }
+
+    /// Whether it can be closed and opened again.
+    pub(crate) fn is_durable(&self) -> bool {
+        matches!(self, Self::Disk { .. })
+    }
+
+    /// Closes it, or has it killed, and opens it again. Nobody uses it meanwhile.
+    pub(crate) async fn reopen(&mut self, is_killed: bool) {
+        let Self::Disk { folder, n_opened, store, at_once } = self else { return };
+        let name = |n: u32| folder.path().join(n.to_string());
+        let (old, new) = (name(*n_opened - 1), name(*n_opened));
+        if is_killed {
+            // What a process leaves that ends without a word: the file as it is.
+            std::fs::create_dir(&new).unwrap();
+            std::fs::copy(
+                old.join(setpoint::store::disk::FILE),
+                new.join(setpoint::store::disk::FILE),
+            )
+            .unwrap();
+            store.close().await;
+        } else {
+            store.close().await;
+            std::fs::rename(&old, &new).unwrap();
+        }
+        *n_opened += 1;
+        *store = open(&new);
+        *at_once = AtOnce::new(Arc::new(store.clone()));
+    }
+}
+
+fn open(folder: &Path) -> DiskStore {
+    let options = DiskOptions { cache_bytes: 1 << 20, ..DiskOptions::default() };
+    DiskStore::open(folder, options).unwrap()
+}
+
+/// Every change of the clients' objects after a revision, among keys that begin so.
+pub(crate) async fn log(
+    store: &dyn Store,
+    place: &Place,
+    prefix: &str,
+    after: Revision,
+) -> Result<Log, StoreError> {
+    let end = store.revision().await?;
+    let mut feed = store.changes(prefix.to_owned().into(), after).await?;
+    let (mut log, mut reached) = (Log { changes: Vec::new(), until: end.0 }, after);
+    while reached < end {
+        let batch = feed.next().await?;
+        reached = batch.revision;
+        for change in batch.changes.into_iter().filter(|change| change.revision <= end) {
+            let key = String::from_utf8(change.key.to_vec()).unwrap();
+            let Some(key) = place.key(&key) else { continue };
+            let value = change.value.map(|value| {
+                let object: serde_json::Value = serde_json::from_slice(&value).unwrap();
+                object["data"]["v"].as_str().unwrap().parse().unwrap()
+            });
+            log.changes.push(Change { revision: change.revision.0, key, value });
+        }
+    }
+    Ok(log)
+}

@@ -1,0 +1,231 @@
+//! The store's own account of a history, and what it says of those who were promised less than the newest state, and of watchers.
+
+use crate::checker::Timed;
+use crate::model::{Call, Found, Guard, Key};
+use std::collections::BTreeMap;
+
+/// A change that the store tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// When.
+    pub revision: u64,
+    /// Of what.
+    pub key: Key,
+    /// `None`: deleted.
+    pub value: Option<u32>,
+}
+
+/// Every change since there was nothing, in order.
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// The changes.
+    pub changes: Vec<Change>,
+    /// Up to here. A write whose answer was lost may happen later still.
+    pub until: u64,
+}
+
+/// A read that may be served from the past.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WeakRead {
+    /// Which keys.
+    pub asked: Vec<Key>,
+    /// What was there.
+    pub found: BTreeMap<Key, Found>,
+    /// The list's revision; a get has none.
+    pub revision: Option<u64>,
+    /// Not older than this.
+    pub at_least: u64,
+    /// Of this revision.
+    pub exactly: Option<u64>,
+}
+
+/// What a watch brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// ADDED.
+    Added(Key, Found),
+    /// MODIFIED.
+    Modified(Key, Found),
+    /// DELETED: the last value, and the revision of the deletion.
+    Deleted(Key, Found),
+}
+
+/// A watch, or several of them of which each went on where the one before ended.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watched {
+    /// What it watched.
+    pub keys: Vec<Key>,
+    /// The state it began with.
+    pub initial: BTreeMap<Key, Found>,
+    /// The revision of that state.
+    pub from: u64,
+    /// What came then.
+    pub events: Vec<Event>,
+    /// How far it came: the last event's or bookmark's revision.
+    pub reached: u64,
+    /// It was told that what comes next is compacted, and began anew.
+    pub is_expired: bool,
+}
+
+impl Event {
+    fn revision(&self) -> u64 {
+        let (Self::Added(_, found) | Self::Modified(_, found) | Self::Deleted(_, found)) = self;
+        found.revision
+    }
+}
+
+impl Log {
+    /// What there was at a revision, among some keys.
+    fn at(&self, revision: u64, keys: &[Key]) -> BTreeMap<Key, Found> {
+        let mut state = BTreeMap::new();
+        let changes = self.changes.iter().take_while(|change| change.revision <= revision);
+        for change in changes.filter(|change| keys.contains(&change.key)) {
+            match change.value {
+                Some(value) => {
+                    state.insert(change.key, Found { value, revision: change.revision });
+                }
+                None => _ = state.remove(&change.key),
+            }
+        }
+        state
+    }
+
+    /// The revision of the last change of some keys.
+    pub(crate) fn end(&self, keys: &[Key]) -> u64 {
+        let last = self.changes.iter().rfind(|change| keys.contains(&change.key));
+        last.map_or(0, |change| change.revision)
+    }
+
+    /// Holds the store's account against what clients were answered.
+    ///
+    /// # Errors
+    ///
+    /// An acknowledged write that is missing or is told otherwise; a change that nobody asked for, that was asked for later, or that
+    /// a refusal said had not happened; a change that its guard forbade.
+    pub(crate) fn agrees_with(&self, history: &[Timed<Call>]) -> Result<(), String> {
+        let mut writes: BTreeMap<u32, &Timed<Call>> = BTreeMap::new();
+        let mut n_deletes: BTreeMap<Key, (usize, usize)> = BTreeMap::new();
+        for timed in history {
+            match &timed.call {
+                Call::Write { value: Some(value), .. } => _ = writes.insert(*value, timed),
+                Call::Write { key, .. } => {
+                    let (acknowledged, asked) = n_deletes.entry(*key).or_default();
+                    *acknowledged += usize::from(timed.ended.is_some());
+                    *asked += 1;
+                }
+                _ => {}
+            }
+        }
+        let mut state: BTreeMap<Key, Found> = BTreeMap::new();
+        let mut last = 0;
+        for change in &self.changes {
+            if change.revision <= last {
+                return Err(format!("{change:?} comes after revision {last}"));
+            }
+            last = change.revision;
+            let before = state.remove(&change.key);
+            let Some(value) = change.value else {
+                let Some((_, asked)) = n_deletes.get_mut(&change.key).filter(|(_, n)| *n > 0)
+                else {
+                    return Err(format!("nobody, or nobody again, asked for {change:?}"));
+                };
+                *asked -= 1;
+                if before.is_none() {
+                    return Err(format!("nothing was there before {change:?}"));
+                }
+                if let Some((acknowledged, _)) = n_deletes.get_mut(&change.key) {
+                    *acknowledged = acknowledged.saturating_sub(1);
+                }
+                continue;
+            };
+            state.insert(change.key, Found { value, revision: change.revision });
+            let Some(timed) = writes.remove(&value) else {
+                return Err(format!("nobody, or nobody again, asked for {change:?}"));
+            };
+            let Call::Write { key, guard, revision, .. } = &timed.call else { unreachable!() };
+            let may = match (guard, before) {
+                (Guard::Absent, before) => before.is_none(),
+                (Guard::Present, before) => before.is_some(),
+                (Guard::At(expected), before) => before.is_some_and(|b| b.revision == *expected),
+            };
+            if *key != change.key || revision.is_some_and(|told| told != change.revision) || !may {
+                return Err(format!("{change:?} over {before:?} is no effect of {timed:?}"));
+            }
+        }
+        if let Some(lost) = writes.values().find(|timed| timed.ended.is_some()) {
+            return Err(format!("an acknowledged write is lost: {lost:?}"));
+        }
+        if let Some((key, _)) = n_deletes.iter().find(|(_, (acknowledged, _))| *acknowledged > 0) {
+            return Err(format!("an acknowledged deletion of {key:?} is lost"));
+        }
+        Ok(())
+    }
+
+    /// Holds a read that may be old to what it is promised: a state that was, as a whole, and not older than asked.
+    pub(crate) fn explains(&self, read: &WeakRead) -> Result<(), String> {
+        let is_so = match (read.revision, read.exactly) {
+            (Some(revision), exactly) => {
+                revision >= read.at_least
+                    && exactly.is_none_or(|exactly| exactly == revision)
+                    && self.at(revision, &read.asked) == read.found
+            }
+            // A get: at one of the revisions from then on.
+            (None, _) => {
+                let later = self.changes.iter().map(|c| c.revision).filter(|r| *r > read.at_least);
+                std::iter::once(read.at_least)
+                    .chain(later)
+                    .any(|revision| self.at(revision, &read.asked) == read.found)
+            }
+        };
+        let then = read.revision.map(|revision| self.at(revision, &read.asked));
+        if is_so {
+            Ok(())
+        } else {
+            Err(format!("there was never this: {read:?}; there was {then:?}"))
+        }
+    }
+
+    /// Holds a watch to the changes there were: each once, in order, none left out, up to the last.
+    pub(crate) fn is_told_by(&self, watched: &Watched) -> Result<(), String> {
+        let keys = &watched.keys;
+        if !watched.is_expired && watched.reached < self.end(keys) {
+            let (from, reached, end) = (watched.from, watched.reached, self.end(keys));
+            return Err(format!("a watch from {from} ended at {reached}, not at {end}"));
+        }
+        let mut state = self.at(watched.from, keys);
+        if state != watched.initial {
+            let (from, initial) = (watched.from, &watched.initial);
+            return Err(format!("a watch began at {from} with {initial:?}; there was {state:?}"));
+        }
+        let due = self.changes.iter().filter(|change| {
+            keys.contains(&change.key)
+                && watched.from < change.revision
+                && change.revision <= watched.reached
+        });
+        let mut told = watched.events.iter().filter(|event| event.revision() <= self.until);
+        for change in due {
+            let (key, revision) = (change.key, change.revision);
+            let expected = match (state.remove(&key), change.value) {
+                (None, Some(value)) => Event::Added(key, Found { value, revision }),
+                (Some(_), Some(value)) => Event::Modified(key, Found { value, revision }),
+                (before, None) => {
+                    Event::Deleted(key, Found { value: before.map_or(0, |b| b.value), revision })
+                }
+            };
+            if let Event::Added(_, found) | Event::Modified(_, found) = expected {
+                state.insert(key, found);
+            }
+            let event = told.next();
+            if event != Some(&expected) {
+                return Err(format!(
+                    "a watch from {} brought {event:?} for {expected:?}",
+                    watched.from
+                ));
+            }
+        }
+        match told.next() {
+            Some(event) => Err(format!("a watch from {} brought {event:?} besides", watched.from)),
+            None => Ok(()),
+        }
+    }
+}

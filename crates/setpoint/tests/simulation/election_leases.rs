@@ -1,0 +1,48 @@
+//! What the Leases' own writes say about who may write what: told by the journal alone, not by those who hold the Leases.
+
+use crate::harness::{Journal, WriteEntry};
+use http::Method;
+use std::time::Duration;
+
+/// How long a holder holds on without a renewal that succeeded.
+pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Writes that left a process too late: no renewal of its own Lease, which the server did, had left it within the deadline before.
+pub(crate) fn late_writes(
+    journal: &Journal,
+    is_guarded: impl Fn(&WriteEntry) -> bool,
+) -> Vec<WriteEntry> {
+    let renewals: Vec<WriteEntry> = journal.writes_to("/leases");
+    let is_renewal = |lease: &WriteEntry| {
+        lease.method != Method::DELETE && lease.answered.is_some_and(|(_, code)| code.is_success())
+    };
+    let mut late = journal.writes();
+    late.retain(|write| {
+        is_guarded(write)
+            && !renewals.iter().any(|lease| {
+                lease.process == write.process
+                    && is_renewal(lease)
+                    && lease.left <= write.left
+                    && write.left < lease.left + RENEW_DEADLINE
+            })
+    });
+    late
+}
+
+/// Pairs of a write and another process's successful take-over of the one Lease before it, with no renewal of the writer's own between.
+pub(crate) fn usurped_writes(
+    journal: &Journal,
+    is_guarded: impl Fn(&WriteEntry) -> bool,
+) -> Vec<(WriteEntry, WriteEntry)> {
+    let mut leases: Vec<WriteEntry> = journal.writes_to("/leases");
+    leases.retain(|lease| lease.answered.is_some_and(|(_, code)| code.is_success()));
+    leases.sort_by_key(|lease| lease.arrived);
+    let mut usurped = Vec::new();
+    for write in journal.writes().into_iter().filter(is_guarded) {
+        let last = leases.iter().rfind(|lease| lease.arrived.is_some_and(|at| at < write.left));
+        if let Some(last) = last.filter(|last| last.process != write.process) {
+            usurped.push((write, last.clone()));
+        }
+    }
+    usurped
+}

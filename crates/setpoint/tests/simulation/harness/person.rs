@@ -1,0 +1,111 @@
+//! Somebody who writes and reads plain JSON, and to whom nothing happens on the way.
+
+use kube_client::Client;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Declares things. Given to [`World::ask`](super::World::ask).
+#[derive(Clone)]
+pub(crate) struct Person {
+    pub(crate) client: Client,
+}
+
+impl Person {
+    /// Sends a request, again while the server cannot: 429 and 5xx. Gives its answer or refusal.
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value, kube_client::Error> {
+        loop {
+            match self.request_once(method, path, content_type, body).await {
+                Err(kube_client::Error::Api(status))
+                    if status.code == 429 || status.code >= 500 =>
+                {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn request_once(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<Value, kube_client::Error> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, content_type)
+            .body(body)
+            .unwrap();
+        self.client.request(request).await
+    }
+
+    /// The object, or `None` when there is none.
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
+        match self.request("GET", path, "application/json", &Value::Null).await {
+            Ok(object) => Some(object),
+            Err(kube_client::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// The items of a collection.
+    pub(crate) async fn list(&self, path: &str) -> Vec<Value> {
+        let list = self.get(path).await.unwrap();
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Creates an object in a collection; it may be there already.
+    pub(crate) async fn create(&self, path: &str, object: &Value) {
+        match self.request("POST", path, "application/json", object).await {
+            Ok(_) => {}
+            Err(kube_client::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// Applies a merge patch, if the object is there.
+    pub(crate) async fn patch(&self, path: &str, patch: &Value) {
+        match self.request("PATCH", path, "application/merge-patch+json", patch).await {
+            Ok(_) => {}
+            Err(kube_client::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+
+    /// Deletes an object, if it is there.
+    pub(crate) async fn delete(&self, path: &str) {
+        match self.request("DELETE", path, "application/json", &Value::Null).await {
+            Ok(_) => {}
+            Err(kube_client::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => panic!("{path}: {error}"),
+        }
+    }
+}
+
+/// ConfigMaps of a namespace, or one of them.
+pub(crate) fn maps(namespace: &str, name: &str) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+    path.trim_end_matches('/').to_owned()
+}
+
+/// A ConfigMap to be, with data.
+pub(crate) fn map(name: &str, data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+}
+
+/// A reference to an owner that controls.
+pub(crate) fn owner(object: &Value) -> Value {
+    json!({
+        "apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"],
+        "uid": object["metadata"]["uid"], "controller": true,
+    })
+}
