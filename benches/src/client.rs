@@ -3,6 +3,7 @@
 //! CPU is the process's own, user and system, as the kernel counts it. Memory is the resident set, and in the program that counts
 //! its allocations the bytes that are asked for and not given back.
 
+mod controller;
 mod floor;
 mod informer;
 mod reflector;
@@ -39,6 +40,12 @@ pub(crate) struct Args {
     /// End after the sync.
     #[arg(long)]
     sync_only: bool,
+    /// Of controllers: how many reconciles at a time. With more than one, the runtime has two threads.
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
+    /// Of `controller`: keep no explanations.
+    #[arg(long)]
+    no_explain: bool,
     /// Measure reads between the sync and the events.
     #[arg(long)]
     reads: bool,
@@ -55,6 +62,10 @@ pub(crate) enum Kind {
     KubeRuntimeMetadata,
     /// Reads the bytes and finds where objects end.
     Floor,
+    /// This project's controller.
+    Controller,
+    /// kube-runtime's controller.
+    KubeController,
 }
 
 /// What a client found; times in seconds, memory in bytes.
@@ -78,6 +89,10 @@ pub(crate) struct Findings {
     pub(crate) n_calls: u64,
     pub(crate) events_wall: f64,
     pub(crate) events_cpu: f64,
+    /// Reconciles that were triggered from inside.
+    pub(crate) n_triggered: u64,
+    pub(crate) triggered_wall: f64,
+    pub(crate) triggered_cpu: f64,
     /// Nanoseconds of one read: median and 99th percentile.
     pub(crate) reads_of_few: Option<[u64; 2]>,
     pub(crate) reads_of_all: Option<[u64; 2]>,
@@ -151,7 +166,10 @@ async fn ask(client: &Client, path: &str) -> anyhow::Result<String> {
 /// Runs one client and prints what it found.
 pub(crate) fn run(args: &Args, heap: Heap) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = match args.workers {
+        1 => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+        _ => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
+    };
     let findings = runtime.block_on(async {
         let client = Client::try_from(Config::new(args.server.parse().context("--server")?))?;
         let facts = serde_json::from_str(&ask(&client, "/bench/start").await?)?;
@@ -166,6 +184,8 @@ pub(crate) fn run(args: &Args, heap: Heap) -> anyhow::Result<()> {
             Kind::KubeRuntime => reflector::run::<Pod>(run).await,
             Kind::KubeRuntimeMetadata => reflector::run::<PartialObjectMeta<Pod>>(run).await,
             Kind::Floor => floor::run(run).await,
+            Kind::Controller => controller::setpoint(run).await,
+            Kind::KubeController => controller::kube_runtime(run).await,
         }
     })?;
     println!("{}", serde_json::to_string(&findings)?);

@@ -7,17 +7,20 @@ use kube_client::api::PostParams;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Api, Client, Config};
 use serde_json::json;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long each load lasts.
-const LOAD: Duration = Duration::from_secs(5);
+pub(crate) const LOAD: Duration = Duration::from_secs(5);
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for (n_connections, goal) in [(1, "kube-apiserver: 820"), (16, "kube-apiserver: 2,192")] {
         let program = Program::start()?;
-        let per_second = runtime.block_on(creates(&program, n_connections))?;
+        let data = "x".repeat(1024);
+        let load = Load { n_connections, lasting: LOAD, data: &data, prefix: "cm" };
+        let per_second = runtime.block_on(load.run(&program.kubeconfig))?;
         let what = format!(
             "ConfigMap (1 KiB) creates over HTTPS, {n_connections} connection{}",
             if n_connections == 1 { "" } else { "s" }
@@ -27,31 +30,50 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn creates(program: &Program, n_connections: usize) -> anyhow::Result<f64> {
-    let mut tasks = tokio::task::JoinSet::new();
-    for connection in 0..n_connections {
-        let kubeconfig = Kubeconfig::read_from(&program.kubeconfig)?;
-        let config =
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let api: Api<ConfigMap> = Api::default_namespaced(Client::try_from(config)?);
-        let mut config_map: ConfigMap =
-            serde_json::from_value(json!({"metadata": {}, "data": {"payload": "x".repeat(1024)}}))?;
-        // The connection is made before the clock runs.
-        api.get_opt("warm").await?;
-        tasks.spawn(async move {
-            let started = Instant::now();
-            let mut n = 0_u64;
-            while started.elapsed() < LOAD {
-                config_map.metadata.name = Some(format!("cm-{connection}-{n}"));
-                api.create(&PostParams::default(), &config_map).await?;
-                n += 1;
-            }
-            Ok::<_, kube_client::Error>(n as f64 / started.elapsed().as_secs_f64())
-        });
+/// ConfigMaps created one after the other on each of some connections.
+#[derive(Debug)]
+pub(crate) struct Load<'a> {
+    pub(crate) n_connections: usize,
+    pub(crate) lasting: Duration,
+    /// What each ConfigMap holds.
+    pub(crate) data: &'a str,
+    /// How their names begin.
+    pub(crate) prefix: &'a str,
+}
+
+impl Load<'_> {
+    /// How many were created a second.
+    pub(crate) async fn run(&self, kubeconfig: &Path) -> anyhow::Result<f64> {
+        let mut tasks = tokio::task::JoinSet::new();
+        for connection in 0..self.n_connections {
+            let api = connect(kubeconfig).await?;
+            let mut config_map: ConfigMap =
+                serde_json::from_value(json!({"metadata": {}, "data": {"payload": self.data}}))?;
+            let (prefix, lasting) = (self.prefix.to_owned(), self.lasting);
+            tasks.spawn(async move {
+                let started = Instant::now();
+                let mut n = 0_u64;
+                while started.elapsed() < lasting {
+                    config_map.metadata.name = Some(format!("{prefix}-{connection}-{n}"));
+                    api.create(&PostParams::default(), &config_map).await?;
+                    n += 1;
+                }
+                Ok::<_, kube_client::Error>(n as f64 / started.elapsed().as_secs_f64())
+            });
+        }
+        let mut per_second = 0.0;
+        while let Some(ended) = tasks.join_next().await {
+            per_second += ended??;
+        }
+        Ok(per_second)
     }
-    let mut per_second = 0.0;
-    while let Some(ended) = tasks.join_next().await {
-        per_second += ended??;
-    }
-    Ok(per_second)
+}
+
+/// A connection of its own, made before any clock runs.
+pub(crate) async fn connect(kubeconfig: &Path) -> anyhow::Result<Api<ConfigMap>> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let api: Api<ConfigMap> = Api::default_namespaced(Client::try_from(config)?);
+    api.get_opt("warm").await?;
+    Ok(api)
 }

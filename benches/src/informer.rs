@@ -9,8 +9,9 @@ mod runs;
 
 use crate::results;
 use crate::table::Table;
-use machine::Source;
-use runs::{Runs, Subject};
+pub(crate) use machine::Source;
+use runs::Runs;
+pub(crate) use runs::Subject;
 
 /// How much to measure.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,20 +1,26 @@
 //! What is measured, and the table it goes into.
 //!
 //! `cargo xtask bench` builds the program and this one for release, measures the API server and rewrites its part of
-//! `benches/RESULTS.md`; `cargo xtask bench informer` and `… workqueue` do the same for informers and the work queue.
+//! `benches/RESULTS.md`; `cargo xtask bench informer`, `… workqueue`, `… runtime`, `… storage` and `… watch` do the same for informers, the work queue, controllers,
+//! storage and watchers.
 //! Figures of one run compare; figures of different machines or days do not. Each goal stands beside its figure.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod client;
+mod explain;
 mod https;
 mod in_process;
 mod informer;
 mod pods;
 mod process;
 mod results;
+mod runtime;
 mod scan;
 mod source;
+mod storage;
 mod table;
+mod watch;
+mod watch_memory;
 mod workqueue;
 
 use clap::{Parser, Subcommand};
@@ -35,12 +41,20 @@ enum Command {
     Source(source::Args),
     /// Run one client of the source and print what it found.
     Client(client::Args),
+    /// Print what it costs that reconciles can be explained.
+    Explain(explain::Args),
     /// Run every client, and write the informer table.
     Informer(informer::Args),
     /// Print what it costs to look at one Pod's bytes.
     Scan,
     /// Measure the work queue, and write its table.
     Workqueue(workqueue::Args),
+    /// Measure controllers, and write their tables.
+    Runtime(runtime::Args),
+    /// Measure storage, and write its table.
+    Storage(storage::Args),
+    /// Measure watchers and the watch cache, and write their table.
+    Watch(watch::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -48,12 +62,16 @@ fn main() -> anyhow::Result<()> {
         None => server(),
         Some(Command::Source(args)) => source::run(&args),
         Some(Command::Client(args)) => client::run(&args, || 0),
+        Some(Command::Explain(args)) => explain::measure(&args),
         Some(Command::Informer(args)) => informer::measure(&args),
         Some(Command::Scan) => {
             scan::measure();
             Ok(())
         }
         Some(Command::Workqueue(args)) => workqueue::measure(&args),
+        Some(Command::Runtime(args)) => runtime::measure(&args),
+        Some(Command::Storage(args)) => storage::measure(&args),
+        Some(Command::Watch(args)) => watch::measure(&args),
     }
 }
 

@@ -2,6 +2,9 @@
 
 use crate::table::{Samples, Table};
 use anyhow::{Context, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -24,6 +27,11 @@ impl Drop for Program {
 impl Program {
     /// Starts it and waits for its ready line.
     pub(crate) fn start() -> anyhow::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with further arguments of `setpoint up`.
+    pub(crate) fn start_with(args: &[&OsStr]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         // Beside this program, where `cargo xtask bench` has built it.
@@ -31,6 +39,7 @@ impl Program {
         let mut process = Command::new(&binary)
             .args(["up", "--secure-port", "0", "--kubeconfig"])
             .arg(&kubeconfig)
+            .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -39,6 +48,19 @@ impl Program {
         BufReader::new(process.stdout.take().context("stdout")?).read_line(&mut line)?;
         ensure!(line.starts_with("ready "), "setpoint up said {line:?}");
         Ok(Self { process, kubeconfig, _folder: folder })
+    }
+
+    /// Asks it to end and waits until it has.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        let status = self.process.wait()?;
+        ensure!(status.success(), "setpoint up ended with {status}");
+        Ok(())
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        Ok(kill(Pid::from_raw(self.process.id().try_into()?), signal)?)
     }
 
     /// Resident memory, in KiB.

@@ -63,6 +63,13 @@ impl Samples {
         self.0.push(started.elapsed());
     }
 
+    /// The median.
+    pub(crate) fn median(&self) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    }
+
     /// `12.3 µs (p99 20.1 µs)`.
     pub(crate) fn told(mut self) -> String {
         self.0.sort_unstable();

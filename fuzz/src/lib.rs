@@ -7,9 +7,11 @@
 //! `libfuzzer/` is a workspace of its own: it is built with other flags, and its entry point needs what the lints here forbid.
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
+pub mod encryption;
 pub mod frames;
 pub mod list;
 pub mod resource_version;
+pub mod review;
 pub mod skim;
 
 use bytes::Bytes;

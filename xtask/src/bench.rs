@@ -8,7 +8,7 @@ use std::process::Command;
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Arguments of the bench program: `informer` or `workqueue` for their tables, the peers included; none: the API server's.
+    /// Arguments of the bench program: `informer`, `workqueue`, `runtime`, `storage` or `watch` for their tables, the peers included; none: the API server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -17,6 +17,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let what = args.rest.first().map(String::as_str);
     let is_informer = what == Some("informer");
     let is_queue = what == Some("workqueue");
+    let is_runtime = what == Some("runtime");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["run", "--release", "--package", "setpoint-benches", "--"]).args(&args.rest);
     if is_informer {
@@ -35,8 +36,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Err(error) => eprintln!("client-go is left out: {error:#}"),
         }
     }
+    if what == Some("watch") {
+        // The first of the two programs below.
+        build("setpoint-benches")?;
+    }
     // The program that is measured from outside, or the one that counts its allocations.
-    build(if is_informer || is_queue { "setpoint-benches" } else { "setpoint" })?;
+    build(if is_informer || is_queue || is_runtime { "setpoint-benches" } else { "setpoint" })?;
     if cargo.status().context("cannot start cargo")?.success() {
         Ok(())
     } else {

@@ -18,7 +18,7 @@ pub(crate) struct Args {
 }
 
 /// What is fuzzed: each is a program in `fuzz/libfuzzer` and a folder of `fuzz/corpus`.
-const TARGETS: &[&str] = &["frames", "list", "resource_version", "skim"];
+const TARGETS: &[&str] = &["encryption", "frames", "list", "resource_version", "review", "skim"];
 
 /// Targets that run at the same time.
 const TARGETS_AT_ONCE: usize = 2;

@@ -24,7 +24,7 @@ struct Cli {
 /// What there is to do.
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Run every test, the ones with real clients included; installs the parts they need.
+    /// Run every test, the ones with real clients and with etcd included; installs the parts they need.
     Test(suite::Args),
     /// Install the parts that tests with real clients need, and print where they are.
     Parts,

@@ -1,4 +1,4 @@
-//! The real parts that tests run against: kubectl old and new, a Python with the Kubernetes client. And those that are measured
+//! The real parts that tests run against: kubectl old and new, a Python with the Kubernetes client, etcd. And those that are measured
 //! against: client-go, and the Go that builds it.
 //!
 //! Everything lands in one folder of the user's cache and nothing in the system: Debian packages are downloaded with lists of
@@ -21,6 +21,9 @@ const KUBECTL_NEW: Debian = Debian { suite: "sid", package: "kubectl" };
 /// The suite that holds a kubectl of 2020, and the package's name there.
 const KUBECTL_OLD: Debian = Debian { suite: "bookworm", package: "kubernetes-client" };
 
+/// The suites that hold etcd, best first: 3.5, and where that cannot be had, stable's 3.4.
+const ETCD_SUITES: [&str; 2] = ["sid", "stable"];
+
 struct Debian {
     suite: &'static str,
     package: &'static str,
@@ -32,6 +35,10 @@ pub(crate) struct Parts {
     pub(crate) kubectl: PathBuf,
     pub(crate) kubectl_old: PathBuf,
     pub(crate) python: PathBuf,
+    /// etcd's server.
+    pub(crate) etcd: PathBuf,
+    /// Its client.
+    pub(crate) etcdctl: PathBuf,
 }
 
 impl Parts {
@@ -46,6 +53,8 @@ impl Parts {
             kubectl: debian_binary(&home.join("kubectl-new"), &KUBECTL_NEW, "usr/bin/kubectl")?,
             kubectl_old: debian_binary(&home.join("kubectl-old"), &KUBECTL_OLD, "usr/bin/kubectl")?,
             python: python(&home.join("python"))?,
+            etcd: etcd(&home.join("etcd"), "etcd-server", "usr/bin/etcd")?,
+            etcdctl: etcd(&home.join("etcdctl"), "etcd-client", "usr/bin/etcdctl")?,
         })
     }
 }
@@ -146,6 +155,26 @@ fn debian_binary(folder: &Path, debian: &Debian, binary: &str) -> Result<PathBuf
         bail!("{} from Debian {} has no {binary}", debian.package, debian.suite);
     }
     Ok(path)
+}
+
+/// One of etcd's binaries, from the first suite that gives one which runs here.
+fn etcd(folder: &Path, package: &'static str, binary: &str) -> Result<PathBuf> {
+    let mut failed = None;
+    for suite in ETCD_SUITES {
+        let folder = folder.join(suite);
+        let found = debian_binary(&folder, &Debian { suite, package }, binary).and_then(|path| {
+            // etcd 3.4's client knows the version as a command alone.
+            let mut ask = Command::new(&path);
+            ask.arg(if package == "etcd-server" { "--version" } else { "version" });
+            run("ask for the version", ask.env("ETCDCTL_API", "3"))?;
+            Ok(path)
+        });
+        match found {
+            Ok(path) => return Ok(path),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.context("no suite to look in")?)
 }
 
 /// A Debian package of Go sources and all those it needs, unpacked into `folder`.

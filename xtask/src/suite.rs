@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test there is.
 //!
 //! First the parts that real-client tests need are installed, then cargo runs the whole workspace with the feature that adds
-//! those tests; last, the informer's simulator is tried on rules that are broken on purpose. `--unit` leaves both out and needs nothing but a toolchain.
+//! those tests; last, the simulations are tried on rules that are broken on purpose. `--unit` leaves both out and needs nothing but a toolchain.
 
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
@@ -25,15 +25,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         cargo.env("SETPOINT_TEST_KUBECTL", &parts.kubectl);
         cargo.env("SETPOINT_TEST_KUBECTL_OLD", &parts.kubectl_old);
         cargo.env("SETPOINT_TEST_PYTHON", &parts.python);
+        cargo.env("SETPOINT_TEST_ETCD", &parts.etcd);
+        cargo.env("SETPOINT_TEST_ETCDCTL", &parts.etcdctl);
     }
     pass(cargo)?;
-    pass(mutations())
+    pass(traces())?;
+    pass(mutations("setpoint-informer"))?;
+    pass(mutations("setpoint"))
 }
 
-/// The simulator's test of itself: informers that break one rule each, in a build of their own.
-fn mutations() -> Command {
+/// The feature that no other crate turns on: passes as spans of OpenTelemetry.
+fn traces() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--package", "setpoint-informer", "--features", "broken-rules"]);
+    cargo.args(["test", "--package", "setpoint-runtime", "--features", "otel"]);
+    cargo.args(["--test", "it", "telemetry"]);
+    cargo
+}
+
+/// A simulation's test of itself: informers, or controllers, that break one rule each, in a build of their own.
+fn mutations(package: &str) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--package", package, "--features", "broken-rules"]);
     cargo.args(["--test", "simulation", "mutations"]);
     cargo
 }

@@ -11,7 +11,11 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-store", 0),
     ("setpoint-object", 0),
     ("setpoint-facts", 0),
+    ("setpoint-serve", 0),
+    ("setpoint-encryption", 1),
     ("setpoint-informer", 1),
+    ("setpoint-webhook", 1),
+    ("setpoint-store-etcd", 1),
     ("setpoint-schema", 2),
     ("setpoint-runtime", 2),
     ("setpoint-registry", 3),
@@ -41,6 +45,10 @@ const WALLS: &[(&str, &[&str])] = &[
         &["setpoint-store", "setpoint-schema", "setpoint-registry", "setpoint-apiserver"],
     ),
     (
+        "setpoint-store-etcd",
+        &["setpoint-object", "serde_json", "hyper", "kube-core", "k8s-openapi"],
+    ),
+    (
         "setpoint-registry",
         &[
             "setpoint-informer",
@@ -53,6 +61,7 @@ const WALLS: &[(&str, &[&str])] = &[
         ],
     ),
     ("setpoint-apiserver", &["setpoint-informer", "setpoint-runtime", "setpoint-workqueue"]),
+    ("setpoint-webhook", &["setpoint-store", "setpoint-workqueue", "kube-client"]),
     ("setpoint-workqueue", &["http", "hyper", "kube-core", "k8s-openapi"]),
     (
         "setpoint-store",
@@ -61,6 +70,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("setpoint-object", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
     ("setpoint-schema", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
     ("setpoint-facts", &["setpoint-object"]),
+    ("setpoint-serve", &["kube-core", "k8s-openapi", "setpoint-object"]),
 ];
 
 /// The peer that no product crate may depend on.
@@ -223,4 +233,15 @@ fn no_unfinished_work_is_hidden() {
         );
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The page that compares controllers shows the files that are compiled.
+#[test]
+fn the_page_shows_what_is_compiled() {
+    let docs = root().join("docs");
+    let page = std::fs::read_to_string(docs.join("side-by-side.md")).unwrap();
+    for file in ["website_controller.go", "kube_rs.rs", "setpoint.rs"] {
+        let shown = std::fs::read_to_string(docs.join("side-by-side").join(file)).unwrap();
+        assert!(page.contains(&shown), "docs/side-by-side.md does not show {file} as it is");
+    }
 }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 const CLIENT_GO: &str = "SETPOINT_BENCH_CLIENT_GO";
 
 /// The source as a process; killed when dropped.
-pub(super) struct Source {
+pub(crate) struct Source {
     process: Child,
     address: String,
 }
@@ -27,7 +27,7 @@ pub(super) fn client_go() -> Option<std::path::PathBuf> {
 }
 
 impl Source {
-    pub(super) fn start(n_objects: u64, n_events: u64) -> anyhow::Result<Self> {
+    pub(crate) fn start(n_objects: u64, n_events: u64) -> anyhow::Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["source", "--objects", &n_objects.to_string()])
             .args(["--events", &n_events.to_string()])
@@ -42,7 +42,7 @@ impl Source {
     }
 
     /// Runs a client to its end; nothing if it is not here.
-    pub(super) fn run(&self, subject: &Subject) -> anyhow::Result<Option<Findings>> {
+    pub(crate) fn run(&self, subject: &Subject) -> anyhow::Result<Option<Findings>> {
         let command = match subject.program {
             Program::Own => {
                 let mut command = Command::new(std::env::current_exe()?);
@@ -60,7 +60,7 @@ impl Source {
     }
 
     /// The same in the program that counts its allocations, until the sync.
-    pub(super) fn run_counted(&self, subject: &Subject) -> anyhow::Result<Option<Findings>> {
+    pub(crate) fn run_counted(&self, subject: &Subject) -> anyhow::Result<Option<Findings>> {
         match subject.program {
             Program::Own => {
                 let path = std::env::current_exe()?.with_file_name("setpoint-benches-counted");

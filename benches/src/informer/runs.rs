@@ -15,8 +15,8 @@ pub(super) enum Program {
 
 /// One client as it is measured.
 #[derive(Debug, Clone)]
-pub(super) struct Subject {
-    pub(super) name: String,
+pub(crate) struct Subject {
+    pub(crate) name: String,
     pub(super) program: Program,
     pub(super) arguments: Vec<String>,
     /// Whether its heap is counted.
@@ -24,7 +24,7 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    fn own(name: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn own(name: &str, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         Self { name: name.to_owned(), program: Program::Own, arguments, heap: true }
     }

@@ -21,6 +21,11 @@ fn replay(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
+fn encryption_holds_for_the_corpus() {
+    replay("encryption", setpoint_fuzz::encryption::check);
+}
+
+#[test]
 fn frames_hold_for_the_corpus() {
     replay("frames", setpoint_fuzz::frames::check);
 }
@@ -33,6 +38,11 @@ fn lists_hold_for_the_corpus() {
 #[test]
 fn resource_versions_hold_for_the_corpus() {
     replay("resource_version", setpoint_fuzz::resource_version::check);
+}
+
+#[test]
+fn reviews_hold_for_the_corpus() {
+    replay("review", setpoint_fuzz::review::check);
 }
 
 #[test]

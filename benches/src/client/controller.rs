@@ -1,0 +1,163 @@
+//! A controller whose reconciler does nothing: this project's, and kube-runtime's.
+//!
+//! Both reconcile every Pod of the list, then what the events name, then every Pod as often as somebody says so from inside the
+//! process. When they are done is seen from outside: the count of reconciles stands still. CPU is taken when it last moved.
+use super::usage::Usage;
+use super::{Findings, Run};
+use anyhow::ensure;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube_client::Api;
+use kube_runtime::{controller, watcher};
+use setpoint::prelude::*;
+use std::convert::Infallible;
+use std::future::ready;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// How often all Pods are triggered from inside.
+const TRIGGERS: u64 = 10;
+
+/// The count has stood still when it did so for this long.
+const STILL: Duration = Duration::from_millis(300);
+
+/// How often one looks.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What reconcilers count, and what triggers them.
+struct Shared {
+    n_reconciles: AtomicU64,
+    is_syncing: AtomicBool,
+    /// What was reconciled first, to be triggered later.
+    keys: Mutex<Vec<Request>>,
+}
+
+impl Shared {
+    fn new(run: &Run) -> Arc<Self> {
+        // Where the heap is counted, nothing is triggered.
+        let is_syncing = !run.args.sync_only;
+        Arc::new(Self {
+            n_reconciles: AtomicU64::new(0),
+            is_syncing: AtomicBool::new(is_syncing),
+            keys: Mutex::default(),
+        })
+    }
+
+    fn count(&self) {
+        self.n_reconciles.fetch_add(1, Relaxed);
+    }
+
+    /// Waits until nothing is reconciled any more, once there were `n_min` more than `first`; how many there were, and the CPU and wall
+    /// time by then.
+    async fn still(&self, first: u64, n_min: u64) -> anyhow::Result<(u64, Duration, Instant)> {
+        let mut last = (first, Usage::cpu()?, Instant::now());
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let n = self.n_reconciles.load(Relaxed);
+            if n != last.0 {
+                last = (n, Usage::cpu()?, Instant::now());
+            } else if last.2.elapsed() > STILL && n - first >= n_min {
+                return Ok((n - first, last.1, last.2));
+            }
+            ensure!(last.2.elapsed() < Duration::from_secs(60), "{} of {n_min}", n - first);
+        }
+    }
+}
+
+/// The phases, which are the same for both.
+async fn phases(
+    mut run: Run,
+    shared: &Shared,
+    trigger: mpsc::Sender<()>,
+) -> anyhow::Result<Findings> {
+    let n_objects = run.facts.n_objects;
+    let (n, cpu, at) = shared.still(0, n_objects).await?;
+    ensure!(n == n_objects, "{n} reconciles of {n_objects} objects");
+    run.sync_ends(n)?;
+    run.findings.sync_cpu = (cpu - run.phase.1).as_secs_f64();
+    run.findings.sync_wall = (at - run.phase.0).as_secs_f64();
+    shared.is_syncing.store(false, Relaxed);
+    if run.wants_events() {
+        // Taken before: workers on other threads do not wait for this one.
+        let first = shared.n_reconciles.load(Relaxed);
+        run.events_begin().await?;
+        let (n, cpu, at) = shared.still(first, n_objects).await?;
+        run.findings.n_events = run.facts.n_events;
+        run.findings.n_calls = n;
+        run.findings.events_cpu = (cpu - run.phase.1).as_secs_f64();
+        run.findings.events_wall = (at - run.phase.0).as_secs_f64();
+
+        let phase = (Instant::now(), Usage::cpu()?);
+        for _ in 0..TRIGGERS {
+            let first = shared.n_reconciles.load(Relaxed);
+            trigger.send(()).await?;
+            let (n, cpu, at) = shared.still(first, n_objects).await?;
+            run.findings.n_triggered += n;
+            run.findings.triggered_cpu = (cpu - phase.1).as_secs_f64();
+            run.findings.triggered_wall = (at - phase.0).as_secs_f64();
+        }
+    }
+    Ok(run.findings)
+}
+
+/// This project's: a manager, a controller, its default cache and queue.
+pub(super) async fn setpoint(mut run: Run) -> anyhow::Result<Findings> {
+    let shared = Shared::new(&run);
+    let (trigger, triggered) = mpsc::channel(1);
+    run.sync_begins()?;
+    let (counted, keyed) = (shared.clone(), shared.clone());
+    let reconcile = move |request: Request, _: Context| {
+        counted.count();
+        if counted.is_syncing.load(Relaxed) {
+            counted.keys.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+        }
+        ready(Ok::<_, ClientError>(Action::await_change()))
+    };
+    let mut builder = Controller::builder("bench")
+        .for_(Watch::<Pod>::new())
+        .channel_of(triggered, move |()| {
+            keyed.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        })
+        .concurrency(run.args.workers);
+    if run.args.no_explain {
+        builder = builder.explain(0);
+    }
+    let mut manager = Manager::builder(run.client.clone(), Clock::wall()).build();
+    manager.add(builder.build(reconcile)?)?;
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(manager.run(stop.clone()));
+    let findings = phases(run, &shared, trigger).await?;
+    stop.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(findings)
+}
+
+/// kube-runtime's: a controller, which keeps its store by itself.
+pub(super) async fn kube_runtime(mut run: Run) -> anyhow::Result<Findings> {
+    let shared = Shared::new(&run);
+    let (trigger, triggered) = mpsc::channel(1);
+    run.sync_begins()?;
+    let triggers = stream::unfold(triggered, |mut triggered| async move {
+        triggered.recv().await.map(|()| ((), triggered))
+    });
+    let config = watcher::Config::default().any_semantic();
+    let config = if run.args.stream { config.streaming_lists() } else { config };
+    let reconcile = |_: Arc<Pod>, shared: Arc<Shared>| {
+        shared.count();
+        ready(Ok::<_, Infallible>(controller::Action::await_change()))
+    };
+    let running = kube_runtime::Controller::new(Api::<Pod>::all(run.client.clone()), config)
+        .with_config(controller::Config::default().concurrency(run.args.workers as u16))
+        .reconcile_all_on(triggers)
+        .run(reconcile, |_, error: &Infallible, _| match *error {}, shared.clone())
+        .for_each(|_| ready(()));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(running);
+    phases(run, &shared, trigger).await
+}

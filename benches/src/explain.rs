@@ -1,0 +1,159 @@
+//! What it costs that every reconcile can be explained.
+//!
+//! `cargo run --release -p setpoint-benches -- explain`. One controller over the API server of this process, with a worker on the same thread:
+//! 1,024 keys are added and reconciled, over and over, by a controller that remembers its passes and one that does not, in turns. Each
+//! turn's time is that of the processor, so that what else the machine does falls out; the ratio is the median of the turns' ratios.
+
+use crate::in_process::{plane_ready, send};
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use setpoint::ControlPlane;
+use setpoint::prelude::*;
+use setpoint::runtime::EXPLAINED_PASSES;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+/// How many objects there are.
+const N_KEYS: usize = 1024;
+
+/// How much to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How many turns each takes.
+    #[arg(long, default_value_t = 15)]
+    turns: usize,
+    /// How often all keys are reconciled in one turn.
+    #[arg(long, default_value_t = 200)]
+    laps: usize,
+}
+
+/// What a reconcile does.
+#[derive(Debug, Clone, Copy)]
+enum Pass {
+    /// Nothing.
+    Nothing,
+    /// It reads its object from the cache.
+    Reads,
+}
+
+/// Prints what one reconcile takes with and without its record.
+pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let plane = ControlPlane::builder().controllers(false).build();
+        let (server, client) = (plane.server().clone(), plane.client());
+        let stop = CancellationToken::new();
+        let (ended, measured) = tokio::join!(plane.run(stop.clone()), async {
+            let measured = async {
+                plane_ready(&server).await;
+                for n in 0..N_KEYS {
+                    let body = format!(
+                        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"cm-{n}"}}}}"#
+                    );
+                    let path = "/api/v1/namespaces/default/configmaps";
+                    send(&server, "POST", path, "application/json", body).await?;
+                }
+                for pass in [Pass::Nothing, Pass::Reads] {
+                    compare(args, &client, pass).await?;
+                }
+                Ok::<_, anyhow::Error>(())
+            };
+            let measured = measured.await;
+            stop.cancel();
+            measured
+        });
+        ended?;
+        measured
+    })
+}
+
+async fn compare(args: &Args, client: &kube_client::Client, pass: Pass) -> anyhow::Result<()> {
+    let (mut with, mut without, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for turn in 0..args.turns {
+        let mut pair = [0.0; 2];
+        // Each goes first in every other turn.
+        for n in [turn % 2, 1 - turn % 2] {
+            let passes_max = if n == 0 { EXPLAINED_PASSES } else { 0 };
+            pair[n] = turn_of(args, client.clone(), pass, passes_max).await?;
+        }
+        with.push(pair[0]);
+        without.push(pair[1]);
+        ratios.push(pair[0] / pair[1]);
+    }
+    let median = |figures: &mut Vec<f64>| {
+        figures.sort_unstable_by(f64::total_cmp);
+        figures[figures.len() / 2]
+    };
+    let (low, high) = {
+        median(&mut ratios);
+        (ratios[ratios.len() / 4], ratios[ratios.len() * 3 / 4])
+    };
+    println!(
+        "{pass:?}: {:.0} ns with, {:.0} ns without; ratio {:.4} (quartiles {low:.4} to {high:.4}), goal ≤ 1.03",
+        median(&mut with),
+        median(&mut without),
+        median(&mut ratios),
+    );
+    Ok(())
+}
+
+/// Nanoseconds of processor time of one reconcile: added, handed out, reconciled, done.
+async fn turn_of(
+    args: &Args,
+    client: kube_client::Client,
+    pass: Pass,
+    passes_max: usize,
+) -> anyhow::Result<f64> {
+    let (n_left, lap_over) = (Arc::new(AtomicUsize::new(N_KEYS)), Arc::new(Notify::new()));
+    let (left, over) = (n_left.clone(), lap_over.clone());
+    let reconcile = move |request: Request, context: Context| {
+        let read = match pass {
+            Pass::Nothing => Ok(None),
+            Pass::Reads => context.client().api::<ConfigMap>().get(&request),
+        };
+        if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            over.notify_one();
+        }
+        std::future::ready(read.map(|_| Action::await_change()))
+    };
+    let mut manager = Manager::builder(client, Clock::wall()).build();
+    let controller = Controller::builder("bench")
+        .for_(Watch::<ConfigMap>::new())
+        .explain(passes_max)
+        .build(reconcile)?;
+    let queue = controller.queue();
+    let handle = manager.add(controller)?;
+    let stop = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(manager.run(stop.clone()));
+    // The first list is the first lap.
+    lap_over.notified().await;
+    let keys: Vec<Request> =
+        (0..N_KEYS).map(|n| Request::new("default", format!("cm-{n}"))).collect();
+    let mut started = processor_time()?;
+    for lap in 0..args.laps + 2 {
+        if lap == 2 {
+            started = processor_time()?;
+        }
+        n_left.store(N_KEYS, Ordering::Relaxed);
+        keys.iter().for_each(|key| queue.add(key.clone()));
+        lap_over.notified().await;
+    }
+    let took = processor_time()? - started;
+    ensure!(handle.explain_all().len() == passes_max.min(EXPLAINED_PASSES), "what is remembered");
+    stop.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(took / (args.laps * N_KEYS) as f64)
+}
+
+/// The processor time of this process so far, in nanoseconds.
+fn processor_time() -> anyhow::Result<f64> {
+    use nix::sys::time::TimeValLike;
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)
+        .context("ask for the processor time")?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(micros as f64 * 1000.0)
+}

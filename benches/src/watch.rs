@@ -1,0 +1,99 @@
+//! Watchers: what those cost that a change does not concern, how soon those are told that it does, and what the watch cache weighs.
+//!
+//! `cargo xtask bench watch`. Client and server are on the same cores. Memory is what the allocator was asked for and did not get back, in a
+//! process of its own that counts it.
+
+mod crowd;
+mod delivery;
+
+use crate::results;
+use crate::table::Table;
+use crate::watch_memory::Weighed;
+use anyhow::{Context as _, ensure};
+use std::process::{Command, Stdio};
+
+/// How much to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Take this measure alone, and write nothing.
+    #[arg(long)]
+    only: Option<Measure>,
+    /// Write nothing.
+    #[arg(long)]
+    dry: bool,
+}
+
+/// What there is to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Measure {
+    Crowd,
+    Delivery,
+    Https,
+    Memory,
+}
+
+/// The heap that 10,000 idle watchers may take.
+const IDLE_GOAL_MIB: f64 = 64.0;
+
+/// Takes every measure and writes the table.
+pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
+    let wants = |what| args.only.is_none_or(|only| only == what);
+    let mut table = Table::with_verdicts();
+    if wants(Measure::Crowd) {
+        crowd::measure(&mut table)?;
+    }
+    if wants(Measure::Delivery) {
+        delivery::in_process(&mut table)?;
+    }
+    if wants(Measure::Https) {
+        delivery::over_https(&mut table)?;
+    }
+    if wants(Measure::Memory) {
+        memory(&mut table)?;
+    }
+    println!("{table}");
+    if args.dry || args.only.is_some() {
+        return Ok(());
+    }
+    results::write(
+        Some("Watch"),
+        &format!(
+            "{} Command: `cargo xtask bench watch`. Release build; client and server on the same cores.\n\n{table}",
+            results::machine()?
+        ),
+    )
+}
+
+/// What the counting program finds.
+fn memory(table: &mut Table) -> anyhow::Result<()> {
+    let path = std::env::current_exe()?.with_file_name("setpoint-benches-counted");
+    let mut command = Command::new(path);
+    let output = command.arg("watch-memory").stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("start {command:?}"))?;
+    ensure!(output.status.success(), "{command:?} failed");
+    let weighed: Weighed = serde_json::from_slice(&output.stdout)?;
+    for engine in &weighed.engines {
+        let most = 1.15 * engine.object_bytes + 200.0;
+        let how = if engine.is_shared { "its bytes shared with the store" } else { "its own copy" };
+        for (after, found) in [("filled", engine.filled), ("after a LIST of all", engine.listed)] {
+            let what = format!(
+                "watch cache over `{}`, {} ConfigMaps of {:.0} B: memory per object, {how}, {after}",
+                engine.name, engine.n_objects, engine.object_bytes
+            );
+            let told = format!("{found:.0} B");
+            let goal = format!("≤ 1.15 × its bytes + 200 B = {most:.0} B");
+            table.judged(&what, told, &goal, Some(found <= most));
+        }
+    }
+    let mib = weighed.idle_bytes / f64::from(1 << 20);
+    table.judged(
+        &format!(
+            "{} idle watches, each of another node's Pods, as HTTP answers in process: memory",
+            weighed.n_idle
+        ),
+        format!("{mib:.1} MiB"),
+        &format!("≤ {IDLE_GOAL_MIB} MiB"),
+        Some(mib <= IDLE_GOAL_MIB),
+    );
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! From a write to everybody who watches.
+
+use crate::in_process::{CONFIG_MAPS, plane_ready, send};
+use crate::process::Program;
+use crate::table::{Table, short};
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use futures::Stream;
+use futures::StreamExt as _;
+use http_body_util::{BodyExt as _, Full};
+use kube_client::client::Body;
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::{Client, Config};
+use setpoint::ControlPlane;
+use setpoint::apiserver::{ApiServer, Identity};
+use setpoint::prelude::CancellationToken;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const WATCHERS: usize = 1000;
+/// How many changes there are, and how far apart.
+const CHANGES: usize = 500;
+const PERIOD: Duration = Duration::from_millis(10);
+const P99_GOAL: Duration = Duration::from_millis(50);
+
+type Frames = Pin<Box<dyn Stream<Item = anyhow::Result<Bytes>> + Send>>;
+
+/// An API server, and how it is reached.
+trait Server: Clone + Send + 'static {
+    async fn watch(&self, path: &str) -> anyhow::Result<Frames>;
+    fn write(
+        &self,
+        method: &'static str,
+        path: String,
+        body: String,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
+}
+
+impl Server for ApiServer {
+    async fn watch(&self, path: &str) -> anyhow::Result<Frames> {
+        let mut request = http::Request::builder().uri(path).body(Full::new(Bytes::new()))?;
+        request.extensions_mut().insert(Identity::loopback());
+        let response = self.serve(request).await;
+        ensure!(response.status().is_success(), "{path}: {}", response.status());
+        let frames = response.into_body().into_data_stream();
+        Ok(Box::pin(frames.map(|frame| frame.map_err(|error| anyhow::anyhow!("{error}")))))
+    }
+    async fn write(&self, method: &'static str, path: String, body: String) -> anyhow::Result<()> {
+        send(self, method, &path, "application/json", body).await.map(drop)
+    }
+}
+impl Server for Client {
+    async fn watch(&self, path: &str) -> anyhow::Result<Frames> {
+        let request = http::Request::builder().uri(path).body(Body::empty())?;
+        let response = self.send(request).await?;
+        ensure!(response.status().is_success(), "{path}: {}", response.status());
+        let frames = response.into_body().into_data_stream();
+        Ok(Box::pin(frames.map(|frame| frame.map_err(anyhow::Error::from))))
+    }
+    async fn write(&self, method: &'static str, path: String, body: String) -> anyhow::Result<()> {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header("content-type", "application/json");
+        let response = self.send(request.body(Body::from(body.into_bytes()))?).await?;
+        ensure!(response.status().is_success(), "{method}: {}", response.status());
+        response.into_body().collect().await?;
+        Ok(())
+    }
+}
+
+fn config_map(n: usize) -> String {
+    let payload = "x".repeat(1024);
+    format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"watched"}},"data":{{"n":"{n}","payload":"{payload}"}}}}"#
+    )
+}
+
+/// Which of the writes a frame tells of; several may come at once.
+fn told(frames: &[u8]) -> impl Iterator<Item = usize> {
+    memchr::memmem::find_iter(frames, br#""data":{"n":""#).filter_map(|at| {
+        let digits = frames[at + br#""data":{"n":""#.len()..].split(|byte| *byte == b'"').next()?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    })
+}
+
+/// The time from each write's start to each watcher, in order of size.
+async fn measure<S: Server + Sync>(server: S) -> anyhow::Result<Vec<Duration>> {
+    let writing = server.clone();
+    writing.write("POST", CONFIG_MAPS.to_owned(), config_map(CHANGES)).await?;
+    let sent: Arc<Vec<OnceLock<Instant>>> =
+        Arc::new((0..CHANGES).map(|_| OnceLock::new()).collect());
+    let mut tasks = JoinSet::new();
+    for _ in 0..WATCHERS {
+        let path = format!(
+            "{CONFIG_MAPS}?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"
+        );
+        let mut frames = server.watch(&path).await?;
+        let sent = sent.clone();
+        tasks.spawn(async move {
+            let mut took = Vec::with_capacity(CHANGES);
+            while took.len() < CHANGES {
+                let frame = frames.next().await.context("a watch ended")??;
+                let now = Instant::now();
+                for n in told(&frame) {
+                    ensure!(n == took.len(), "change {n} came where {} was to come", took.len());
+                    took.push(now - *sent[n].get().context("told before it was written")?);
+                }
+            }
+            Ok(took)
+        });
+    }
+    let mut period = tokio::time::interval(PERIOD);
+    for (n, sent) in sent.iter().enumerate() {
+        period.tick().await;
+        sent.set(Instant::now()).ok().context("written twice")?;
+        writing.write("PUT", format!("{CONFIG_MAPS}/watched"), config_map(n)).await?;
+    }
+    let mut all = Vec::with_capacity(WATCHERS * CHANGES);
+    while let Some(ended) = tasks.join_next().await {
+        all.extend(ended??);
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+fn tell(table: &mut Table, how: &str, took: &[Duration]) {
+    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
+    let figure =
+        format!("p99 {} (median {}, last {})", short(at(0.99)), short(at(0.5)), short(at(1.0)));
+    let what = format!(
+        "{WATCHERS} watchers × {:.0} changes of 1 KiB a second, {how}: write to frame",
+        1.0 / PERIOD.as_secs_f64()
+    );
+    let goal = format!("p99 ≤ {} ms", P99_GOAL.as_millis());
+    table.judged(&what, figure, &goal, Some(at(0.99) <= P99_GOAL));
+}
+
+pub(super) fn in_process(table: &mut Table) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let took = runtime.block_on(async {
+        let plane = ControlPlane::builder().controllers(false).build();
+        let (server, stop) = (plane.server().clone(), CancellationToken::new());
+        let mut running = JoinSet::new();
+        running.spawn(plane.run(stop.clone()));
+        plane_ready(&server).await;
+        let took = measure(server).await;
+        stop.cancel();
+        while let Some(ended) = running.join_next().await {
+            ended??;
+        }
+        took
+    })?;
+    tell(table, "in process", &took);
+    Ok(())
+}
+
+pub(super) fn over_https(table: &mut Table) -> anyhow::Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // A socket a watcher, in the program and here.
+    let (_, most) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, most, most)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let program = Program::start()?;
+    let took = runtime.block_on(async {
+        let kubeconfig = Kubeconfig::read_from(&program.kubeconfig)?;
+        let config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        measure(Client::try_from(config)?).await
+    })?;
+    tell(table, "over HTTPS, a connection each", &took);
+    Ok(())
+}
