@@ -1,0 +1,100 @@
+//! The Website controller on setpoint.
+
+#[path = "website.rs"]
+mod website;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::json;
+use setpoint::prelude::*;
+use setpoint::runtime::{Apply, BoxError, controller_reference};
+use website::Website;
+
+const FINALIZER: &str = "example.dev/dns";
+
+struct WebsiteReconciler {
+    dns: Dns,
+}
+
+impl Reconciler for WebsiteReconciler {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, context: Context) -> Result<Action, BoxError> {
+        let sites = context.client().api::<Website>();
+        let Some(site) = sites.get(&request)? else { return Ok(Action::await_change()) };
+        let pass = async |finalize| match finalize {
+            Finalize::Apply(site) => self.apply(&request, &site, &context).await,
+            Finalize::Cleanup(_) => {
+                self.dns.remove(&request.name).await?;
+                Ok(Action::await_change())
+            }
+        };
+        Ok(finalizer(&sites, FINALIZER, site, pass).await?)
+    }
+}
+
+impl WebsiteReconciler {
+    async fn apply(
+        &self,
+        request: &Request,
+        site: &Website,
+        context: &Context,
+    ) -> Result<Action, BoxError> {
+        self.dns.ensure(&request.name).await?;
+
+        let deployments = context.client().api::<Deployment>();
+        let is_new = deployments.get(request)?.is_none();
+        let labels = json!({"website": &*request.name});
+        let desired = Apply::<Deployment>::new(request)
+            .owner(&controller_reference(site, &())?)
+            .set("/spec/replicas", site.spec.replicas)
+            .set("/spec/selector/matchLabels", &labels)
+            .set("/spec/template/metadata/labels", &labels)
+            .set(
+                "/spec/template/spec/containers",
+                json!([{"name": "web", "image": site.spec.image}]),
+            )
+            .force();
+        let deployment = deployments.apply(&desired).await?;
+        if is_new {
+            let message = format!("{} is there", request.name);
+            context.recorder().normal(&ObjectReference::of(site), "Created", message);
+        }
+
+        let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or_default();
+        if site.status.as_ref().map(|status| status.ready_replicas) != Some(ready) {
+            let status = json!({"readyReplicas": ready});
+            let applied = Apply::<Website>::new(request).status(status);
+            context.client().api::<Website>().status().apply(&applied).await?;
+        }
+        Ok(Action::await_change())
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let client = kube_client::Client::try_default().await?;
+    let mut manager = Manager::builder(client, Clock::wall()).build();
+    let controller = Controller::builder("website")
+        .for_(Watch::<Website>::new())
+        .owns(Watch::<Deployment>::new())
+        .build(WebsiteReconciler { dns: Dns })?;
+    manager.add(controller)?;
+    let stop = CancellationToken::new();
+    tokio::select! {
+        ended = manager.run(stop.clone()) => Ok(ended?),
+        signal = cancel_on_signal(stop) => match signal? {},
+    }
+}
+
+/// The name service outside of the cluster.
+struct Dns;
+
+impl Dns {
+    async fn ensure(&self, _name: &str) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    async fn remove(&self, _name: &str) -> std::io::Result<()> {
+        Ok(())
+    }
+}
