@@ -99,6 +99,10 @@ impl WatchFrame {
     }
 
     fn parse_any(line: &Bytes) -> Result<Self, SourceError> {
+        // A list of the members' values would pass for the members.
+        if line.trim_ascii_start().first() != Some(&b'{') {
+            return Err(SourceError::protocol("not a watch event: no JSON object"));
+        }
         let wire: Wire<'_> = match serde_json::from_slice(line) {
             Ok(wire) => wire,
             Err(error) => {
@@ -110,7 +114,12 @@ impl WatchFrame {
                 return Err(SourceError::protocol(format!("not a watch event: {error}")));
             }
         };
-        Self::new(&wire.verb, line.slice_ref(wire.object.get().as_bytes()))
+        let object = line.slice_ref(wire.object.get().as_bytes());
+        if object.first() == Some(&b'{') {
+            Head::scan(&object)
+                .map_err(|error| SourceError::protocol(format!("not a watch event: {error}")))?;
+        }
+        Self::new(&wire.verb, object)
     }
 
     fn new(verb: &str, object: Bytes) -> Result<Self, SourceError> {

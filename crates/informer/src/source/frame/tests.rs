@@ -212,3 +212,22 @@ fn nothing_is_kept_of_a_chunk_that_was_read() {
         assert!(watched.is_unique(), "cut at {cut}");
     }
 }
+
+#[test]
+fn a_list_is_no_frame_although_it_holds_what_a_frame_holds() {
+    for line in [&b"[\"ADDED\",{\"kind\":\"Pod\"}]"[..], b" [\"l\" , 22]", b"\"ADDED\"", b"7"] {
+        assert!(matches!(parse(line), Err(SourceError::Protocol { .. })), "{line:?}");
+        assert_eq!(both(line), [None, None]);
+    }
+}
+
+#[test]
+fn an_object_that_a_skim_refuses_is_refused_however_its_frame_is_written() {
+    for line in [
+        &br#"{"type":"ADDED","object":{"kind":"P\ud800od"}}"#[..],
+        br#"{"object":{"kind":"P\ud800od"},"type":"ADDED"}"#,
+        br#"{"type":"ADDE;","object":{"kind":"P\ud800od"}}"#,
+    ] {
+        assert_eq!(both(line), [None, None], "{}", String::from_utf8_lossy(line));
+    }
+}
