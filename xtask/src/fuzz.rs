@@ -1,7 +1,9 @@
 //! `cargo xtask fuzz`: looks for bytes for which something that must hold does not.
 //!
 //! The programs in `fuzz/libfuzzer` are built with counters at every branch, which the stable compiler can do, and run for a
-//! while, two at a time. They start from the committed corpus and leave it as it is: new inputs stay in the target folder.
+//! while, two at a time. They start from the committed corpus and leave it as it is: new inputs stay in the target folder, and
+//! later runs start from them too. A search finds what it finds when it finds it, so it decides nothing about a change: what lands
+//! is tested with the corpus and with mutants of it that are the same each time (`fuzz/tests`).
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -13,8 +15,17 @@ pub(crate) struct Args {
     /// How long each target runs.
     #[arg(long, default_value_t = 60)]
     seconds: u32,
+    /// Searches nothing: each target reads the committed corpus once.
+    #[arg(long, conflicts_with = "seconds")]
+    replay: bool,
     /// Only these targets; none: all.
     targets: Vec<String>,
+}
+
+impl Args {
+    fn length(&self) -> String {
+        if self.replay { "its corpus".to_owned() } else { format!("{} s", self.seconds) }
+    }
 }
 
 /// What is fuzzed: each is a program in `fuzz/libfuzzer` and a folder of `fuzz/corpus`.
@@ -49,13 +60,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let programs = build()?;
     let mut found = Vec::new();
     for some in targets.chunks(TARGETS_AT_ONCE) {
-        let running: Result<Vec<(&str, Child)>> = some
-            .iter()
-            .map(|target| Ok((*target, start(&programs, target, args.seconds)?)))
-            .collect();
+        let running: Result<Vec<(&str, Child)>> =
+            some.iter().map(|target| Ok((*target, start(&programs, target, args)?))).collect();
         for (target, mut program) in running? {
             if program.wait().context("cannot wait for a fuzzer")?.success() {
-                println!("{target}: no finding in {} s", args.seconds);
+                println!("{target}: no finding in {}", args.length());
             } else {
                 found.push(target);
             }
@@ -99,18 +108,22 @@ fn host() -> Result<String> {
     host.map(str::to_owned).context("rustc does not say what its host is")
 }
 
-fn start(programs: &Path, target: &str, seconds: u32) -> Result<Child> {
+fn start(programs: &Path, target: &str, args: &Args) -> Result<Child> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no root")?;
     let (learned, found) = (programs.join("learned").join(target), programs.join("found"));
     for folder in [&learned, &found] {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    Command::new(programs.join(target))
+    let mut program = Command::new(programs.join(target));
+    if args.replay {
+        program.arg("-runs=0");
+    } else {
         // New inputs go into the first folder.
-        .arg(learned)
+        program.arg(learned).arg(format!("-max_total_time={}", args.seconds));
+    }
+    program
         .arg(root.join("fuzz/corpus").join(target))
-        .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={INPUT_BYTES_MAX}"))
         .arg(format!("-timeout={INPUT_SECONDS_MAX}"))
         .arg(format!("-rss_limit_mb={MEMORY_MIB_MAX}"))

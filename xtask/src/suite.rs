@@ -2,6 +2,8 @@
 //!
 //! First the parts that real-client tests need are installed, then cargo runs the whole workspace with the feature that adds
 //! those tests; last, the simulations are tried on rules that are broken on purpose. `--unit` leaves both out and needs nothing but a toolchain.
+//!
+//! Property tests start from one seed, so that the same code passes or fails each time; `--seed` gives another, to search.
 
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
@@ -13,11 +15,15 @@ pub(crate) struct Args {
     /// Only what needs nothing beside a Rust toolchain: no real clients.
     #[arg(long)]
     unit: bool,
+    /// Where property tests start.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
+    cargo.env("PROPTEST_RNG_SEED", args.seed.to_string());
     if !args.unit {
         let parts = Parts::install()
             .context("the tests with real clients need a part that is not here; `cargo xtask test --unit` runs the others")?;

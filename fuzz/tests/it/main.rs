@@ -1,51 +1,66 @@
-//! The corpus, fed to the checks again.
+//! The corpus, fed to the checks again, and mutants of it.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::path::Path;
+mod mutate;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use std::panic;
+use std::path::{Path, PathBuf};
 
 /// The most that a committed input may be, bytes: it is there to reach code, not to fill the repository.
-const INPUT_BYTES_MAX: u64 = 4096;
+const INPUT_BYTES_MAX: usize = 4096;
 
-fn replay(target: &str, check: fn(&[u8])) {
+/// Feeds each input of a target's corpus, and `n_mutants` changed ones of each: the same ones every time.
+fn replay(target: &str, n_mutants: usize, check: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
-    let mut n_inputs = 0;
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        let path = entry.unwrap().path();
-        assert!(path.metadata().unwrap().len() <= INPUT_BYTES_MAX, "{}", path.display());
+    let entries = std::fs::read_dir(&folder).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!((10..=100).contains(&paths.len()), "{} inputs in {}", paths.len(), folder.display());
+    let inputs: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    for (path, input) in paths.iter().zip(&inputs) {
+        assert!(input.len() <= INPUT_BYTES_MAX, "{}", path.display());
         // Shown when the check fails.
         println!("{}", path.display());
-        check(&std::fs::read(&path).unwrap());
-        n_inputs += 1;
+        check(input);
     }
-    assert!((10..=100).contains(&n_inputs), "{n_inputs} inputs in {}", folder.display());
+    let mut rng = SmallRng::seed_from_u64(1);
+    for (path, input) in paths.iter().zip(&inputs) {
+        for _ in 0..n_mutants {
+            let mutant = mutate::mutant(input, &inputs, &mut rng);
+            let failed = panic::catch_unwind(|| check(&mutant)).is_err();
+            assert!(!failed, "a mutant of {}: {}", path.display(), mutant.escape_ascii());
+        }
+    }
 }
 
 #[test]
-fn encryption_holds_for_the_corpus() {
-    replay("encryption", setpoint_fuzz::encryption::check);
+fn encryption_holds_for_the_corpus_and_its_mutants() {
+    replay("encryption", 40, setpoint_fuzz::encryption::check);
 }
 
 #[test]
-fn frames_hold_for_the_corpus() {
-    replay("frames", setpoint_fuzz::frames::check);
+fn frames_hold_for_the_corpus_and_its_mutants() {
+    replay("frames", 500, setpoint_fuzz::frames::check);
 }
 
 #[test]
-fn lists_hold_for_the_corpus() {
-    replay("list", setpoint_fuzz::list::check);
+fn lists_hold_for_the_corpus_and_its_mutants() {
+    replay("list", 500, setpoint_fuzz::list::check);
 }
 
 #[test]
-fn resource_versions_hold_for_the_corpus() {
-    replay("resource_version", setpoint_fuzz::resource_version::check);
+fn resource_versions_hold_for_the_corpus_and_its_mutants() {
+    replay("resource_version", 500, setpoint_fuzz::resource_version::check);
 }
 
 #[test]
-fn reviews_hold_for_the_corpus() {
-    replay("review", setpoint_fuzz::review::check);
+fn reviews_hold_for_the_corpus_and_its_mutants() {
+    replay("review", 200, setpoint_fuzz::review::check);
 }
 
 #[test]
-fn skims_hold_for_the_corpus() {
-    replay("skim", setpoint_fuzz::skim::check);
+fn skims_hold_for_the_corpus_and_its_mutants() {
+    replay("skim", 500, setpoint_fuzz::skim::check);
 }
