@@ -63,7 +63,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Everything the cache follows.
 const ROOT: &str = "/registry/";
-/// How often, at most, history that is too old is dropped of resources that do not change: whenever the store moves.
+/// How often, at most, history that is too old is dropped of resources that do not change: whenever the store moves. More often
+/// where history is shorter.
 const TRIM_PERIOD: Duration = Duration::from_secs(30);
 /// How long the cache waits before it asks a store again that could not serve.
 ///
@@ -86,12 +87,14 @@ pub(crate) struct Reached {
 }
 
 /// The watch caches of every resource, by storage prefix.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WatchCache {
     shared: Arc<Shared>,
 }
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// How long changes are kept.
+    history: Duration,
     resources: RwLock<Resources>,
     reached: Arc<Followed<Reached>>,
 }
@@ -104,6 +107,12 @@ struct Resources {
 }
 
 impl WatchCache {
+    /// An empty one that keeps changes so long.
+    pub(crate) fn new(history: Duration) -> Self {
+        let (resources, reached) = (RwLock::default(), Arc::default());
+        Self { shared: Arc::new(Shared { history, resources, reached }) }
+    }
+
     /// Fills itself from the store and follows its change feed until `stop`, then ends every watch politely.
     ///
     /// A store that cannot serve is asked again; watches end meanwhile. Dropping the future leaves the cache as it is,
@@ -153,7 +162,8 @@ impl WatchCache {
             Ok(feed) => feed,
             Err(error) => return error,
         };
-        let mut trim_at = Instant::now() + TRIM_PERIOD;
+        let trim_period = TRIM_PERIOD.min(self.shared.history);
+        let mut trim_at = Instant::now() + trim_period;
         loop {
             match feed.next().await {
                 Ok(batch) => self.shared.apply(batch),
@@ -161,7 +171,7 @@ impl WatchCache {
             }
             let now = Instant::now();
             if now >= trim_at {
-                trim_at = now + TRIM_PERIOD;
+                trim_at = now + trim_period;
                 self.shared.all().iter().for_each(|resource| resource.trim(now));
             }
         }
@@ -240,7 +250,8 @@ impl Shared {
         }
         let mut resources = self.resources.write();
         let (filled_at, is_stopped) = (resources.filled_at, resources.is_stopped);
-        let new = || Arc::new(ResourceCache::new(prefix.len(), filled_at, is_stopped));
+        let new =
+            || Arc::new(ResourceCache::new(prefix.len(), self.history, filled_at, is_stopped));
         resources.by_prefix.entry(prefix.into()).or_insert_with(new).clone()
     }
 
@@ -250,7 +261,8 @@ impl Shared {
             let mut resources = self.resources.write();
             resources.filled_at = revision.0;
             for prefix in by_prefix.keys() {
-                let new = || Arc::new(ResourceCache::new(prefix.len(), revision.0, false));
+                let new =
+                    || Arc::new(ResourceCache::new(prefix.len(), self.history, revision.0, false));
                 resources.by_prefix.entry(prefix.clone()).or_insert_with(new);
             }
             resources.by_prefix.iter().map(|(p, r)| (p.clone(), r.clone())).collect()

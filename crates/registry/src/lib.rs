@@ -46,6 +46,6 @@ pub mod watch;
 mod write;
 
 pub use catalog::{Catalog, Resource, Subresource};
-pub use registry::{EVENT_TTL, Registry, RegistryBuilder, RegistryWorker};
+pub use registry::{EVENT_TTL, HISTORY_PERIOD, Registry, RegistryBuilder, RegistryWorker};
 pub use request::*;
 pub use watch::{Event, EventKind, WatchStream};

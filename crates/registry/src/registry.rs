@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// History older than this is compacted away, in steps of the same length.
+/// How far back watches may begin unless it is said otherwise: the watch cache keeps changes so long, and the store's history is
+/// compacted away once it is older, in steps of the same length.
 ///
-/// Five minutes, as kube-apiserver does, so that clients' watches live as long as they are used to.
-pub const COMPACTION_PERIOD: Duration = Duration::from_secs(300);
+/// Five minutes, as kube-apiserver's `--etcd-compaction-interval`, so that clients' watches live as long as they are used to.
+pub const HISTORY_PERIOD: Duration = Duration::from_secs(300);
 
 /// How long an Event is kept unless it is said otherwise: one hour, as kube-apiserver's `--event-ttl`.
 pub const EVENT_TTL: Duration = Duration::from_secs(3600);
@@ -34,6 +35,7 @@ pub struct RegistryBuilder {
     seed: u64,
     replayed_revisions: u64,
     event_ttl: Duration,
+    history: Duration,
     is_shared: bool,
 }
 impl RegistryBuilder {
@@ -51,6 +53,13 @@ impl RegistryBuilder {
     /// How long an Event is kept after it was written last. [`EVENT_TTL`] when not given.
     pub fn event_ttl(mut self, ttl: Duration) -> Self {
         self.event_ttl = ttl;
+        self
+    }
+    /// How far back watches may begin: the watch cache keeps changes so long (and the newest hundred of each resource), and has the store
+    /// compact what is older, in steps of the same length. [`HISTORY_PERIOD`] when not given. A store with bounds of its own must keep
+    /// twice as much.
+    pub fn history(mut self, history: Duration) -> Self {
+        self.history = history;
         self
     }
     /// Whether other servers, perhaps other programs, write to the same store. Then nothing is believed that only this registry's own
@@ -74,9 +83,10 @@ impl RegistryBuilder {
             catalog: tokio::sync::watch::Sender::new(bootstrap::catalog()),
             ready: tokio::sync::watch::Sender::new(false),
             serves: Followed::default(),
-            cache: cache::WatchCache::default(),
+            cache: cache::WatchCache::new(self.history),
             replayed_revisions: self.replayed_revisions,
             event_ttl: self.event_ttl,
+            history: self.history,
             allocator: Allocator::default(),
             admission: Chain::built_in(),
         });
@@ -102,6 +112,8 @@ pub(crate) struct Inner {
     pub(crate) replayed_revisions: u64,
     /// How long Events are kept.
     pub(crate) event_ttl: Duration,
+    /// How long history is kept.
+    history: Duration,
     /// Cluster addresses and node ports in use.
     pub(crate) allocator: Allocator,
     /// Who may change or refuse a write.
@@ -183,14 +195,14 @@ impl Inner {
         self.ready.send_replace(ready);
     }
 }
-/// Forgets, every [`COMPACTION_PERIOD`], the history before the revision seen one period ago.
+/// Forgets, every period of history, what was before the revision seen one period ago.
 async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError> {
     let mut seen: Option<Revision> = None;
     loop {
         tokio::select! {
             biased;
             // Cancel safe: a sleep takes nothing.
-            () = tokio::time::sleep(COMPACTION_PERIOD) => {}
+            () = tokio::time::sleep(inner.history) => {}
             () = stop.cancelled() => return Ok(()),
         }
         // A store that cannot answer now is asked again next time; compaction is housekeeping.
@@ -211,6 +223,7 @@ impl Registry {
             seed: 0,
             replayed_revisions: 0,
             event_ttl: EVENT_TTL,
+            history: HISTORY_PERIOD,
             is_shared: false,
         }
     }

@@ -6,7 +6,7 @@ use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_object::ApiError;
 use setpoint_object::time::{Clock, Timestamp};
-use setpoint_registry::{EVENT_TTL, Registry, RegistryWorker};
+use setpoint_registry::{EVENT_TTL, HISTORY_PERIOD, Registry, RegistryWorker};
 use setpoint_store::{MemoryStore, Store};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,7 @@ pub struct ControlPlaneBuilder {
     controllers: bool,
     replayed_revisions: u64,
     event_ttl: Duration,
+    history: Duration,
     shared_as: Option<String>,
 }
 
@@ -95,6 +96,13 @@ impl ControlPlaneBuilder {
         self
     }
 
+    /// How far back watches, and pages of a list, may begin: older history is let go, in the watch cache and in the store, where twice as
+    /// much is kept for a while. Default: five minutes, as kube-apiserver.
+    pub fn history(mut self, history: Duration) -> Self {
+        self.history = history;
+        self
+    }
+
     /// Other servers stand on the same store: this one's part in it. Its built-in controllers run only while it holds the Lease
     /// `kube-system/setpoint-controllers`, by this identity, which must be its own, also among its restarts; and it relies on nothing that
     /// only its own writes would make true. Its seed must be its own, too. Default: the store is this control plane's alone.
@@ -109,6 +117,7 @@ impl ControlPlaneBuilder {
             .seed(self.seed)
             .replayed_revisions(self.replayed_revisions)
             .event_ttl(self.event_ttl)
+            .history(self.history)
             .shared(self.shared_as.is_some())
             .build();
         // Not the registry's seed: two generators must not tell the same numbers.
@@ -147,6 +156,7 @@ impl ControlPlane {
             controllers: true,
             replayed_revisions: 0,
             event_ttl: EVENT_TTL,
+            history: HISTORY_PERIOD,
             shared_as: None,
         }
     }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint_object::time::Clock;
-use setpoint_store::{DiskOptions, DiskStore, MemoryStore, Store};
+use setpoint_store::{DiskOptions, DiskStore, MemoryOptions, MemoryStore, Store};
 use setpoint_store_etcd::{EtcdError, EtcdOptions, EtcdStore, EtcdTls, Pem};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,7 +88,14 @@ enum Engine {
 }
 
 /// Opens the store that the options choose. Waits for an etcd that cannot be reached; dropping it opens nothing.
-pub(crate) async fn open_store(options: &StoreOptions, clock: &Clock) -> anyhow::Result<OpenStore> {
+///
+/// `history` is how far back watches may begin: stores of our own keep twice as much, as compaction keeps up to that.
+pub(crate) async fn open_store(
+    options: &StoreOptions,
+    clock: &Clock,
+    history: Duration,
+) -> anyhow::Result<OpenStore> {
+    let history_age_max = history.saturating_mul(2);
     let (data, etcd) = (&options.data, &options.etcd);
     if data.is_some() && !etcd.etcd_endpoints.is_empty() {
         bail!("objects are kept in one place: --data DIR or --etcd-endpoints URL,…, not both");
@@ -103,12 +110,14 @@ pub(crate) async fn open_store(options: &StoreOptions, clock: &Clock) -> anyhow:
             bail!("--etcd-endpoints are for --store etcd")
         }
         (StoreKind::Memory, None) => {
-            Ok(OpenStore { store: Arc::new(MemoryStore::default()), engine: Engine::Memory })
+            let mut options = MemoryOptions::default();
+            options.history_age_max = history_age_max;
+            Ok(OpenStore { store: Arc::new(MemoryStore::new(options)), engine: Engine::Memory })
         }
         (StoreKind::Memory, Some(_)) => {
             bail!("--store memory keeps nothing: leave --data out, or the store")
         }
-        (StoreKind::Disk, Some(folder)) => open_disk(folder, clock),
+        (StoreKind::Disk, Some(folder)) => open_disk(folder, clock, history_age_max),
         (StoreKind::Disk, None) => bail!("--store disk needs a folder: --data DIR"),
         (StoreKind::Etcd, None) if !etcd.etcd_endpoints.is_empty() => open_etcd(etcd).await,
         (StoreKind::Etcd, _) => {
@@ -117,10 +126,11 @@ pub(crate) async fn open_store(options: &StoreOptions, clock: &Clock) -> anyhow:
     }
 }
 
-fn open_disk(folder: &Path, clock: &Clock) -> anyhow::Result<OpenStore> {
+fn open_disk(folder: &Path, clock: &Clock, history_age_max: Duration) -> anyhow::Result<OpenStore> {
     let clock = clock.clone();
     let now_ms = move || u64::try_from(clock.now().0.as_millis()).unwrap_or(u64::MAX);
-    let options = DiskOptions { now_ms: Arc::new(now_ms), ..DiskOptions::default() };
+    let options =
+        DiskOptions { history_age_max, now_ms: Arc::new(now_ms), ..DiskOptions::default() };
     crate::data::quiet_engine();
     let disk = DiskStore::open(folder, options).context("open the data folder")?;
     let store = Arc::new(disk.clone());

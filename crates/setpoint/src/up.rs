@@ -51,8 +51,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// How long an Event is kept after it was written last: seconds, or a duration such as `1h30m`. Default: one hour.
-    #[arg(long, value_name = "DURATION", value_parser = event_ttl)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     event_ttl: Option<Duration>,
+    /// How far back watches, and pages of a list, may begin: older history is let go, in memory and in the store, which keeps up to twice
+    /// as much. Less of it takes less memory and room; clients that are away longer list anew. Default: five minutes.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    history: Option<Duration>,
     /// How logs are written to standard error.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -75,10 +79,11 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
 
     let clock = Clock::wall();
+    let history = options.history.unwrap_or(setpoint_registry::HISTORY_PERIOD);
     let open = tokio::select! {
         biased;
         // Cancel safe: the program ends.
-        open = open_store(&options.store, &clock) => open?,
+        open = open_store(&options.store, &clock, history) => open?,
         _ = interrupt.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
     };
@@ -93,6 +98,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .store(wrapped.store)
         .replayed_revisions(REPLAYED_REVISIONS)
         .event_ttl(options.event_ttl.unwrap_or(setpoint_registry::EVENT_TTL))
+        .history(history)
         .seed(seed(&clock))
         .clock(clock)
         .credentials(Credentials::none().token(pki.admin_token(), Identity::admin()));
@@ -170,7 +176,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
 }
 
 /// `90`, `90s`, `1h0m0s`: whole hours, minutes and seconds, at least one second in all.
-fn event_ttl(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     let (mut sum, mut number) = (0_u64, String::new());
     // A bare number counts seconds.
     for c in text.chars().chain((!text.ends_with(['h', 'm', 's'])).then_some('s')) {
@@ -225,11 +231,11 @@ fn default_path(port: u16) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::event_ttl;
+    use super::duration;
 
     #[test]
-    fn event_ttl_reads_what_kube_apiserver_is_given() {
-        let seconds = |text| event_ttl(text).map(|ttl| ttl.as_secs()).ok();
+    fn durations_are_read_as_kube_apiserver_is_given_them() {
+        let seconds = |text| duration(text).map(|ttl| ttl.as_secs()).ok();
         assert_eq!(seconds("1h0m0s"), Some(3600));
         assert_eq!(seconds("90s"), Some(90));
         assert_eq!(seconds("1m5"), Some(65));

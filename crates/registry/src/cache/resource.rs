@@ -18,6 +18,7 @@ use setpoint_store::is_sealed;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// How many changes a watcher takes at once, which is also the most it holds on to itself.
@@ -85,14 +86,19 @@ pub(crate) enum Taken {
 }
 
 impl ResourceCache {
-    /// The cache of the objects whose keys start with a prefix of so many bytes.
-    pub(super) fn new(prefix_len: usize, filled_at: u64, is_stopped: bool) -> Self {
+    /// The cache of the objects whose keys start with a prefix of so many bytes, which keeps changes for as long as `history` says.
+    pub(super) fn new(
+        prefix_len: usize,
+        history: Duration,
+        filled_at: u64,
+        is_stopped: bool,
+    ) -> Self {
         Self {
             state: Mutex::new(State {
                 index: Index::default(),
                 newest: filled_at,
                 sealed: BTreeSet::new(),
-                window: Window::new(filled_at),
+                window: Window::new(filled_at, history),
                 fanout: Fanout::new(prefix_len),
                 epoch: 0,
                 closed_at: 0,

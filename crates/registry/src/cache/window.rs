@@ -6,12 +6,13 @@
 //!
 //! - there are more than [`WINDOW_CHANGES_MAX`], or
 //! - together they weigh more than [`WINDOW_BYTES_MAX`]: the states that are no longer current, and the events made; or
-//! - it is older than [`WINDOW_PERIOD`], unless it is among the newest [`WINDOW_CHANGES_MIN`].
+//! - it is older than the window's period, unless it is among the newest [`WINDOW_CHANGES_MIN`].
 //!
 //! The events made of a change go some seconds after it came, when those who follow have them.
 //!
-//! So a window holds at least 75 s of history wherever that fits into its changes and bytes, and a resource that changes
-//! rarely still holds its last hundred changes.
+//! The period is [`HISTORY_PERIOD`](crate::HISTORY_PERIOD) unless the registry's owner says otherwise. It is that of the store's history,
+//! so that a client that comes back sooner goes on where it was; kube-apiserver keeps 75 s at least. A window holds it wherever that fits
+//! into its changes and bytes, and a resource that changes rarely still holds its last hundred changes.
 use super::Change;
 use crate::watch::Meter;
 use std::collections::VecDeque;
@@ -27,12 +28,6 @@ pub(crate) const WINDOW_CHANGES_MIN: usize = 100;
 ///
 /// 64 MiB hold 75 s of 200 changes a second of objects of 2 KiB, with one event made of each.
 pub(crate) const WINDOW_BYTES_MAX: usize = 64 << 20;
-/// How long a change stays.
-///
-/// Five minutes, as the store keeps its history: a client that comes back sooner goes on where it was. kube-apiserver
-/// keeps 75 s at least.
-pub(crate) const WINDOW_PERIOD: Duration = Duration::from_secs(300);
-
 /// How long the events made of a change are kept for the next watcher; one that comes later has them made anew.
 ///
 /// Watchers that are not slow are told within milliseconds.
@@ -41,6 +36,8 @@ const EVENTS_PERIOD: Duration = Duration::from_secs(10);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Window {
+    /// How long a change stays.
+    period: Duration,
     changes: VecDeque<(Instant, Arc<Change>)>,
     /// The sequence number of the first change.
     first: u64,
@@ -54,9 +51,9 @@ pub(super) struct Window {
     forgotten: u64,
 }
 impl Window {
-    pub(super) fn new(oldest: u64) -> Self {
+    pub(super) fn new(oldest: u64, period: Duration) -> Self {
         let (changes, meter) = (VecDeque::new(), Meter::default());
-        Self { changes, first: 0, oldest, n_bytes: 0, meter, forgotten: 0 }
+        Self { period, changes, first: 0, oldest, n_bytes: 0, meter, forgotten: 0 }
     }
     /// The sequence number of the first change.
     pub(super) fn first(&self) -> u64 {
@@ -106,7 +103,7 @@ impl Window {
         }
         while let Some((since, change)) = self.changes.front() {
             let is_old = self.changes.len() > WINDOW_CHANGES_MIN
-                && now.saturating_duration_since(*since) > WINDOW_PERIOD;
+                && now.saturating_duration_since(*since) > self.period;
             let is_over = self.changes.len() > WINDOW_CHANGES_MAX
                 || self.n_bytes > WINDOW_BYTES_MAX
                 // Events may be held by whoever is sending them, too: those do not empty the window.
@@ -134,6 +131,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HISTORY_PERIOD;
     use crate::bootstrap;
     use crate::cache::Item;
     use crate::watch::EventKind;
@@ -149,7 +147,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn states_and_events_count_as_long_as_they_are_there() {
         let pods = bootstrap::catalog().get("", "v1", "pods").unwrap().clone();
-        let mut window = Window::new(0);
+        let mut window = Window::new(0, HISTORY_PERIOD);
         let n_fit = WINDOW_BYTES_MAX / (64 << 10);
         for revision in 1..=2 * n_fit as u64 {
             let change = change(&window, revision, 64 << 10);
@@ -183,7 +181,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn changes_are_counted_too() {
-        let mut window = Window::new(0);
+        let mut window = Window::new(0, HISTORY_PERIOD);
         for revision in 1..=WINDOW_CHANGES_MAX as u64 + 7 {
             let change = Arc::new(Change::new(revision, None, None, window.meter()));
             window.push(Instant::now(), change);

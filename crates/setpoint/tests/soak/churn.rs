@@ -1,6 +1,7 @@
 //! Writers: each has objects of its own and counts its writes in them.
 
 use crate::program::Asker;
+use rand::distr::{Alphanumeric, SampleString as _};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -18,12 +19,12 @@ pub(crate) const EVENTS: &str = "/api/v1/namespaces/default/events";
 pub(crate) const SHARDS: usize = 8;
 /// Objects of a shard.
 const OBJECTS: usize = 25;
-/// Between two writes of one writer.
-const PERIOD: Duration = Duration::from_millis(40);
+/// Between two writes of one writer: a pace that a slow machine keeps, too.
+const PERIOD: Duration = Duration::from_millis(80);
 /// Between two Events.
 const EVENT_PERIOD: Duration = Duration::from_millis(100);
 /// How large an object is.
-pub(crate) const VALUE_BYTES: usize = 1024;
+pub(crate) const VALUE_BYTES: usize = 4096;
 
 /// What a writer has left: the count of each object that is there.
 pub(crate) type Left = BTreeMap<String, u64>;
@@ -63,9 +64,8 @@ pub(crate) async fn write(
             at => {
                 let n = counts.entry(name.clone()).or_default();
                 *n += 1;
-                let payload: String = (0..VALUE_BYTES / 16)
-                    .map(|_| format!("{:016x}", rng.random::<u64>()))
-                    .collect();
+                // Hardly to be packed.
+                let payload = Alphanumeric.sample_string(&mut rng, VALUE_BYTES);
                 let mut map = json!({
                     "metadata": {"name": name, "labels": {"shard": shard.to_string()}},
                     "data": {"n": n.to_string(), "payload": payload},

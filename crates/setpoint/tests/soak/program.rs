@@ -37,9 +37,18 @@ pub(crate) struct Weight {
     pub n_files: usize,
 }
 
+/// What a store says of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stat {
+    /// The newest revision.
+    pub revision: u64,
+    /// The oldest that can be read.
+    pub oldest: u64,
+}
+
 impl Program {
     /// Starts it in a folder and waits until it serves.
-    pub(crate) fn start(folder: &Path, event_ttl: &str) -> Self {
+    pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
         let (data, log) = (folder.join("data"), folder.join("log"));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -48,7 +57,8 @@ impl Program {
             // One arena: resident memory then tells what the server holds, not which thread's arena an answer was made in.
             .env("MALLOC_ARENA_MAX", "1")
             .args(["up", "--secure-port", "0", "--insecure-port", &port.to_string()])
-            .args(["--event-ttl", event_ttl, "--kubeconfig"])
+            .args(options)
+            .arg("--kubeconfig")
             .arg(folder.join("kubeconfig"))
             .arg("--data")
             .arg(&data)
@@ -71,6 +81,16 @@ impl Program {
         let file_bytes = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
         let n_files = std::fs::read_dir(proc.join("fd")).unwrap().count();
         Weight { resident_kib, file_bytes, n_files }
+    }
+
+    /// What its store says of itself.
+    pub(crate) fn stat(&self) -> Stat {
+        let mut stat = Command::new(env!("CARGO_BIN_EXE_setpoint"));
+        let said = stat.args(["store", "stat", "-o", "json", "--data"]).arg(&self.data).output();
+        let said: Value = serde_json::from_slice(&said.unwrap().stdout).unwrap();
+        println!("{said}");
+        let number = |name: &str| said[name].as_u64().unwrap();
+        Stat { revision: number("revision"), oldest: number("oldestRevision") }
     }
 
     /// Everything it has logged.

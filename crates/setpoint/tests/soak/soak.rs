@@ -2,7 +2,9 @@
 
 use crate::churn::{self, EVENTS, Left, MAPS, SHARDS, VALUE_BYTES};
 use crate::program::{Program, Weight};
-use crate::watching::{watch_events, watch_maps};
+use crate::watching::{Lines, watch_events, watch_maps};
+use http::StatusCode;
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,34 +21,60 @@ const ALL_WATCHERS: usize = 4;
 const EVENT_WATCHERS: usize = 6;
 /// How long the soak takes unless the environment says `SOAK_SECONDS`.
 const SOAK: Duration = Duration::from_secs(120);
+/// A soak of this length keeps history as long as users' servers do; a shorter one [`SHORT_HISTORY`].
+const LONG: Duration = Duration::from_secs(20 * 60);
+/// How long history is kept in a short soak.
+const SHORT_HISTORY: Duration = Duration::from_secs(10);
+/// How long it is kept unless it is said otherwise.
+const HISTORY: Duration = Duration::from_secs(300);
 /// How long Events live.
 const EVENT_TTL: &str = "10s";
-/// After this, and after half of a longer soak, memory grows by no more than [`GROWTH_KIB_MAX`], and while the windows of the watch cache
-/// fill by no more than [`CHANGE_KIB_MAX`] for each change.
-const WARM_UP: Duration = Duration::from_secs(60);
+/// After so many times the history, what is bounded by time is full: the store keeps it twice.
+const WARM_UP: u32 = 3;
+/// After so many writes, what is bounded by bytes is: the end of the log that the disk engine keeps in memory, 16 MiB of what was written
+/// and what that replaced.
+const WARM_UP_WRITES: u64 = 3000;
+/// What was written after that would show if it were kept, in memory or in the file.
+const FLOW_WRITES: u64 = 8000;
 /// Between two weighings.
 const WEIGH_PERIOD: Duration = Duration::from_secs(5);
-/// What the allocator may make of a soak, however long.
-const GROWTH_KIB_MAX: u64 = 24 * 1024;
-/// What a change may weigh in a window: the object, stored, with its resourceVersion, and as an event.
-const CHANGE_KIB_MAX: u64 = 8;
-/// A window is full after so many changes: 64 MiB of objects of almost 2 KiB.
-const WINDOW_CHANGES: u64 = 50_000;
-/// How long history is kept at most, and a while to compact it.
-const HISTORY: Duration = Duration::from_secs(11 * 60);
-/// The data folder may have this beside twice what was written within [`HISTORY`].
+/// Memory, and the folder, become this much larger at most than they have ever been up to the end of the warm-up, or a quarter larger: half
+/// of what is written after that, and as much as a short history is when a slow machine finds its pace only then.
+const GROWTH_BYTES_MAX: u64 = FLOW_WRITES * VALUE_BYTES as u64 / 2;
+/// The data folder may have this beside twice what was written while history is kept.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Files and sockets beside those of clients.
 const FILES_MAX: usize = 40;
 /// How long the last changes may take to all watchers.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How many weighings are told.
+const TOLD: usize = 40;
+
+/// What is seen of the program now and then.
+#[derive(Debug, Clone, Copy)]
+struct Sight {
+    at: Duration,
+    n_writes: u64,
+    weight: Weight,
+}
+
+/// Up to here everything that is bounded has filled.
+#[derive(Debug)]
+struct Warm {
+    /// How many have been seen up to it.
+    n_sights: usize,
+    n_writes: u64,
+    revision: u64,
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() {
     let soak = std::env::var("SOAK_SECONDS").ok();
     let soak = soak.map_or(SOAK, |seconds| Duration::from_secs(seconds.parse().unwrap()));
+    let history = if soak >= LONG { HISTORY } else { SHORT_HISTORY };
     let folder = tempfile::tempdir().unwrap();
-    let program = Program::start(folder.path(), EVENT_TTL);
+    let options = ["--event-ttl", EVENT_TTL, "--history", &history.as_secs().to_string()];
+    let program = Program::start(folder.path(), &options);
     let (end, ended) = watch::channel(None::<Left>);
     let (told, n_told) = watch::channel(None::<u64>);
     let stop = CancellationToken::new();
@@ -67,8 +95,13 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
     telling.spawn(churn::tell(program.client(), stop.clone()));
 
     let started = Instant::now();
-    let mut weights: Vec<(Duration, u64, Weight)> = Vec::new();
-    while started.elapsed() < soak {
+    let mut sights: Vec<Sight> = Vec::new();
+    let mut warm = None::<Warm>;
+    let is_over = |warm: &Option<Warm>, n_writes: u64| {
+        let n_since = warm.as_ref().map_or(0, |warm| n_writes - warm.n_writes);
+        started.elapsed() >= soak && n_since >= FLOW_WRITES
+    };
+    while !is_over(&warm, n_so_far.load(Ordering::Relaxed)) {
         tokio::select! {
             // Who ends now has failed.
             Some(ended) = watching.join_next() => panic!("a watcher: {ended:?}"),
@@ -76,11 +109,28 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
             Some(ended) = writing.join_next() => panic!("a writer: {ended:?}"),
             Some(ended) = telling.join_next() => panic!("the teller: {ended:?}"),
             () = sleep(WEIGH_PERIOD) => {
-                let n_so_far = n_so_far.load(Ordering::Relaxed);
-                weights.push((started.elapsed(), n_so_far, program.weight()));
+                let n_writes = n_so_far.load(Ordering::Relaxed);
+                let at = started.elapsed();
+                sights.push(Sight { at, n_writes, weight: program.weight() });
+                if warm.is_none() && at >= history * WARM_UP && n_writes >= WARM_UP_WRITES {
+                    let (n_sights, revision) = (sights.len(), program.stat().revision);
+                    warm = Some(Warm { n_sights, n_writes, revision });
+                }
             }
         }
     }
+    let warm = warm.unwrap();
+    // What was written in the warm-up is gone: from the store, and from the watch cache.
+    let stat = program.stat();
+    assert!(stat.oldest > warm.revision, "the store still has {warm:?}: {stat:?}");
+    let asker = program.client();
+    let exactly = format!("{MAPS}?resourceVersionMatch=Exact&resourceVersion={}", warm.revision);
+    assert_eq!(asker.send("GET", &exactly, &Value::Null).await.0, StatusCode::GONE);
+    let from = format!("{MAPS}?watch=1&resourceVersion={}", warm.revision);
+    let answer = Lines::open(&asker, &from).await.next().await;
+    assert_eq!(answer["type"], "ERROR", "{answer}");
+    assert_eq!(answer["object"]["code"], 410, "{answer}");
+
     stop.cancel();
     let (mut left, mut n_writes, mut slowest) = (Left::new(), 0, Duration::ZERO);
     while let Some(written) = writing.join_next().await {
@@ -104,27 +154,28 @@ async fn churn_for_a_while_leaves_memory_flat_files_bounded_and_watches_whole() 
     .await
     .expect("every watcher sees the end in time");
 
-    for (at, n_so_far, weight) in &weights {
-        println!("{:>5} s {n_so_far:>7} writes {weight:?}", at.as_secs());
+    for sight in sights.iter().step_by(sights.len().div_ceil(TOLD)) {
+        let Sight { at, n_writes, weight } = sight;
+        println!("{:>5} s {n_writes:>7} writes {weight:?}", at.as_secs());
     }
     let seconds = started.elapsed().as_secs();
     println!(
         "{n_writes} writes, {n_events} events, {n_seen} changes seen in {seconds} s; slowest write {slowest:?}"
     );
-    let warm_up = WARM_UP.max(soak / 2);
-    if let Some((_, n_warm, warm)) = weights.iter().find(|(at, ..)| *at >= warm_up) {
-        for (at, n, weight) in weights.iter().filter(|(at, ..)| *at >= warm_up) {
-            let n_filling = n.min(&WINDOW_CHANGES) - n_warm.min(&WINDOW_CHANGES);
-            let max = GROWTH_KIB_MAX + n_filling * CHANGE_KIB_MAX;
-            let grown = weight.resident_kib.saturating_sub(warm.resident_kib);
-            assert!(grown <= max, "memory grew by {grown} KiB until {at:?}: {weights:?}");
-        }
+    let (before, after) = sights.split_at(warm.n_sights);
+    let memory = |sight: &Sight| sight.weight.resident_kib * 1024;
+    let file = |sight: &Sight| sight.weight.file_bytes;
+    for (what, bytes) in [("memory", &memory as &dyn Fn(&Sight) -> u64), ("the folder", &file)] {
+        let (until, then) = (before.iter().map(bytes).max(), after.iter().map(bytes).max());
+        println!("{what}: {until:?} bytes at most until it was full, {then:?} after that");
+        let (until, then) = (until.unwrap(), then.unwrap());
+        assert!(then <= until + GROWTH_BYTES_MAX.max(until / 4), "{what} grows: {sights:?}");
     }
-    let lately = HISTORY.as_secs_f64().min(soak.as_secs_f64()) / soak.as_secs_f64();
+    let lately = (3 * history).as_secs_f64().min(soak.as_secs_f64()) / soak.as_secs_f64();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     let written = (n_writes as f64 * lately) as u64 * VALUE_BYTES as u64;
     let n_clients = SHARD_WATCHERS + ALL_WATCHERS + EVENT_WATCHERS + 2 * (SHARDS + 1);
-    for (at, _, weight) in &weights {
+    for Sight { at, weight, .. } in &sights {
         let is_bounded = weight.file_bytes <= FILE_BYTES_MAX + 2 * written
             && weight.n_files <= n_clients + FILES_MAX;
         assert!(is_bounded, "{at:?}: {weight:?}");

@@ -119,13 +119,13 @@ fn count(object: &Value) -> Option<u64> {
 }
 
 /// A watch's lines.
-struct Lines {
+pub(crate) struct Lines {
     body: hyper::body::Incoming,
     rest: Vec<u8>,
 }
 
 impl Lines {
-    async fn open(asker: &Asker, path: &str) -> Self {
+    pub(crate) async fn open(asker: &Asker, path: &str) -> Self {
         let (code, body) = asker.send("GET", path, &Value::Null).await;
         assert_eq!(code, StatusCode::OK, "{path}");
         Self { body, rest: Vec::new() }
@@ -136,7 +136,7 @@ impl Lines {
     /// # Panics
     ///
     /// The watch has ended.
-    async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
