@@ -1,16 +1,33 @@
 //! Values that another program encoded, in a store that is shared with it.
 //!
-//! What this registry writes is one line of JSON. A kube-apiserver with `--storage-media-type=application/json` ends it with a line
-//! break, which here would break up a stream of events: it is cut off as the value is read. What a kube-apiserver wrote in protobuf, its
-//! default for built-in kinds, is not read: a get says so ([`StoreError::Unreadable`]), and ranges and feeds treat it as what cannot be
-//! made out ([`setpoint_store::is_sealed`]). Other differences (the order of members) mean nothing to readers.
+//! What this registry writes is one line of canonical JSON. A kube-apiserver writes
+//! built-in kinds otherwise, and each value is brought to that form as it is read, so that nothing above knows of the difference:
+//!
+//! | a kube-apiserver wrote | it is read as |
+//! |---|---|
+//! | JSON (`--storage-media-type=application/json`, and all custom resources), and a line break, which here would break up a stream | the same without the line break; the order of members means nothing to readers |
+//! | protobuf, its default for built-in kinds | the JSON of the same object, as this registry would have written it |
+//! | protobuf of a kind or version that is not known here, or damaged | a get says so ([`StoreError::Unreadable`]); ranges and feeds give [`UNREAD`] |
+//!
+//! What is written goes down as it is: kube-apiservers read JSON whatever they write. An object becomes JSON with its next change.
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
+use setpoint_object::encode;
+use setpoint_schema::decode::{DecodeError, Format};
+use setpoint_schema::{builtin, decode, protobuf};
 use setpoint_store::{
-    At, Batch, ChangeFeed, Committed, KeyValue, PROTOBUF_PREFIX, Range, RangeRequest, Revision,
-    Snapshot, Store, StoreError, Txn,
+    At, Batch, ChangeFeed, Committed, KeyValue, Range, RangeRequest, Revision, Snapshot, Store,
+    StoreError, Txn,
 };
 use std::sync::Arc;
+
+#[cfg(test)]
+mod tests;
+
+/// What stands for a value that cannot be read, for readers of many ([`setpoint_store::is_sealed`]): a sealed value without content.
+const UNREAD: &[u8] = b"k8s:enc:unread:v1::";
+/// How many values in protobuf a range reads before others of its thread have their turn: less than a millisecond of them.
+const READ_AT_ONCE: usize = 32;
 
 /// A store whose values are as this registry would have encoded them.
 #[derive(Debug)]
@@ -23,25 +40,46 @@ impl ForeignStore {
     }
 }
 
-fn trim(value: &mut Bytes) {
+/// Makes a value what this registry would have written. Whether that took more than a look.
+fn read(value: &mut Bytes) -> Result<bool, DecodeError> {
+    if value.starts_with(protobuf::MAGIC) {
+        *value = json(value)?;
+        return Ok(true);
+    }
     // In most values there is nothing to cut: the last byte tells.
-    if value.last().is_some_and(u8::is_ascii_whitespace) && !value.starts_with(PROTOBUF_PREFIX) {
+    if value.last().is_some_and(u8::is_ascii_whitespace) {
         value.truncate(value.trim_ascii_end().len());
     }
+    Ok(false)
 }
-fn trimmed(mut entry: KeyValue) -> KeyValue {
-    trim(&mut entry.value);
-    entry
+/// The JSON at rest of an object in protobuf.
+fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
+    let mut object = decode::parse(value, Format::Protobuf)?.value;
+    let text = |member: &str| object[member].as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let schema = builtin::type_schema(group, version, &kind)
+        .ok_or_else(|| DecodeError(format!("{kind} of {api_version} is no kind of objects")))?;
+    // What its type does not know has no number in it, so nothing is left out that would have to be told.
+    decode::conform(&schema, &kind, &mut object, &mut Vec::new())?;
+    Ok(encode::to_bytes(&object))
 }
-/// One that was asked for by itself.
-fn read(entry: KeyValue) -> Result<KeyValue, StoreError> {
-    if entry.value.starts_with(PROTOBUF_PREFIX) {
-        return Err(StoreError::Unreadable {
+/// The same for one that was asked for by itself.
+fn read_one(mut entry: KeyValue) -> Result<KeyValue, StoreError> {
+    match read(&mut entry.value) {
+        Ok(_) => Ok(entry),
+        Err(error) => Err(StoreError::Unreadable {
             key: String::from_utf8_lossy(&entry.key).into_owned(),
-            reason: "it is encoded in protobuf; this server reads what was written with --storage-media-type=application/json".to_owned(),
-        });
+            reason: format!("it is encoded in protobuf and cannot be decoded: {error}"),
+        }),
     }
-    Ok(trimmed(entry))
+}
+/// The same for one of many.
+fn read_many(value: &mut Bytes) -> bool {
+    read(value).unwrap_or_else(|_| {
+        *value = Bytes::from_static(UNREAD);
+        true
+    })
 }
 
 impl Store for ForeignStore {
@@ -55,7 +93,7 @@ impl Store for ForeignStore {
     ) -> BoxFuture<'a, Result<Snapshot<Option<KeyValue>>, StoreError>> {
         async move {
             let Snapshot { revision, value } = self.inner.get(key, at).await?;
-            Ok(Snapshot { revision, value: value.map(read).transpose()? })
+            Ok(Snapshot { revision, value: value.map(read_one).transpose()? })
         }
         .boxed()
     }
@@ -65,7 +103,15 @@ impl Store for ForeignStore {
     ) -> BoxFuture<'a, Result<Snapshot<Range>, StoreError>> {
         async move {
             let mut found = self.inner.range(request).await?;
-            found.value.entries.iter_mut().for_each(|entry| trim(&mut entry.value));
+            let mut n_read = 0;
+            for entry in &mut found.value.entries {
+                n_read += usize::from(read_many(&mut entry.value));
+                if n_read == READ_AT_ONCE {
+                    n_read = 0;
+                    // Cancel safe, as all of this: reading changes nothing.
+                    tokio::task::yield_now().await;
+                }
+            }
             Ok(found)
         }
         .boxed()
@@ -74,7 +120,7 @@ impl Store for ForeignStore {
         async move {
             Ok(match self.inner.commit(txn).await? {
                 Committed::Refused { revision, found } => {
-                    let found = found.into_iter().map(|found| found.map(read).transpose());
+                    let found = found.into_iter().map(|found| found.map(read_one).transpose());
                     Committed::Refused { revision, found: found.collect::<Result<_, _>>()? }
                 }
                 done => done,
@@ -118,8 +164,8 @@ impl ChangeFeed for ForeignFeed {
             // Cancel safe: nothing happens between the inner feed's answer and this one.
             let mut batch = self.inner.next().await?;
             for change in &mut batch.changes {
-                change.value.iter_mut().for_each(trim);
-                change.previous.iter_mut().for_each(|previous| trim(&mut previous.value));
+                change.value.as_mut().map(read_many);
+                change.previous.as_mut().map(|previous| read_many(&mut previous.value));
             }
             Ok(batch)
         }

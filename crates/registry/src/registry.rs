@@ -64,7 +64,7 @@ impl RegistryBuilder {
     }
     /// Whether other servers, perhaps other programs, write to the same store. Then nothing is believed that only this registry's own
     /// writes would make true: custom objects are held to their schema whenever they are read, a definition's objects are looked for
-    /// once more before it goes, and values that a kube-apiserver encoded as JSON are understood. Default: no.
+    /// once more before it goes, and values that a kube-apiserver encoded, as JSON or in protobuf, are understood. Default: no.
     pub fn shared(mut self, is_shared: bool) -> Self {
         self.is_shared = is_shared;
         self

@@ -254,11 +254,9 @@ pub enum StoreError {
 /// A get of it, and a commit that finds it, are [`StoreError::Unreadable`]. Ranges and feeds cover many resources, so they give
 /// it as it is and go on: who reads them asks [`is_sealed`], and gets the key to learn why.
 pub const SEALED_PREFIX: &[u8] = b"k8s:enc:";
-/// How a value begins that a kube-apiserver encoded in protobuf, which nothing here reads. Treated as one that cannot be made out.
-pub const PROTOBUF_PREFIX: &[u8] = b"k8s\0";
 /// Whether a value of a range or a feed is one that could not be made out ([`SEALED_PREFIX`]).
 pub fn is_sealed(value: &[u8]) -> bool {
-    value.starts_with(SEALED_PREFIX) || value.starts_with(PROTOBUF_PREFIX)
+    value.starts_with(SEALED_PREFIX)
 }
 /// The largest transaction: 1.5 MiB, as etcd's request limit.
 pub const VALUE_BYTES_MAX: usize = 1_572_864;

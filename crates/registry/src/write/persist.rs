@@ -77,9 +77,6 @@ impl Inner {
 
 /// The tree of stored bytes.
 pub(crate) fn tree(bytes: &[u8]) -> Result<Value, ApiError> {
-    if bytes.starts_with(setpoint_store::PROTOBUF_PREFIX) {
-        return Err(ApiError::internal("the stored object is encoded in protobuf"));
-    }
     if is_sealed(bytes) {
         return Err(ApiError::internal(NOT_ENCRYPTING));
     }

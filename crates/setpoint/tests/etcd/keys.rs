@@ -8,10 +8,10 @@ use setpoint_store_etcd::testing::Cluster;
 use std::io::Write as _;
 use std::process::Stdio;
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Runs etcdctl, with something to read, and gives what it prints.
-fn etcdctl(cluster: &Cluster, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+pub(crate) fn etcdctl(cluster: &Cluster, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut etcdctl = cluster.etcdctl().expect("etcdctl is installed");
     etcdctl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = etcdctl.spawn().unwrap();
@@ -87,11 +87,11 @@ async fn what_another_tool_wrote_as_json_is_served_changed_and_deleted() {
     ask(&client, "DELETE", &path, None).await.unwrap();
     assert_eq!(etcdctl(&cluster, &["get", "/registry/configmaps/default/theirs"], b""), b"");
 
-    // What is encoded in protobuf says so, and stands in nobody else's way.
+    // What is in protobuf, of a kind that is not known, says so, and stands in nobody else's way.
     etcdctl(
         &cluster,
         &["put", "/registry/configmaps/default/binary"],
-        b"k8s\0\n\x0f\n\x02v1\x12\x09ConfigMap",
+        b"k8s\0\n\x0f\n\x02v1\x12\x09ConfigMop",
     );
     let (code, body) = text(&client, &format!("{MAPS}/binary")).await;
     assert!(code == 500 && body.contains("is encoded in protobuf"), "{code} {body}");

@@ -8,6 +8,7 @@ mod clients;
 mod failures;
 mod keys;
 mod load;
+mod protobuf;
 #[path = "../clients/raw.rs"]
 #[allow(dead_code, reason = "it is that of the other tests with real clients")]
 mod raw;

@@ -1,0 +1,236 @@
+use super::*;
+use crate::bootstrap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use proptest::prelude::*;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::{Map, Value, json};
+use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
+use setpoint_store::{Compare, MemoryStore, Op, is_sealed};
+use std::task::Poll;
+
+/// One object of each of many kinds, all members filled at random: as JSON and in protobuf, both written by Go's encoders.
+const REFERENCE: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../schema/tests/data/protobuf.jsonl"));
+const KEY: &str = "/registry/configmaps/default/a";
+
+/// A ConfigMap at rest.
+fn config_map(n: &str) -> Bytes {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": "default", "uid": "u"}, "data": {"n": n},
+    });
+    encode::to_bytes(&map)
+}
+/// As a kube-apiserver stores it by default.
+fn packed(json: &[u8]) -> Bytes {
+    protobuf::object(json).unwrap().into()
+}
+/// In its envelope, but of a kind that nobody knows.
+fn unknown() -> Bytes {
+    Bytes::from_static(b"k8s\0\x0a\x0f\x0a\x05x.y/z\x12\x06Strange\x12\0")
+}
+
+async fn commit(store: &dyn Store, key: &str, value: Option<Bytes>) -> Revision {
+    let key = Bytes::from(key.to_owned());
+    let op = value.map_or_else(|| Op::Delete(key.clone()), |value| Op::Put(key.clone(), value));
+    match store.commit(Txn { ops: vec![op], ..Txn::default() }).await.unwrap() {
+        Committed::Done(revision) => revision,
+        Committed::Refused { .. } => unreachable!("nothing is compared"),
+    }
+}
+
+#[test]
+fn what_go_wrote_is_read_as_this_registry_would_have_written_it() {
+    for line in REFERENCE.lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let mut value = Bytes::from(STANDARD.decode(case["protobuf"].as_str().unwrap()).unwrap());
+        assert_eq!(read(&mut value), Ok(true), "{}", case["kind"]);
+        assert_eq!(value, encode::to_bytes(&case["json"]), "{}", case["kind"]);
+    }
+}
+
+#[tokio::test]
+async fn every_way_to_a_value_reads_it() {
+    let inner = Arc::new(MemoryStore::default());
+    let store = ForeignStore::new(inner.clone());
+    let before = commit(&*inner, KEY, Some(packed(&config_map("1")))).await;
+    let got = store.get(KEY.as_bytes(), At::Latest).await.unwrap().value.unwrap();
+    assert_eq!((got.value, got.modified), (config_map("1"), before));
+    let all = |at| RangeRequest { at, ..RangeRequest::prefix("/registry/") };
+    let range = store.range(all(At::Latest)).await.unwrap().value;
+    assert_eq!(range.entries[0].value, config_map("1"));
+
+    let mut feed = store.changes("/".into(), before).await.unwrap();
+    commit(&*inner, KEY, Some(packed(&config_map("2")))).await;
+    commit(&store, KEY, Some(config_map("3"))).await;
+    commit(&*inner, KEY, Some(packed(&config_map("4")))).await;
+    commit(&store, KEY, None).await;
+    let mut told = Vec::new();
+    while told.len() < 4 {
+        for change in feed.next().await.unwrap().changes {
+            told.push((change.value, change.previous.unwrap().value));
+        }
+    }
+    let step = |now: &str, before: &str| (Some(config_map(now)), config_map(before));
+    let expected =
+        [step("2", "1"), step("3", "2"), step("4", "3"), (None, config_map("4"))].to_vec();
+    assert_eq!(told, expected);
+    // Older states are read as well, and what a commit finds.
+    let range = store.range(all(At::Exactly(before))).await.unwrap().value;
+    assert_eq!(range.entries[0].value, config_map("1"));
+    commit(&*inner, KEY, Some(packed(&config_map("5")))).await;
+    let compares = vec![Compare::Absent(KEY.into())];
+    match store.commit(Txn { compares, ..Txn::default() }).await.unwrap() {
+        Committed::Refused { found, .. } => {
+            assert_eq!(found[0].as_ref().unwrap().value, config_map("5"));
+        }
+        done => panic!("{done:?}"),
+    }
+    // What this registry writes is JSON.
+    commit(&store, KEY, Some(config_map("6"))).await;
+    let stored = inner.get(KEY.as_bytes(), At::Latest).await.unwrap().value.unwrap();
+    assert_eq!(stored.value, config_map("6"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_said_to_be_and_stands_in_nobodys_way() {
+    let inner = Arc::new(MemoryStore::default());
+    let store = ForeignStore::new(inner.clone());
+    let after = commit(&*inner, KEY, Some(packed(&config_map("1")))).await;
+    let mut cut = packed(&config_map("2"));
+    cut.truncate(cut.len() - 3);
+    let bad = [("/registry/stranges/s", unknown()), ("/registry/configmaps/default/b", cut)];
+    for (key, value) in &bad {
+        commit(&*inner, key, Some(value.clone())).await;
+        let error = store.get(key.as_bytes(), At::Latest).await.unwrap_err().to_string();
+        assert!(error.contains(key) && error.contains("is encoded in protobuf"), "{error}");
+    }
+    let range = store.range(RangeRequest::prefix("/registry/")).await.unwrap().value;
+    let sealed: Vec<bool> = range.entries.iter().map(|entry| is_sealed(&entry.value)).collect();
+    assert_eq!(sealed, [false, true, true]);
+    let mut feed = store.changes("/".into(), after).await.unwrap();
+    let mut told = Vec::new();
+    while told.len() < bad.len() {
+        told.extend(feed.next().await.unwrap().changes);
+    }
+    assert!(told.iter().all(|change| is_sealed(change.value.as_ref().unwrap())));
+}
+
+#[tokio::test]
+async fn a_range_of_many_lets_others_have_their_turn() {
+    let inner = Arc::new(MemoryStore::default());
+    for n in 0..4 * READ_AT_ONCE {
+        let key = format!("/registry/configmaps/default/{n:04}");
+        commit(&*inner, &key, Some(packed(&config_map(&n.to_string())))).await;
+    }
+    let store = ForeignStore::new(inner);
+    let mut ranging = store.range(RangeRequest::prefix("/registry/"));
+    let mut n_polls = 1;
+    let found = loop {
+        match futures::poll!(&mut ranging) {
+            Poll::Ready(found) => break found.unwrap().value,
+            Poll::Pending => n_polls += 1,
+        }
+    };
+    assert_eq!((n_polls, found.entries.len()), (5, 4 * READ_AT_ONCE));
+    for (n, entry) in found.entries.iter().enumerate() {
+        assert_eq!(entry.value, config_map(&n.to_string()));
+    }
+}
+
+/// Any value of a type; nothing of it is what protobuf cannot tell from its absence.
+fn any_value(ty: &Type, depth: usize, rng: &mut SmallRng) -> Value {
+    match ty {
+        Type::Str => Value::from(["x", "a b", "\u{e9}\"\\\n", "0"].choose(rng).copied()),
+        Type::Int => Value::from(rng.random_range(0..=i32::MAX)),
+        Type::Num => Value::from(f64::from(rng.random_range(-1000_i32..1000)) + 0.5),
+        Type::Bool => Value::from(rng.random_bool(0.5)),
+        Type::IntOrString => match rng.random_bool(0.5) {
+            true => Value::from(rng.random_range(0..=i32::MAX)),
+            false => Value::from("25%"),
+        },
+        Type::Quantity => Value::from(["100m", "2Gi", "0", "3"].choose(rng).copied()),
+        Type::Time => Value::from("2026-11-20T10:00:00Z"),
+        Type::MicroTime => Value::from("2026-11-20T10:00:00.000017Z"),
+        Type::Bytes => Value::from(STANDARD.encode(rng.random::<[u8; 7]>())),
+        Type::Any | Type::Object => json!({"a": [1, "b", {"c": null}]}),
+        Type::List(of) => {
+            (0..rng.random_range(1..3)).map(|_| any_value(of, depth + 1, rng)).collect()
+        }
+        Type::Map(of) => {
+            let keys = ["a", "b/c", ""].choose_multiple(rng, 2).copied();
+            let members: Vec<_> =
+                keys.map(|key| (key.to_owned(), any_value(of, depth + 1, rng))).collect();
+            Value::Object(Map::from_iter(members))
+        }
+        Type::Ref(at) => any_defined(&DEFINITIONS[usize::from(*at)], depth, rng),
+    }
+}
+fn any_defined(definition: &'static Definition, depth: usize, rng: &mut SmallRng) -> Value {
+    match (definition.ty, definition.name.rsplit('.').next().unwrap()) {
+        (Type::Object, _) => any_object(definition, depth, rng),
+        (Type::Any, "FieldsV1") => json!({"f:data": {".": {}, "f:a": {}}}),
+        (Type::Any, "JSONSchemaPropsOrBool") => Value::from(rng.random_bool(0.5)),
+        (Type::Any, "JSONSchemaPropsOrArray") => json!({"type": "string", "maximum": 1.5}),
+        (Type::Any, "JSONSchemaPropsOrStringArray") => json!(["a", "b"]),
+        (ref ty, _) => any_value(ty, depth, rng),
+    }
+}
+fn any_object(definition: &'static Definition, depth: usize, rng: &mut SmallRng) -> Value {
+    // Recursive types end somewhere.
+    let part = if depth < 4 { 0.6 } else { 0.5_f64.powi(i32::try_from(depth).unwrap() - 2) };
+    let fields = definition.fields.iter().filter(|field| !field.protobuf.is_empty());
+    let chosen: Vec<&Field> = fields.filter(|_| rng.random_bool(part)).collect();
+    let members = chosen
+        .into_iter()
+        .map(|field| (field.name.to_owned(), any_value(&field.ty, depth + 1, rng)));
+    Value::Object(members.collect())
+}
+
+#[test]
+fn all_that_is_stored_can_be_read() {
+    let catalog = bootstrap::catalog();
+    let stored = catalog.rows.values().filter(|row| row.serves("get"));
+    let kinds: Vec<_> = stored.map(|row| &row.gvk).collect();
+    assert!(kinds.len() > 50);
+    for gvk in kinds {
+        assert!(protobuf::has_kind(&gvk.group, &gvk.version, &gvk.kind), "{gvk:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_object_of_any_kind_is_read_as_it_was_written(at in any::<prop::sample::Index>(), seed in any::<u64>()) {
+        let rows: Vec<_> =
+            setpoint_facts::RESOURCES.iter().filter(|row| row.serves("create")).collect();
+        let row = at.get(&rows);
+        let api_version = match row.group {
+            "" => row.version.to_owned(),
+            group => format!("{group}/{}", row.version),
+        };
+        let definition = setpoint_facts::kind(row.group, row.version, row.kind).unwrap();
+        let definition = &DEFINITIONS[usize::from(definition)];
+        let mut object = any_object(definition, 0, &mut SmallRng::seed_from_u64(seed));
+        object["apiVersion"] = api_version.into();
+        object["kind"] = row.kind.into();
+        let schema = builtin::type_schema(row.group, row.version, row.kind).unwrap();
+        let mut problems = Vec::new();
+        decode::conform(&schema, row.kind, &mut object, &mut problems).unwrap();
+        prop_assert_eq!(&problems, &Vec::<String>::new());
+        let at_rest = encode::to_bytes(&object);
+        let mut value = packed(&at_rest);
+        prop_assert_eq!(read(&mut value), Ok(true));
+        let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+        prop_assert_eq!(text(&value), text(&at_rest));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(raw in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut value = Bytes::from([protobuf::MAGIC, &raw].concat());
+        let _ = read(&mut value);
+        read_many(&mut value);
+    }
+}
