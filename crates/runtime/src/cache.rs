@@ -1,26 +1,59 @@
 //! The informers that a manager's controllers share.
+//!
+//! # Theory
+//!
+//! | a type's rules name     | its informers                                    | a read of a namespace       | a read of all namespaces |
+//! |-------------------------|--------------------------------------------------|-----------------------------|--------------------------|
+//! | nothing                 | one                                              | asks it                     | asks it                  |
+//! | namespaces              | one per namespace                                | asks its informer; of one that is not named it is [`NamespaceNotCached`] | concatenates |
+//! | namespaces, and [`ALL_NAMESPACES`] | one per namespace, and one of all others, which a field selector excludes | asks its informer | concatenates |
+//!
+//! What has several informers has them behind one face, [`CacheInformer`]: controllers and clients do not see how many there are (CCH-4).
+//! A watch of the type has synced when each of them has; reads of one namespace work as soon as its own has. Each is a list and a
+//! watch of its own at the server, so that permissions for single namespaces are enough. Types that have no namespaces have one
+//! informer, whatever is named for all types.
+//!
+//! | a type is cached  | when                                                        | until                                                   |
+//! |-------------------|-------------------------------------------------------------|---------------------------------------------------------|
+//! | for good          | a controller is built with a watch of it, or [`Cache::informer`] asks for it | the manager ends                          |
+//! | for a while       | a watch is added at run time ([`Watches`](crate::Watches))  | the last such watch is removed, unless it is cached for good |
+//!
+//! Reads start nothing: of a type that nobody asked for they are an error, [`ClientError::NotCached`](crate::ClientError::NotCached). That is
+//! controller-runtime's `ReaderFailOnMissingInformer`, and there is no other way here (CCH-6): what a program holds in memory is what its
+//! code names.
 
+mod informer;
+mod lease;
+mod lister;
 mod options;
 
 use std::{
     any::{Any, TypeId},
     fmt,
-    ops::Deref,
     sync::Arc,
 };
 
-pub use self::options::{
-    ALL_NAMESPACES, ByType, CacheOptions, CacheRules, CacheRulesError, NAMESPACES_MAX, Namespaces,
+pub(crate) use self::informer::MemberStatus;
+pub(crate) use self::lease::CacheLease;
+use self::{informer::Member, options::Resolved};
+pub use self::{
+    informer::{CacheInformer, CacheRegistration},
+    lister::{CacheLister, CacheReadError, NamespaceNotCached},
+    options::{
+        ALL_NAMESPACES, ByType, CacheOptions, CacheRules, CacheRulesError, NAMESPACES_MAX,
+        Namespaces,
+    },
 };
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use setpoint_informer::{
-    Cacheable, InformerFactory, InformerLease, ResourceType, SharedInformer, SharedInformerBuilder,
+    Cacheable, InformerFactory, MetricsRegistry, ResourceType, SharedInformer,
+    SharedInformerBuilder,
     factory::{FactoryOptions, FactoryWorker, InformerRequest, Selection},
 };
 
-/// One informer per type, shared by the controllers of a manager. Cheap to clone.
+/// What caches each type, shared by the controllers of a manager. Cheap to clone.
 ///
 /// A type is cached from the first request for its informer; the manager runs it from the start, or at once when it runs already.
 /// Reading a type that nobody requested is an error and starts nothing: what a program holds in memory is what its code names.
@@ -30,37 +63,61 @@ pub struct Cache {
     rules: Arc<CacheRules>,
     /// What is selected where the rules say nothing.
     selection: Arc<Selection>,
+    /// Where informers tell of themselves, and as whom.
+    metrics: Option<(MetricsRegistry, Arc<str>)>,
     informers: Arc<Mutex<Informers>>,
-    /// Of the informers that somebody asked for by name.
-    awaited: Arc<Mutex<Vec<Synced>>>,
 }
 
-/// Waits until an informer has synced or stopped.
-type Synced = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
-
-/// The informers of each type.
-type Informers = HashMap<Id, Known>;
+/// What caches each type.
+#[derive(Default)]
+struct Informers {
+    by_id: HashMap<Id, Known>,
+    /// The number of the next that is requested.
+    next: u64,
+}
 
 type Id = (TypeId, ResourceType);
 
-/// An informer that somebody requested.
+/// A type that somebody requested.
 struct Known {
-    /// A `SharedInformer<K>`.
-    informer: Box<dyn Any + Send + Sync>,
+    /// A `CacheInformer<K>`.
+    informer: Arc<dyn AnyInformer>,
+    number: u64,
     /// Somebody asked for it for good.
     is_pinned: bool,
+    /// Somebody asked for it by name, and the manager is to wait for it.
+    is_awaited: bool,
     n_leases: usize,
+}
+
+/// What caches a type that is forgotten.
+trait AnyInformer: Any + Send + Sync {
+    fn statuses(&self) -> Vec<MemberStatus>;
+
+    /// Waits until it has synced, or stopped.
+    fn synced(&self) -> BoxFuture<'static, ()>;
+}
+
+impl<K: Cacheable> AnyInformer for CacheInformer<K> {
+    fn statuses(&self) -> Vec<MemberStatus> {
+        self.member_statuses()
+    }
+
+    fn synced(&self) -> BoxFuture<'static, ()> {
+        let informer = self.clone();
+        Box::pin(async move { _ = CacheInformer::synced(&informer).await })
+    }
+}
+
+/// What one informer of a type is asked for with.
+struct Part<'a, K: Cacheable> {
+    namespace: Option<Arc<str>>,
+    is_named: bool,
+    request: InformerRequest<'a, K>,
 }
 
 impl Cache {
     pub(crate) fn new(
-        client: kube_client::Client,
-        options: FactoryOptions,
-    ) -> (Self, FactoryWorker) {
-        Self::with_rules(client, options, CacheRules::new())
-    }
-
-    pub(crate) fn with_rules(
         client: kube_client::Client,
         options: FactoryOptions,
         rules: CacheRules,
@@ -70,150 +127,187 @@ impl Cache {
         selection.labels.clone_from(&options.labels);
         selection.fields.clone_from(&options.fields);
         selection.shard.clone_from(&options.shard);
+        let metrics =
+            options.metrics.clone().map(|metrics| (metrics, options.name.as_str().into()));
         let (factory, worker) = InformerFactory::new(client, options);
         let cache = Self {
             factory,
             rules: Arc::new(rules),
             selection: Arc::new(selection),
+            metrics,
             informers: Arc::default(),
-            awaited: Arc::default(),
         };
         (cache, worker)
     }
 
-    /// A request for the informer of a type, as the rules have it.
-    fn request<'a, K: Cacheable>(
+    /// Requests for the informers of a type, as the rules have it: those of one namespace each, by namespace, and then the other.
+    fn parts<'a, K: Cacheable>(
         &self,
         dynamic_type: &'a K::DynamicType,
-    ) -> InformerRequest<'a, K> {
-        let request = self.factory.request::<K>(dynamic_type);
-        let mut resolved = self.rules.resolve::<K>(&ResourceType::of::<K>(dynamic_type));
-        // One at most: the rules were checked for it.
-        let Some(rule) = resolved.pop() else { return request };
-        let mut selection = Selection::clone(&self.selection);
-        if rule.chose_namespaces || rule.selection.namespace.is_some() {
-            selection.namespace = rule.selection.namespace;
-        }
-        if rule.options.labels.is_some() {
-            selection.labels = rule.selection.labels;
-        }
-        if rule.options.fields.is_some() {
-            selection.fields = rule.selection.fields;
-        }
-        let options = rule.options;
-        request.selection(selection).build(move |builder| options.apply(builder))
+        is_cluster_scoped: bool,
+    ) -> Vec<Part<'a, K>> {
+        let resource = ResourceType::of::<K>(dynamic_type);
+        let mut resolved = self.rules.resolve::<K>(&resource, is_cluster_scoped);
+        resolved.sort_by_key(|rule| !rule.is_named);
+        let is_alone = resolved.len() == 1;
+        let part = |rule: Resolved| {
+            let mut selection = Selection::clone(&self.selection);
+            if rule.chose_namespaces || rule.selection.namespace.is_some() {
+                selection.namespace = rule.selection.namespace;
+            }
+            if rule.options.labels.is_some() {
+                selection.labels = rule.selection.labels;
+            }
+            if rule.options.fields.is_some() || selection.fields.is_empty() {
+                selection.fields = rule.selection.fields;
+            } else if !rule.selection.fields.is_empty() {
+                // The exclusion of what is named goes with what is selected everywhere.
+                selection.fields = format!("{},{}", selection.fields, rule.selection.fields);
+            }
+            let namespace = selection.namespace.as_deref().map(Arc::from);
+            // An informer of this resource tells of itself under the plain name already.
+            let metrics = self.metrics.clone().filter(|_| !is_alone && rule.is_named);
+            let (options, of) = (rule.options, namespace.clone());
+            let request = self.factory.request::<K>(dynamic_type).selection(selection).build(
+                move |builder| match (metrics, of) {
+                    (Some((registry, name)), Some(of)) => {
+                        options.apply(builder).metrics(&registry, format!("{name}/{of}"))
+                    }
+                    _ => options.apply(builder),
+                },
+            );
+            Part { namespace, is_named: rule.is_named, request }
+        };
+        resolved.into_iter().map(part).collect()
     }
 
-    /// The informer of a type known at compile time.
-    pub fn informer<K: Cacheable>(&self) -> SharedInformer<K>
+    /// What caches a type known at compile time: cached for good from now on. Returns at once; a manager that starts waits for its first
+    /// list before it runs what does not say what it reads.
+    pub fn informer<K: Cacheable>(&self) -> CacheInformer<K>
     where
         K::DynamicType: Default,
     {
         self.informer_with(&K::DynamicType::default())
     }
 
-    /// The informer of a type known at run time.
-    pub fn informer_with<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> SharedInformer<K> {
-        let informer = self.watched::<K>(dynamic_type);
-        let awaited = informer.clone();
-        let synced: Synced = Arc::new(move || {
-            let awaited = awaited.clone();
-            Box::pin(async move { _ = awaited.synced().await })
+    /// [`informer`](Self::informer) of a type known at run time.
+    pub fn informer_with<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> CacheInformer<K> {
+        self.pinned(dynamic_type, false, true)
+    }
+
+    /// What caches a type, for one who waits for it. The type may be known at run time only to have no namespaces.
+    pub(crate) fn watched<K: Cacheable>(
+        &self,
+        dynamic_type: &K::DynamicType,
+        is_cluster_scoped: bool,
+    ) -> CacheInformer<K> {
+        self.pinned(dynamic_type, is_cluster_scoped, false)
+    }
+
+    fn pinned<K: Cacheable>(
+        &self,
+        dynamic_type: &K::DynamicType,
+        is_cluster_scoped: bool,
+        is_awaited: bool,
+    ) -> CacheInformer<K> {
+        let parts = self.parts::<K>(dynamic_type, is_cluster_scoped);
+        let n_named = parts.iter().filter(|part| part.is_named).count();
+        let pin = |part: Part<'_, K>| Member {
+            namespace: part.namespace,
+            informer: part.request.pinned(),
+        };
+        let informer = CacheInformer::new(parts.into_iter().map(pin).collect(), n_named);
+        self.note(dynamic_type, &informer, |known| {
+            known.is_pinned = true;
+            known.is_awaited |= is_awaited;
         });
-        self.awaited.lock().push(synced);
-        informer
-    }
-
-    /// The informer of a type, for one who waits for it.
-    pub(crate) fn watched<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> SharedInformer<K> {
-        let informer = self.request::<K>(dynamic_type).pinned();
-        self.note(dynamic_type, &informer, |known| known.is_pinned = true);
         self.factory.start();
         informer
     }
 
-    /// The informer of a type, for as long as the lease lives; and for as long as others need it.
-    pub(crate) fn leased<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> CacheLease<K> {
-        let lease = self.request::<K>(dynamic_type).leased();
-        let id = self.note(dynamic_type, &lease, |known| known.n_leases += 1);
+    /// What caches a type, for as long as the lease lives; and for as long as others need it.
+    pub(crate) fn leased<K: Cacheable>(
+        &self,
+        dynamic_type: &K::DynamicType,
+        is_cluster_scoped: bool,
+    ) -> CacheLease<K> {
+        let parts = self.parts::<K>(dynamic_type, is_cluster_scoped);
+        let n_named = parts.iter().filter(|part| part.is_named).count();
+        let mut leases = Vec::with_capacity(parts.len());
+        let lease = |part: Part<'_, K>| {
+            let lease = part.request.leased();
+            let informer = SharedInformer::clone(&lease);
+            leases.push(lease);
+            Member { namespace: part.namespace, informer }
+        };
+        let informer = CacheInformer::new(parts.into_iter().map(lease).collect(), n_named);
+        let (id, number) = self.note(dynamic_type, &informer, |known| known.n_leases += 1);
         self.factory.start();
-        CacheLease { lease, informers: self.informers.clone(), id }
+        CacheLease { informer, _leases: leases, informers: self.informers.clone(), id, number }
     }
 
     fn note<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
-        informer: &SharedInformer<K>,
+        informer: &CacheInformer<K>,
         note: impl FnOnce(&mut Known),
-    ) -> Id {
+    ) -> (Id, u64) {
         let id = (TypeId::of::<K>(), ResourceType::of::<K>(dynamic_type));
-        let informer = Box::new(informer.clone());
+        let informer: Arc<dyn AnyInformer> = Arc::new(informer.clone());
         let mut informers = self.informers.lock();
-        let new = || Known { informer: Box::new(()), is_pinned: false, n_leases: 0 };
-        let known = informers.entry(id.clone()).or_insert_with(new);
+        let Informers { by_id, next } = &mut *informers;
+        let known = by_id.entry(id.clone()).or_insert_with(|| {
+            *next += 1;
+            let informer = informer.clone();
+            Known { informer, number: *next, is_pinned: false, is_awaited: false, n_leases: 0 }
+        });
         // The factory's latest: one that has ended by itself gives way to a new one.
         let before = std::mem::replace(&mut known.informer, informer);
         note(known);
+        let number = known.number;
         drop(informers);
         drop(before);
-        id
+        (id, number)
     }
 
     /// Waits until the informers that were asked for by name so far have synced, or stopped. Cancel safe: it only looks.
     pub(crate) fn synced(&self) -> impl Future<Output = ()> + Send + 'static {
-        let awaited = self.awaited.clone();
+        let informers = self.informers.clone();
         async move {
-            let awaited = awaited.lock().clone();
-            for synced in awaited {
-                synced().await;
-            }
+            let awaited: Vec<_> = {
+                let informers = informers.lock();
+                let awaited = informers.by_id.values().filter(|known| known.is_awaited);
+                awaited.map(|known| known.informer.synced()).collect()
+            };
+            join_all(awaited).await;
         }
     }
 
-    /// The informers that have not synced, each with what it was told last: for probes and logs.
+    /// The informers that have not synced, each with what it was told last: for probes and logs. Of a type that is cached by namespace
+    /// they are named with theirs.
     pub fn unsynced(&self) -> Vec<String> {
-        let unsynced = self.factory.statuses().into_iter().filter(|(_, status)| !status.has_synced);
-        unsynced
-            .map(|(resource, status)| match status.degraded {
-                Some(degraded) => format!("{resource} has not synced: {degraded}"),
-                None => format!("{resource} has not synced"),
+        let mut statuses: Vec<MemberStatus> = {
+            let informers = self.informers.lock();
+            informers.by_id.values().flat_map(|known| known.informer.statuses()).collect()
+        };
+        statuses.retain(|member| !member.status.has_synced);
+        let mut unsynced: Vec<_> = statuses
+            .into_iter()
+            .map(|MemberStatus { what, status }| match status.degraded {
+                Some(degraded) => format!("{what} has not synced: {degraded}"),
+                None => format!("{what} has not synced"),
             })
-            .collect()
+            .collect();
+        unsynced.sort();
+        unsynced
     }
 
-    /// The informer of a type if somebody requested it.
-    pub fn known<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> Option<SharedInformer<K>> {
+    /// What caches a type, if somebody requested that. Requests nothing, and nobody waits for it.
+    pub fn known<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> Option<CacheInformer<K>> {
         let id = (TypeId::of::<K>(), ResourceType::of::<K>(dynamic_type));
         let informers = self.informers.lock();
-        informers.get(&id)?.informer.downcast_ref::<SharedInformer<K>>().cloned()
-    }
-}
-
-/// The informer of a type for a while.
-pub(crate) struct CacheLease<K> {
-    lease: InformerLease<K>,
-    informers: Arc<Mutex<Informers>>,
-    id: Id,
-}
-
-impl<K> Deref for CacheLease<K> {
-    type Target = SharedInformer<K>;
-
-    fn deref(&self) -> &SharedInformer<K> {
-        &self.lease
-    }
-}
-
-impl<K> Drop for CacheLease<K> {
-    fn drop(&mut self) {
-        let mut informers = self.informers.lock();
-        let Some(known) = informers.get_mut(&self.id) else { return };
-        known.n_leases -= 1;
-        if known.n_leases == 0 && !known.is_pinned {
-            let forgotten = informers.remove(&self.id);
-            drop(informers);
-            drop(forgotten);
-        }
+        let known: &dyn Any = &*informers.by_id.get(&id)?.informer;
+        known.downcast_ref::<CacheInformer<K>>().cloned()
     }
 }
 
@@ -242,7 +336,7 @@ impl CacheOptions {
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
-            .field("n_informers", &self.informers.lock().len())
+            .field("n_types", &self.informers.lock().by_id.len())
             .finish_non_exhaustive()
     }
 }

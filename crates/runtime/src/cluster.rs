@@ -15,7 +15,7 @@ use setpoint_informer::{CachePolicy, MetricsRegistry, factory::FactoryOptions};
 use setpoint_object::time::Clock;
 
 use crate::{
-    cache::Cache,
+    cache::{Cache, CacheRules},
     client::Client,
     event::{Broadcaster, EventOptions, EventRecorder, EventWorker},
 };
@@ -38,6 +38,7 @@ pub struct Cluster {
 pub struct ClusterBuilder {
     client: kube_client::Client,
     cache: FactoryOptions,
+    rules: CacheRules,
     field_manager: Option<Arc<str>>,
 }
 
@@ -53,7 +54,8 @@ pub(crate) struct ClusterHome {
 impl Cluster {
     /// Begins a cluster over a client.
     pub fn builder(client: kube_client::Client) -> ClusterBuilder {
-        ClusterBuilder { client, cache: FactoryOptions::default(), field_manager: None }
+        let (cache, rules) = (FactoryOptions::default(), CacheRules::new());
+        ClusterBuilder { client, cache, rules, field_manager: None }
     }
 
     /// Its name: that of its informers in metrics, too.
@@ -96,6 +98,12 @@ impl ClusterBuilder {
         self
     }
 
+    /// What is cached of single types, and how; what a rule says goes before what is said here of all types. Default: nothing special.
+    pub fn cache_rules(mut self, rules: CacheRules) -> Self {
+        self.rules = rules;
+        self
+    }
+
     /// Everything else about its informers; replaces what was chosen before. Seed, name and metrics are the manager's.
     pub fn informers(mut self, options: FactoryOptions) -> Self {
         self.cache = options;
@@ -110,11 +118,11 @@ impl ClusterBuilder {
 
     /// The cluster, and what runs its caches and its events.
     pub(crate) fn build(self, home: ClusterHome) -> (Cluster, FactoryWorker, EventWorker) {
-        let Self { client, mut cache, field_manager } = self;
+        let Self { client, mut cache, rules, field_manager } = self;
         cache.seed = home.seed;
         cache.name = home.name.to_string();
         cache.metrics = home.informers;
-        let (cache, cache_worker) = Cache::new(client.clone(), cache);
+        let (cache, cache_worker) = Cache::new(client.clone(), cache, rules);
         let client =
             Client::new(client, cache.clone(), field_manager.unwrap_or(home.field_manager));
         let (broadcaster, heard) = Broadcaster::new(home.clock);

@@ -239,8 +239,9 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         match child {
             Child::Apply(apply) => {
                 // The type's cache may not be there; then the server refuses a second controller.
+                let cached = api.lister_of(&key.namespace).ok();
                 if let Some(existing) =
-                    api.lister().ok().and_then(|lister| lister.get_key(&key).ok().flatten())
+                    cached.and_then(|lister| lister.get_key(&key).ok().flatten())
                 {
                     self.check(&*existing).map_err(refused)?;
                 }
@@ -290,8 +291,8 @@ impl<O: Resource + Clone + 'static> Prune<O> {
     /// The owner's children that are not being deleted.
     async fn existing<K: Cacheable>(&self, api: &Api<K>) -> Result<Vec<Existing>, ClientError> {
         let namespace = self.owner.meta().namespace.as_deref().filter(|n| !n.is_empty());
-        match api.lister_own().await {
-            Ok(_) => {
+        match api.shown_own_in(namespace).await {
+            Ok(()) => {
                 let mut select = api.select().labels(self.selector.clone());
                 if let Some(namespace) = namespace {
                     select = select.namespace(namespace);
@@ -306,7 +307,7 @@ impl<O: Resource + Clone + 'static> Prune<O> {
                     .map(|object| Existing { key: object.key().clone(), uid: object.uid().into() })
                     .collect())
             }
-            Err(ClientError::NotCached { .. }) => {
+            Err(ClientError::NotCached { .. } | ClientError::NamespaceNotCached(_)) => {
                 let params = ListParams {
                     label_selector: Some(self.selector.to_string()).filter(|text| !text.is_empty()),
                     ..ListParams::default()

@@ -69,22 +69,14 @@ pub enum CacheRulesError {
         /// So many.
         n_namespaces: usize,
     },
-    /// One informer has one namespace, or all.
-    #[error(
-        "the cache of {resource} would be of several namespaces ({}): give each an informer of its own, by Watch::informer", .namespaces.join(", ")
-    )]
-    SeveralNamespaces {
-        /// The resource.
-        resource: String,
-        /// The namespaces.
-        namespaces: Vec<String>,
-    },
 }
 
 /// What holds for the objects of one type in one namespace, or in all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resolved {
     pub(crate) selection: Selection,
+    /// It is of one namespace that was named.
+    pub(crate) is_named: bool,
     /// Namespaces were chosen: all of them, too.
     pub(crate) chose_namespaces: bool,
     pub(crate) options: CacheOptions,
@@ -104,6 +96,10 @@ impl CacheRules {
     }
 
     /// Says in which namespaces the objects of types are cached of which nothing is said. Empty is all.
+    ///
+    /// Each named namespace is a list and a watch of its own. Types that have no namespaces are cached whole. Of a type that is known at run
+    /// time alone this cannot be seen: say it by [`Watch::cluster_scoped`](crate::Watch::cluster_scoped), or by an empty map
+    /// [of its own](ByType::namespaces).
     ///
     /// # Errors
     ///
@@ -136,24 +132,13 @@ impl CacheRules {
         Ok(self)
     }
 
-    /// Whether each type has at most one informer.
-    pub(crate) fn check(&self) -> Result<(), CacheRulesError> {
-        let of_types = self.by_type.iter().filter_map(|(resource, by_type)| {
-            Some((resource.resource.to_string(), by_type.namespaces.as_ref()?))
-        });
-        let of_all = ("every type".to_owned(), &self.namespaces);
-        for (resource, namespaces) in of_types.chain([of_all]) {
-            if namespaces.len() > 1 {
-                let namespaces = namespaces.keys().cloned().collect();
-                return Err(CacheRulesError::SeveralNamespaces { resource, namespaces });
-            }
-        }
-        Ok(())
-    }
-
     /// What holds for the objects of a type, per namespace (CCH-1 to 3, CCH-12).
-    pub(crate) fn resolve<K: Cacheable>(&self, resource: &ResourceType) -> Vec<Resolved> {
-        self.resolve_of(&resource.resource, has_no_namespaces::<K>())
+    pub(crate) fn resolve<K: Cacheable>(
+        &self,
+        resource: &ResourceType,
+        is_cluster_scoped: bool,
+    ) -> Vec<Resolved> {
+        self.resolve_of(&resource.resource, is_cluster_scoped || has_no_namespaces::<K>())
     }
 
     fn resolve_of(
@@ -204,7 +189,8 @@ impl CacheRules {
             };
             selection.labels = options.labels.clone().unwrap_or_default();
             selection.fields = fields;
-            Resolved { selection, chose_namespaces, options }
+            let is_named = *name != ALL_NAMESPACES;
+            Resolved { selection, is_named, chose_namespaces, options }
         };
         names.iter().map(resolve).collect()
     }

@@ -8,11 +8,14 @@ use kube_core::{
     request::{Error as RequestError, Request as RequestPath},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use setpoint_informer::{Cacheable, Lister, ResourceType};
+use setpoint_informer::{Cacheable, Lister, ResourceType, SharedInformer};
 use setpoint_object::{Head, label::Selector, name::path_segment};
 
 use super::{Call, Client, ClientError, ReadFrom, WriteOutcome};
-use crate::request::Request;
+use crate::{
+    cache::{CacheInformer, CacheLister},
+    request::Request,
+};
 
 /// Reads and writes of one type; from [`Client::api`]. Cheap to clone.
 ///
@@ -66,14 +69,15 @@ impl<K: Cacheable> Api<K> {
     ///
     /// # Errors
     ///
-    /// The type is not watched or has not synced, or the object does not fit it.
+    /// The type or the namespace is not cached or has not synced, or the object does not fit the type.
     pub fn get(&self, key: &Request) -> Result<Option<Arc<K>>, ClientError> {
-        let object = self.lister()?.get_key(key)?;
+        let object = self.lister_of(&key.namespace)?.get_key(key)?;
         self.note_read(key, ReadFrom::Cache);
         Ok(object)
     }
 
-    /// The objects in the cache whose labels match, by key. No namespace is all of them. [`select`](Self::select) can ask for more.
+    /// The objects in the cache whose labels match, by key. No namespace is all that are cached; where each has an informer of its own
+    /// (CCH-4), that is not a single moment. [`select`](Self::select) can ask for more.
     ///
     /// # Errors
     ///
@@ -83,27 +87,44 @@ impl<K: Cacheable> Api<K> {
         namespace: Option<&str>,
         selector: &Selector,
     ) -> Result<Vec<Arc<K>>, ClientError> {
-        let lister = self.lister()?;
+        let objects = match namespace {
+            Some(namespace) => self.lister_of(namespace)?.namespaced(namespace).list(selector),
+            None => self.lister()?.list(selector),
+        };
         self.note_list(namespace, ReadFrom::Cache);
-        Ok(match namespace {
-            Some(namespace) => lister.namespaced(namespace).list(selector)?,
-            None => lister.list(selector)?,
-        })
+        Ok(objects?)
     }
 
     /// The cache itself, for reads of objects that are not decoded.
     ///
     /// # Errors
     ///
-    /// The type is not watched, or has not synced.
-    pub fn lister(&self) -> Result<Lister<K>, ClientError> {
-        let Some(informer) = self.client.cache.known::<K>(&self.dynamic_type) else {
-            return Err(ClientError::NotCached { resource: self.resource.clone() });
-        };
+    /// The type is not watched, or a namespace of it has not synced.
+    pub fn lister(&self) -> Result<CacheLister<K>, ClientError> {
+        let informer = self.known()?;
         if !informer.has_synced() {
             return Err(ClientError::NotSynced { resource: self.resource.clone() });
         }
         Ok(informer.lister())
+    }
+
+    /// The cache of one namespace, and perhaps others. Other namespaces need not have synced.
+    ///
+    /// # Errors
+    ///
+    /// The type is not watched, or the namespace is not cached or has not synced.
+    pub fn lister_of(&self, namespace: &str) -> Result<Lister<K>, ClientError> {
+        let informer = self.known()?;
+        let informer: &SharedInformer<K> = informer.of_namespace(namespace)?;
+        if !informer.has_synced() {
+            return Err(ClientError::NotSynced { resource: self.resource.clone() });
+        }
+        Ok(informer.lister())
+    }
+
+    pub(super) fn known(&self) -> Result<CacheInformer<K>, ClientError> {
+        let known = self.client.cache.known::<K>(&self.dynamic_type);
+        known.ok_or_else(|| ClientError::NotCached { resource: self.resource.clone() })
     }
 }
 

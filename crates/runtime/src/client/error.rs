@@ -6,7 +6,7 @@ use setpoint_informer::{AtLeastError, DecodeError};
 use setpoint_object::ApiError;
 
 use super::layer::LayerError;
-use crate::{fence::Fenced, reconciler::BoxError};
+use crate::{cache::NamespaceNotCached, fence::Fenced, reconciler::BoxError};
 
 /// What was asked: `update networks.samplecrd.k8s.io default/example`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +132,10 @@ pub enum ClientError {
         /// The resource, with its group.
         resource: Arc<str>,
     },
+    /// A cached read of a namespace that the cache's rules leave out: that is no answer about the object (CCH-4). Name the namespace in the
+    /// rules, or read live.
+    #[error(transparent)]
+    NamespaceNotCached(#[from] NamespaceNotCached),
     /// A cached read before the first list has arrived: nothing can be said about absence yet.
     #[error("read {resource} from the cache: it has not synced")]
     NotSynced {

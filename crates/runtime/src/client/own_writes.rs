@@ -11,8 +11,10 @@
 //! | an object of a version      | holds the object at it or later, or has come that far as a whole                     |
 //! | no object                   | holds none, or one with another uid                                                  |
 //!
-//! The first that is needed is remembered for [`OWN_WRITES_MAX`] objects; of those forgotten, the newest version of the type stands for
-//! each, so that a read may wait for too much but never for too little. The cache wakes who waits; the wait is bounded.
+//! The first that is needed is remembered for [`OWN_WRITES_MAX`] objects; of those forgotten, the newest version of the type in the
+//! namespace stands for each, so that a read may wait for too much but never for too little. Namespaces are told apart because a
+//! cache of one of them sees no version of another (CCH-4); beyond [`OWN_WRITES_MAX`] of them the newest of the type stands for the rest.
+//! The cache wakes who waits; the wait is bounded.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,7 +24,10 @@ use setpoint_informer::{AtLeastError, Cacheable, Lister};
 use setpoint_object::{Head, resource_version, skim};
 
 use super::{Api, ClientError};
-use crate::request::Request;
+use crate::{
+    cache::{CacheInformer, CacheLister},
+    request::Request,
+};
 
 /// Of how many objects a client remembers its last write. 4096: more than any set of passes has in flight; an entry is about 200 bytes.
 pub const OWN_WRITES_MAX: usize = 4096;
@@ -41,9 +46,12 @@ struct State {
     /// By age.
     by_turn: BTreeMap<u64, (Arc<str>, Request)>,
     next_turn: u64,
-    /// The newest version of each resource among those that are forgotten.
-    forgotten: HashMap<Arc<str>, Arc<str>>,
+    /// The newest version of each resource in each namespace among those that are forgotten; no namespace is any of too many.
+    forgotten: HashMap<Place, Arc<str>>,
 }
+
+/// A resource, and a namespace of it.
+type Place = (Arc<str>, Option<Arc<str>>);
 
 /// What the last write of one object left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,12 +74,24 @@ impl State {
             && let Some((_, id)) = self.by_turn.pop_first()
             && let Some((_, OwnWrite::Version(version))) = self.by_key.remove(&id)
         {
-            let newest = self.forgotten.entry(id.0).or_insert_with(|| version.clone());
-            if resource_version::compare(&version, newest).is_some_and(std::cmp::Ordering::is_gt) {
+            let mut place = (id.0, Some(id.1.namespace));
+            if self.forgotten.len() >= OWN_WRITES_MAX && !self.forgotten.contains_key(&place) {
+                place.1 = None;
+            }
+            let newest = self.forgotten.entry(place).or_insert_with(|| version.clone());
+            if is_newer(&version, newest) {
                 *newest = version;
             }
         }
     }
+}
+
+fn newest_of(a: Arc<str>, b: Arc<str>) -> Arc<str> {
+    if is_newer(&b, &a) { b } else { a }
+}
+
+fn is_newer(version: &str, than: &str) -> bool {
+    resource_version::compare(version, than).is_some_and(std::cmp::Ordering::is_gt)
 }
 
 impl OwnWrites {
@@ -108,21 +128,37 @@ impl OwnWrites {
         if let Some((_, write)) = state.by_key.get(&(resource.clone(), key.clone())) {
             return Some(write.clone());
         }
-        state.forgotten.get(resource).cloned().map(OwnWrite::Version)
+        if state.forgotten.is_empty() {
+            return None;
+        }
+        let of_namespace = (resource.clone(), Some(key.namespace.clone()));
+        let of_any = (resource.clone(), None);
+        let forgotten = [of_namespace, of_any].map(|place| state.forgotten.get(&place).cloned());
+        let newest = forgotten.into_iter().flatten().reduce(newest_of);
+        newest.map(OwnWrite::Version)
     }
 
-    /// The newest version written of a resource.
-    fn newest(&self, resource: &Arc<str>) -> Option<Arc<str>> {
+    /// The newest version written of a resource in each namespace; no namespace is any.
+    fn newest(&self, resource: &Arc<str>) -> BTreeMap<Option<Arc<str>>, Arc<str>> {
         let state = self.0.lock();
         let versions = state.by_key.iter().filter(|((of, _), _)| of == resource);
-        let versions = versions.filter_map(|(_, (_, write))| match write {
-            OwnWrite::Version(version) => Some(version),
-            OwnWrite::Gone { after, .. } => after.as_ref(),
+        let versions = versions.filter_map(|((_, key), (_, write))| {
+            let version = match write {
+                OwnWrite::Version(version) => Some(version),
+                OwnWrite::Gone { after, .. } => after.as_ref(),
+            };
+            Some((Some(&key.namespace), version?))
         });
-        versions
-            .chain(state.forgotten.get(resource))
-            .max_by(|a, b| resource_version::compare(a, b).unwrap_or(std::cmp::Ordering::Equal))
-            .cloned()
+        let forgotten = state.forgotten.iter().filter(|((of, _), _)| of == resource);
+        let forgotten = forgotten.map(|((_, namespace), version)| (namespace.as_ref(), version));
+        let mut newest = BTreeMap::new();
+        for (namespace, version) in versions.chain(forgotten) {
+            let newest = newest.entry(namespace.cloned()).or_insert_with(|| version.clone());
+            if is_newer(version, newest) {
+                newest.clone_from(version);
+            }
+        }
+        newest
     }
 
     /// The objects of a resource that are gone, with their uids.
@@ -184,7 +220,7 @@ impl<K: Cacheable> Api<K> {
         max: Duration,
     ) -> Result<Option<Arc<K>>, ClientError> {
         if let Some(write) = self.client.own.of(&self.resource, key) {
-            let lister = self.lister()?;
+            let lister = self.lister_of(&key.namespace)?;
             let wanted = match &write {
                 OwnWrite::Version(version) => format!("at version {version}"),
                 OwnWrite::Gone { .. } => "gone".to_owned(),
@@ -216,7 +252,7 @@ impl<K: Cacheable> Api<K> {
         key: &Request,
         resource_version: &str,
     ) -> Result<Option<Arc<K>>, ClientError> {
-        let lister = self.lister()?;
+        let lister = self.lister_of(&key.namespace)?;
         let wanted = format!("at version {resource_version}");
         let shown = lister.at_least_for(key, resource_version);
         self.within(OWN_WRITE_WAIT_MAX, key, wanted, shown).await?;
@@ -224,21 +260,53 @@ impl<K: Cacheable> Api<K> {
     }
 
     /// The cache, as soon as it shows everything of this type that this client and its clones wrote, and nothing that they deleted: for
-    /// lists.
+    /// lists. What was written to namespaces that are not cached is not waited for.
     ///
     /// # Errors
     ///
     /// As [`get_own`](Self::get_own).
-    pub async fn lister_own(&self) -> Result<Lister<K>, ClientError> {
+    pub async fn lister_own(&self) -> Result<CacheLister<K>, ClientError> {
         let lister = self.lister()?;
+        self.shown_own(lister.informer(), |_| true).await?;
+        Ok(lister)
+    }
+
+    /// [`lister_own`](Self::lister_own), of what was written in one namespace, or in all.
+    pub(crate) async fn shown_own_in(&self, namespace: Option<&str>) -> Result<(), ClientError> {
+        let Some(namespace) = namespace else { return self.lister_own().await.map(drop) };
+        self.lister_of(namespace)?;
+        self.shown_own(&self.known()?, |of| of.is_none_or(|of| of == namespace)).await
+    }
+
+    /// Waits until the informers show what was written in the namespaces that count; no namespace is any.
+    async fn shown_own(
+        &self,
+        informer: &CacheInformer<K>,
+        counts: impl Fn(Option<&str>) -> bool,
+    ) -> Result<(), ClientError> {
         let own = &self.client.own;
-        let (newest, deleted) = (own.newest(&self.resource), own.deleted(&self.resource));
+        let newest = own.newest(&self.resource);
+        let mut deleted = own.deleted(&self.resource);
+        deleted.retain(|(key, ..)| counts(Some(&key.namespace)));
         let shown = async {
-            if let Some(version) = &newest {
-                lister.at_least(version).await?;
+            for (namespace, version) in &newest {
+                let namespace = namespace.as_deref();
+                if !counts(namespace) {
+                    continue;
+                }
+                let holding = match namespace {
+                    // Nobody shows what is not cached.
+                    Some(namespace) => informer.of_namespace(namespace).into_iter().collect(),
+                    None => informer.informers().map(|(_, informer)| informer).collect::<Vec<_>>(),
+                };
+                for holding in holding {
+                    holding.lister().at_least(version).await?;
+                }
             }
             for (key, uid, _) in &deleted {
-                gone(&lister, key, uid).await?;
+                if let Ok(holding) = informer.of_namespace(&key.namespace) {
+                    gone(&holding.lister(), key, uid).await?;
+                }
             }
             Ok(())
         };
@@ -247,7 +315,7 @@ impl<K: Cacheable> Api<K> {
         for (key, _, write) in &deleted {
             own.forget(&self.resource, key, write);
         }
-        Ok(lister)
+        Ok(())
     }
 
     async fn within(
@@ -268,7 +336,8 @@ impl<K: Cacheable> Api<K> {
     /// What `key`'s object is, as far as the cache knows.
     pub(super) fn cached_uid(&self, key: &Request) -> Option<Arc<str>> {
         let informer = self.client.cache.known::<K>(&self.dynamic_type)?;
-        informer.lister().object(key).map(|object| object.uid().into())
+        let held = informer.of_namespace(&key.namespace).ok()?.lister().object(key);
+        held.map(|object| object.uid().into())
     }
 }
 

@@ -7,7 +7,7 @@
 //! are at most [`NOTES_MAX`]: what comes later is only counted. A read or write of the same kind again, with the same end, counts up
 //! its note. A pass that does nothing allocates nothing here, beside the place of the pass itself: key, begin, notes and end are one.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -71,9 +71,9 @@ struct Noted {
     ended: Option<(Instant, PassOutcome)>,
 }
 
-/// The newest resourceVersion written of each resource.
+/// The newest resourceVersion written of each resource in each namespace: caches of single namespaces see no other's.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Written(pub(crate) Vec<(Arc<str>, u64)>);
+pub(crate) struct Written(pub(crate) BTreeMap<(Arc<str>, Arc<str>), u64>);
 
 /// One read or write of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl Pass {
         let version = resource_version.and_then(|version| version.parse::<u64>().ok());
         let mut noted = self.noted.lock();
         if let Some(version) = version {
-            noted.written.add(resource, version);
+            noted.written.add(resource, &key.namespace, version);
         }
         if !self.is_blind {
             let resource_version = version.unwrap_or(0);
@@ -233,11 +233,9 @@ impl Noted {
 }
 
 impl Written {
-    fn add(&mut self, resource: &Arc<str>, version: u64) {
-        match self.0.iter_mut().find(|(of, _)| of == resource) {
-            Some((_, newest)) => *newest = version.max(*newest),
-            None => self.0.push((resource.clone(), version)),
-        }
+    fn add(&mut self, resource: &Arc<str>, namespace: &Arc<str>, version: u64) {
+        let newest = self.0.entry((resource.clone(), namespace.clone())).or_default();
+        *newest = version.max(*newest);
     }
 }
 
@@ -311,7 +309,10 @@ mod tests {
             written(&pass, "opaque");
             let key = Request::cluster("n");
             pass.note_written(&"nodes".into(), &key, "delete", None, WriteOutcome::Done);
-            assert_eq!(pass.written().0, [("pods".into(), 7)]);
+            let other = Request::new("other", "a");
+            pass.note_written(&"pods".into(), &other, "update", Some("6"), WriteOutcome::Done);
+            let of = |namespace: &str| ("pods".into(), namespace.into());
+            assert_eq!(pass.written().0, BTreeMap::from([(of("default"), 7), (of("other"), 6)]));
         }
     }
 
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(told[0].to_string(), "read pods default/0 from the cache, 2 times");
         // What was written is known even when nothing more is noted.
         written(&pass, "9");
-        assert_eq!(pass.written().0, [("pods".into(), 9)]);
+        assert_eq!(pass.written().0.into_values().collect::<Vec<_>>(), [9]);
     }
 
     #[test]

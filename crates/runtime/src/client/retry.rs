@@ -97,7 +97,8 @@ impl<K: Cacheable + Serialize + Clone> Api<K> {
         let pass = self.client.pass().map_or(0, |pass| pass.began().reconcile_id.0);
         let pass = u64::try_from(pass & u128::from(u64::MAX)).unwrap_or(0);
         let mut rng = SmallRng::seed_from_u64(retry.seed ^ pass);
-        let cached = self.lister().ok().and_then(|lister| lister.get_key(key).ok().flatten());
+        let cached = self.lister_of(&key.namespace).ok();
+        let cached = cached.and_then(|lister| lister.get_key(key).ok().flatten());
         let mut read = match cached {
             Some(cached) => {
                 self.note_read(key, super::ReadFrom::Cache);

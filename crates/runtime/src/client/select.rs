@@ -73,7 +73,7 @@ impl<K: Cacheable> Select<K> {
         self
     }
 
-    /// No more than so many. Which ones of those that match is not said.
+    /// No more than so many, over all namespaces. Which ones of those that match is not said.
     pub fn limit(mut self, n_objects: usize) -> Self {
         self.limit = n_objects;
         self
@@ -83,7 +83,7 @@ impl<K: Cacheable> Select<K> {
     ///
     /// # Errors
     ///
-    /// The type is not watched or has not synced, there is no such index, or an object does not fit the type.
+    /// The type or the namespace is not cached or has not synced, there is no such index, or an object does not fit the type.
     pub fn all(&self) -> Result<Vec<Arc<K>>, ClientError> {
         Ok(self.objects()?.iter().map(Object::get).collect::<Result<_, _>>()?)
     }
@@ -92,27 +92,63 @@ impl<K: Cacheable> Select<K> {
     ///
     /// # Errors
     ///
-    /// The type is not watched or has not synced, or there is no such index.
+    /// The type or the namespace is not cached or has not synced, or there is no such index.
     pub fn objects(&self) -> Result<Vec<Object<K>>, ClientError> {
-        let snapshot = self.api.lister()?.snapshot();
+        let asked = self.asked()?;
+        let found = match asked.namespace {
+            _ if asked.is_contradiction => {
+                self.api.lister()?;
+                Vec::new()
+            }
+            Some(namespace) => {
+                let lister = self.api.lister_of(namespace)?;
+                self.find(&asked, &lister.snapshot(), self.limit)?
+            }
+            None => {
+                let lister = self.api.lister()?;
+                let mut found = Vec::new();
+                for part in lister.listers() {
+                    let limit = self.limit.saturating_sub(found.len());
+                    found.extend(self.find(&asked, &part.snapshot(), limit)?);
+                }
+                lister.in_order(found)
+            }
+        };
         self.api.note_list(self.namespace.as_deref(), ReadFrom::Cache);
-        let mut indices: Vec<(&str, &str)> =
-            self.indices.iter().map(|(name, value)| (&**name, &**value)).collect();
-        let mut namespace = self.namespace.as_deref();
-        let mut name = None;
+        Ok(found)
+    }
+
+    /// What is asked for, with the field terms taken apart.
+    fn asked(&self) -> Result<Asked<'_>, ClientError> {
+        let indices = self.indices.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let namespace = self.namespace.as_deref();
+        let mut asked = Asked { namespace, name: None, indices, is_contradiction: false };
         for term in self.fields.terms() {
             let value = &*term.value;
             match &*term.path {
                 _ if term.negated => return Err(self.not_indexed(&format!("{}!=", term.path))),
-                NAME if name.is_some_and(|name| name != value) => return Ok(Vec::new()),
-                NAME => name = Some(value),
-                NAMESPACE if namespace.is_some_and(|namespace| namespace != value) => {
-                    return Ok(Vec::new());
+                NAME => {
+                    asked.is_contradiction |= asked.name.is_some_and(|name| name != value);
+                    asked.name = Some(value);
                 }
-                NAMESPACE => namespace = Some(value),
-                field => indices.push((field, value)),
+                NAMESPACE => {
+                    let before = asked.namespace.replace(value);
+                    asked.is_contradiction |= before.is_some_and(|namespace| namespace != value);
+                }
+                field => asked.indices.push((field, value)),
             }
         }
+        Ok(asked)
+    }
+
+    /// What one informer holds of it, no more than so many.
+    fn find(
+        &self,
+        asked: &Asked<'_>,
+        snapshot: &Snapshot<K>,
+        limit: usize,
+    ) -> Result<Vec<Object<K>>, ClientError> {
+        let Asked { namespace, name, indices, .. } = asked;
         let matches = |object: &&Object<K>| {
             namespace.is_none_or(|namespace| object.namespace() == namespace)
                 && name.is_none_or(|name| object.name() == name)
@@ -120,25 +156,20 @@ impl<K: Cacheable> Select<K> {
         };
         let Some((index, value)) = indices.first() else {
             return Ok(match namespace {
-                Some(namespace) => self.take(snapshot.namespace(namespace).filter(matches)),
-                None => self.take(snapshot.iter().filter(matches)),
+                Some(namespace) => take(snapshot.namespace(namespace).filter(matches), limit),
+                None => take(snapshot.iter().filter(matches), limit),
             });
         };
         let others = indices[1..]
             .iter()
-            .map(|(index, value)| self.keys(&snapshot, index, value))
+            .map(|(index, value)| self.keys(snapshot, index, value))
             .collect::<Result<Vec<_>, _>>()?;
         let by_index =
             snapshot.by_index(index, value).map_err(|unknown| self.not_indexed(&unknown.0))?;
-        Ok(self.take(
-            by_index.filter(matches).filter(|object| {
-                others.iter().all(|keys| keys.binary_search(object.key()).is_ok())
-            }),
-        ))
-    }
-
-    fn take<'a>(&self, objects: impl Iterator<Item = &'a Object<K>>) -> Vec<Object<K>> {
-        objects.take(self.limit).cloned().collect()
+        let in_all = |object: &&Object<K>| {
+            others.iter().all(|keys| keys.binary_search(object.key()).is_ok())
+        };
+        Ok(take(by_index.filter(matches).filter(in_all), limit))
     }
 
     fn keys(
@@ -153,6 +184,20 @@ impl<K: Cacheable> Select<K> {
     fn not_indexed(&self, field: &str) -> ClientError {
         ClientError::NotIndexed { resource: self.api.resource.clone(), field: field.to_owned() }
     }
+}
+
+/// What is asked for, as an informer is asked.
+struct Asked<'a> {
+    namespace: Option<&'a str>,
+    name: Option<&'a str>,
+    /// Index and value.
+    indices: Vec<(&'a str, &'a str)>,
+    /// Two names or namespaces: no object has both.
+    is_contradiction: bool,
+}
+
+fn take<'a, K: 'a>(objects: impl Iterator<Item = &'a Object<K>>, limit: usize) -> Vec<Object<K>> {
+    objects.take(limit).cloned().collect()
 }
 
 fn has_labels<K: Resource>(selector: &Selector, object: &Object<K>) -> bool {

@@ -11,7 +11,11 @@ pub(super) async fn catch_up<R: RequestKey>(
     written: &Written,
     max: Duration,
 ) -> bool {
-    let show = || written.0.iter().all(|(resource, version)| sources.reached(resource, *version));
+    let show = || {
+        let mut written = written.0.iter();
+        written
+            .all(|((resource, namespace), version)| sources.reached(resource, namespace, *version))
+    };
     if max.is_zero() || show() {
         return true;
     }

@@ -3,6 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
+use setpoint_informer::InformerStatus;
 use tokio::{
     sync::oneshot,
     task::{JoinError, JoinSet},
@@ -14,6 +15,7 @@ use super::{
     error::{ReconcilePanic, SyncHint, panic_message},
 };
 use crate::{
+    cache::MemberStatus,
     reconciler::BoxError,
     request::RequestKey,
     source::{Awaited, DynSource, Sources},
@@ -158,7 +160,8 @@ impl<R> Pending<R> {
     async fn synced(&mut self, name: &Arc<str>) -> Result<(), ControllerError> {
         match self {
             Self::Watch(watch) => watch.registration.synced().await.map_err(|_| {
-                let (resource, source) = (watch.feed.resource(), watch.last_error());
+                let lagging = watch.lagging();
+                let (resource, source) = (lagging.what, last_error(&lagging.status));
                 ControllerError::SourceStopped { name: name.clone(), resource, source }
             }),
             Self::Foreign { started, .. } => match started.await {
@@ -172,13 +175,11 @@ impl<R> Pending<R> {
     /// It has not synced in time.
     fn late(self, name: Arc<str>, timeout: Duration) -> ControllerError {
         match self {
-            Self::Watch(watch) => ControllerError::SyncTimeout {
-                name,
-                resource: watch.feed.resource(),
-                timeout,
-                hint: SyncHint::of(&watch.feed.status()),
-                source: watch.last_error(),
-            },
+            Self::Watch(watch) => {
+                let MemberStatus { what: resource, status } = watch.lagging();
+                let (hint, source) = (SyncHint::of(&status), last_error(&status));
+                ControllerError::SyncTimeout { name, resource, timeout, hint, source }
+            }
             Self::Foreign { source, .. } => {
                 ControllerError::StartTimeout { name, of: source, timeout }
             }
@@ -187,8 +188,16 @@ impl<R> Pending<R> {
 }
 
 impl<R> Awaited<R> {
-    /// What the informer failed with last, if it does not keep up.
-    fn last_error(&self) -> Option<BoxError> {
-        self.feed.status().degraded.map(|degraded| BoxError::from(degraded.error))
+    /// The informer that the watch waits for: one that has stopped, or else has not synced, or else whose handler is not done.
+    fn lagging(&self) -> MemberStatus {
+        let mut statuses = self.feed.statuses();
+        let worst = statuses.iter().position(|member| member.status.has_stopped);
+        let worst = worst.or_else(|| statuses.iter().position(|member| !member.status.has_synced));
+        statuses.swap_remove(worst.unwrap_or(0))
     }
+}
+
+/// What an informer failed with last, if it does not keep up.
+fn last_error(status: &InformerStatus) -> Option<BoxError> {
+    status.degraded.as_ref().map(|degraded| BoxError::from(degraded.error.clone()))
 }

@@ -6,10 +6,10 @@ use std::{
 };
 
 use serde::Deserialize;
-use setpoint_informer::{Cacheable, Lister, Object};
+use setpoint_informer::{Cacheable, Object};
 use setpoint_object::Skim;
 
-use crate::request::Request;
+use crate::{cache::CacheLister, request::Request};
 
 /// Who wrote an object, as its `managedFields` say.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -46,19 +46,20 @@ pub(crate) struct Seen {
 
 /// The objects of a cache that have one of these versions: one walk, in which only these are looked into.
 pub(crate) fn find_seen<K: Cacheable>(
-    lister: &Lister<K>,
+    lister: &CacheLister<K>,
     versions: &BTreeSet<u64>,
 ) -> BTreeMap<u64, Seen> {
-    let snapshot = lister.snapshot();
-    let of = |object: &Object<K>| object.resource_version().parse().ok();
-    let found = snapshot.iter().filter_map(|object| Some((of(object)?, object)));
+    let mut found = BTreeMap::new();
+    for lister in lister.listers() {
+        for object in lister.snapshot().iter() {
+            let version = object.resource_version().parse().ok();
+            if let Some(version) = version.filter(|version| versions.contains(version)) {
+                let seen = Seen { object: object.key().clone(), writers: writers(object) };
+                found.insert(version, seen);
+            }
+        }
+    }
     found
-        .filter(|(version, _)| versions.contains(version))
-        .map(|(version, object)| {
-            let seen = Seen { object: object.key().clone(), writers: writers(object) };
-            (version, seen)
-        })
-        .collect()
 }
 
 /// Those whose entries are the newest: more than one if they wrote within one second, none if nobody is named.

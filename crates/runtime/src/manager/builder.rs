@@ -15,7 +15,7 @@ use super::{
     GRACE_PERIOD, Grace, Manager, ManagerHandle, election::Election, handle::ManagerEnvironment,
 };
 use crate::{
-    cache::{Cache, CacheRules, CacheRulesError},
+    cache::{Cache, CacheRules},
     client::{
         Client,
         layer::{ClientService, layered},
@@ -123,7 +123,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Caches only the objects of this namespace. Default: all.
+    /// Caches only the objects of this namespace; a cached read of another one is an error. Default: all. For several see
+    /// [`cache_rules`](Self::cache_rules).
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.cache.namespace = Some(namespace.into());
         self
@@ -137,14 +138,9 @@ impl ManagerBuilder {
 
     /// What is cached of single types, and how; what a rule says goes before [`namespace`](Self::namespace), [`labels`](Self::labels),
     /// [`resync`](Self::resync) and [`cache_policy`](Self::cache_policy), which it inherits where it says nothing.
-    ///
-    /// # Errors
-    ///
-    /// A type would be cached from several namespaces, and not from all: that is not to be had from one informer.
-    pub fn cache_rules(mut self, rules: CacheRules) -> Result<Self, CacheRulesError> {
-        rules.check()?;
+    pub fn cache_rules(mut self, rules: CacheRules) -> Self {
         self.rules = rules;
-        Ok(self)
+        self
     }
 
     /// How often handlers are told again of every cached object, without asking the server. Default: zero, never.
@@ -239,7 +235,7 @@ impl ManagerBuilder {
             metrics.update(|registry| registry.register_collector(collector));
         }
         let informers = cache.metrics.clone();
-        let (cache, cache_worker) = Cache::with_rules(client.clone(), cache, rules);
+        let (cache, cache_worker) = Cache::new(client.clone(), cache, rules);
         let client = Client::new(client, cache.clone(), field_manager.clone());
         let lost = EventCollector(broadcaster.recorder("manager".into()));
         let environment = ManagerEnvironment {

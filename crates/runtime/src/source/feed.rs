@@ -1,19 +1,17 @@
-//! One watched type at work: its informer, what of its events counts, and which keys they concern.
+//! One watched type at work: its informers, what of its events counts, and which keys they concern.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use setpoint_informer::{
-    Cacheable, Event, HandlerOptions, HandlerRegistration, InformerStatus, SharedInformer, Stopped,
-};
+use setpoint_informer::{Cacheable, Event, HandlerOptions, Stopped};
 use setpoint_workqueue::WorkQueue;
 use tokio::sync::Notify;
 
 use super::{Enqueue, EventHandler, enqueue::priority_of};
 use crate::{
-    cache::{Cache, CacheLease},
+    cache::{Cache, CacheInformer, CacheLease, CacheRegistration, MemberStatus},
     explain::{Cause, Seen, find_seen},
     predicate::{AnyEvent, EventFilter, Predicate},
     request::RequestKey,
@@ -30,16 +28,16 @@ pub(crate) struct Target<R> {
     pub(crate) arrived: Arc<Notify>,
 }
 
-/// A watched type that knows its informer; whatever its type is.
+/// A watched type that knows its informers; whatever its type is.
 pub(crate) trait Feed<R>: Send + Sync {
     /// The watched resource.
     fn resource(&self) -> String;
 
-    /// How its informer does.
-    fn status(&self) -> InformerStatus;
+    /// How each of its informers does: one at least.
+    fn statuses(&self) -> Vec<MemberStatus>;
 
-    /// How far its cache has come.
-    fn resource_version(&self) -> Arc<str>;
+    /// Whether its cache of a namespace has come as far as `version`; a namespace that it does not cache always has.
+    fn reached(&self, namespace: &str, version: u64) -> bool;
 
     /// Whether it watches another cluster than the manager's own, whose versions are not comparable.
     fn is_elsewhere(&self) -> bool;
@@ -48,7 +46,7 @@ pub(crate) trait Feed<R>: Send + Sync {
     fn find_seen(&self, versions: &BTreeSet<u64>) -> BTreeMap<u64, Seen>;
 
     /// Begins to add keys, and to say whenever an event arrives.
-    fn start(&self, target: Target<R>) -> Result<HandlerRegistration, Stopped>;
+    fn start(&self, target: Target<R>) -> Result<CacheRegistration, Stopped>;
 
     /// Adds the keys of everything that is cached, as far as `only` wants them.
     fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool);
@@ -76,7 +74,7 @@ pub(crate) enum Hold {
 
 /// The feed of a watch.
 pub(super) struct WatchFeed<K: Cacheable, R> {
-    pub(super) informer: SharedInformer<K>,
+    pub(super) informer: CacheInformer<K>,
     pub(super) is_elsewhere: bool,
     /// What keeps the type cached, where that is this watch's to do.
     pub(super) _lease: Option<CacheLease<K>>,
@@ -105,12 +103,14 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         self.informer.resource_type().to_string()
     }
 
-    fn status(&self) -> InformerStatus {
-        self.informer.status()
+    fn statuses(&self) -> Vec<MemberStatus> {
+        self.informer.member_statuses()
     }
 
-    fn resource_version(&self) -> Arc<str> {
-        self.informer.lister().resource_version()
+    fn reached(&self, namespace: &str, version: u64) -> bool {
+        let Ok(informer) = self.informer.of_namespace(namespace) else { return true };
+        let reached = informer.lister().resource_version();
+        reached.parse::<u64>().is_ok_and(|reached| reached >= version)
     }
 
     fn is_elsewhere(&self) -> bool {
@@ -121,7 +121,7 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         find_seen(&self.informer.lister(), versions)
     }
 
-    fn start(&self, target: Target<R>) -> Result<HandlerRegistration, Stopped> {
+    fn start(&self, target: Target<R>) -> Result<CacheRegistration, Stopped> {
         let rule = self.rule.clone();
         let handler = move |event: Event<K>| {
             target.arrived.notify_waiters();
@@ -134,10 +134,12 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
 
     fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool) {
         let keys = Enqueue::new(&target.queue, target.low_priority, Cause::HandOver, Some(only));
-        for object in self.informer.lister().snapshot().iter() {
-            // As a handler that begins now would be told.
-            let event = Event::Added { object: object.clone(), in_initial_list: true };
-            self.rule.apply(&event, &keys);
+        for lister in self.informer.lister().listers() {
+            for object in lister.snapshot().iter() {
+                // As a handler that begins now would be told.
+                let event = Event::Added { object: object.clone(), in_initial_list: true };
+                self.rule.apply(&event, &keys);
+            }
         }
     }
 }

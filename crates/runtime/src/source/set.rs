@@ -3,7 +3,6 @@
 use std::{fmt, sync::Arc};
 
 use parking_lot::Mutex;
-use setpoint_informer::HandlerRegistration;
 use setpoint_workqueue::WorkQueue;
 use tokio::sync::Notify;
 
@@ -11,7 +10,12 @@ use super::{
     DynSource, KeySink, Unbound, WatchError,
     feed::{Binding, Feed, Hold, Target},
 };
-use crate::{cache::Cache, explain::WatchedSource, predicate::EventFilter, request::RequestKey};
+use crate::{
+    cache::{Cache, CacheRegistration, MemberStatus},
+    explain::WatchedSource,
+    predicate::EventFilter,
+    request::RequestKey,
+};
 
 /// How many sources a controller has at once.
 ///
@@ -64,13 +68,13 @@ struct Watched<R> {
     resource: Arc<str>,
     feed: Arc<dyn Feed<R>>,
     /// Once it was started.
-    registration: Option<HandlerRegistration>,
+    registration: Option<CacheRegistration>,
 }
 
 /// A watch that was started, and is to sync.
 pub(crate) struct Awaited<R> {
     pub(crate) feed: Arc<dyn Feed<R>>,
-    pub(crate) registration: HandlerRegistration,
+    pub(crate) registration: CacheRegistration,
 }
 
 /// How one watch of a controller does.
@@ -81,9 +85,11 @@ pub struct SourceStatus {
     pub resource: String,
     /// Whether its handler was told of everything that was there at its start.
     pub has_synced: bool,
-    /// Whether its informer has ended: it gave up, or its owner stopped it. No event comes any more.
+    /// Whether its informer has ended: it gave up, was removed from the cache, or its owner stopped it. No event comes any more; of a
+    /// type that is cached by namespace, none of one namespace at least.
     pub has_stopped: bool,
-    /// What keeps its cache from being up to date, if anything does: the last failure of its informer with its causes.
+    /// What keeps its cache from being up to date, if anything does: the last failure of its informer with its causes. Of a type that is
+    /// cached by namespace it is the first that fails, with its name, and how many others do.
     pub degraded: Option<String>,
 }
 
@@ -173,7 +179,7 @@ impl<R: RequestKey> Sources<R> {
     }
 
     /// Notes that a watch has begun. One that was removed meanwhile is over at once.
-    fn registered(&self, number: usize, registration: &HandlerRegistration) {
+    fn registered(&self, number: usize, registration: &CacheRegistration) {
         let mut state = self.state.lock();
         match state.watches.iter_mut().find(|watched| watched.number == number) {
             Some(watched) => watched.registration = Some(registration.clone()),
@@ -272,17 +278,15 @@ impl<R: RequestKey> Sources<R> {
         self.added.notified().await;
     }
 
-    /// Whether the watched caches of `resource` have come as far as `version`; those of a type that is not watched always have, and those
-    /// of other clusters are not asked.
-    pub(crate) fn reached(&self, resource: &str, version: u64) -> bool {
+    /// Whether the watched caches of a namespace of `resource` have come as far as `version`; those of a type that is not watched always
+    /// have, and those of other clusters are not asked.
+    pub(crate) fn reached(&self, resource: &str, namespace: &str, version: u64) -> bool {
         let state = self.state.lock();
         let mut of_resource = state
             .watches
             .iter()
             .filter(|watched| *watched.resource == *resource && !watched.feed.is_elsewhere());
-        of_resource.all(|watched| {
-            watched.feed.resource_version().parse::<u64>().is_ok_and(|reached| reached >= version)
-        })
+        of_resource.all(|watched| watched.feed.reached(namespace, version))
     }
 
     /// Told whenever an event arrives.
@@ -321,7 +325,7 @@ impl<R: RequestKey> Sources<R> {
         state.watches.iter().find(|watched| watched.number == number).map(Watched::status)
     }
 
-    pub(crate) fn registration(&self, number: usize) -> Option<HandlerRegistration> {
+    pub(crate) fn registration(&self, number: usize) -> Option<CacheRegistration> {
         let state = self.state.lock();
         state.watches.iter().find(|watched| watched.number == number)?.registration.clone()
     }
@@ -346,14 +350,26 @@ impl<R> Watched<R> {
     }
 
     fn status(&self) -> SourceStatus {
-        let status = self.feed.status();
+        let statuses = self.feed.statuses();
         SourceStatus {
-            has_stopped: status.has_stopped,
+            has_stopped: statuses.iter().any(|member| member.status.has_stopped),
             resource: self.resource.to_string(),
-            has_synced: self.registration.as_ref().is_some_and(HandlerRegistration::has_synced),
-            degraded: status.degraded.map(|degraded| degraded.to_string()),
+            has_synced: self.registration.as_ref().is_some_and(CacheRegistration::has_synced),
+            degraded: degraded(&statuses),
         }
     }
+}
+
+/// What keeps a watch from being up to date, if anything does.
+fn degraded(statuses: &[MemberStatus]) -> Option<String> {
+    let mut degraded =
+        statuses.iter().filter_map(|member| Some((&member.what, member.status.degraded.as_ref()?)));
+    let (what, first) = degraded.next()?;
+    Some(match (statuses, degraded.count()) {
+        ([_], _) => first.to_string(),
+        (_, 0) => format!("{what}: {first}"),
+        (_, n_others) => format!("{what}, and {n_others} more: {first}"),
+    })
 }
 
 impl<R> fmt::Debug for Sources<R> {

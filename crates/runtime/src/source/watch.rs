@@ -12,7 +12,7 @@ use super::{
     handler::{ForObject, ForOwner},
 };
 use crate::{
-    cache::Cache,
+    cache::{Cache, CacheInformer},
     cluster::Cluster,
     predicate::Predicate,
     request::{Request, RequestKey},
@@ -96,7 +96,8 @@ impl<K: Cacheable> Watch<K> {
         self
     }
 
-    /// Says that a type known at run time has no namespace, so that what it owns leads to keys without one.
+    /// Says that a type known at run time has no namespace, so that what it owns leads to keys without one, and that rules which name
+    /// namespaces are not for it.
     pub fn cluster_scoped(mut self) -> Self {
         self.is_cluster_scoped = true;
         self
@@ -136,15 +137,18 @@ impl<K: Cacheable> Watch<K> {
     /// The source whose keys are what `handler` adds.
     pub(crate) fn handled<R: RequestKey>(self, handler: impl EventHandler<K, R>) -> Unbound<R> {
         let Self { dynamic_type, predicates, informer, cache: of_cluster, .. } = self;
+        let is_cluster_scoped = self.is_cluster_scoped;
         Box::new(move |Binding { cache, hold, filters }| {
             let is_elsewhere = of_cluster.is_some();
             let cache = of_cluster.as_ref().unwrap_or(cache);
             let (informer, lease) = match (informer, hold) {
-                (Some(informer), _) => (informer, None),
-                (None, Hold::Pinned) => (cache.watched::<K>(&dynamic_type), None),
+                (Some(informer), _) => (CacheInformer::of_one(informer), None),
+                (None, Hold::Pinned) => {
+                    (cache.watched::<K>(&dynamic_type, is_cluster_scoped), None)
+                }
                 (None, Hold::Leased) => {
-                    let lease = cache.leased::<K>(&dynamic_type);
-                    (SharedInformer::clone(&lease), Some(lease))
+                    let lease = cache.leased::<K>(&dynamic_type, is_cluster_scoped);
+                    (CacheInformer::clone(&lease), Some(lease))
                 }
             };
             let rule = Rule { predicates, filters, handler: Box::new(handler) };

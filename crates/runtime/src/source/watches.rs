@@ -8,7 +8,10 @@ use super::{
     DynSource, EventHandler, Foreign, Mapped, Source, SourceStatus, Sources, Unbound, Watch,
     WatchError,
 };
-use crate::request::{Request, RequestKey};
+use crate::{
+    cache::CacheRegistration,
+    request::{Request, RequestKey},
+};
 
 /// The watches of one controller, to be added to and taken from while it runs. Cheap to clone; outlives the controller.
 ///
@@ -101,7 +104,7 @@ impl<R> fmt::Debug for Watches<R> {
 trait DynSources: Send + Sync {
     fn remove_watch(&self, number: usize) -> bool;
     fn status(&self, number: usize) -> Option<SourceStatus>;
-    fn registration(&self, number: usize) -> Option<setpoint_informer::HandlerRegistration>;
+    fn registration(&self, number: usize) -> Option<CacheRegistration>;
 }
 
 impl<R: RequestKey> DynSources for Sources<R> {
@@ -113,7 +116,7 @@ impl<R: RequestKey> DynSources for Sources<R> {
         Sources::status(self, number)
     }
 
-    fn registration(&self, number: usize) -> Option<setpoint_informer::HandlerRegistration> {
+    fn registration(&self, number: usize) -> Option<CacheRegistration> {
         Sources::registration(self, number)
     }
 }

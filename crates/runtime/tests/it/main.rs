@@ -18,6 +18,7 @@ mod manager;
 mod manager_cache;
 mod manager_election;
 mod metadata;
+mod namespaces;
 mod patch;
 mod results;
 mod server;

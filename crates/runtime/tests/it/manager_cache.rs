@@ -28,7 +28,7 @@ async fn cch_1_rules_of_one_type_select_and_change_what_is_held_of_it_alone() {
         Ok(text.into_bytes().into())
     }));
     let rules = CacheRules::new().of::<ConfigMap>(&(), of_maps).unwrap();
-    let manager = builder(&server).cache_rules(rules).unwrap().build();
+    let manager = builder(&server).cache_rules(rules).build();
     let maps = manager.cache().informer::<ConfigMap>();
     let pods = manager.cache().informer::<Pod>();
     let running = Running::start(manager);

@@ -49,9 +49,9 @@ struct State {
     epoch: u64,
     /// Watches cannot begin before this revision.
     oldest: u64,
-    /// Resources that may not be read.
+    /// Resources that may not be read, or their collections in one namespace.
     forbidden: Vec<String>,
-    /// Watches that are open, by resource.
+    /// Watches that are open, by resource, and by collection where that is of one namespace.
     watchers: BTreeMap<String, usize>,
     /// Resources whose metadata alone was asked for.
     metadata: Vec<String>,
@@ -93,6 +93,28 @@ impl Path {
     }
 }
 
+impl Path {
+    /// The path of the collection, with its namespace.
+    fn collection(&self) -> String {
+        match &*self.namespace {
+            "" => self.resource.clone(),
+            namespace => {
+                let prefix = self.resource.strip_suffix(&self.plural).unwrap();
+                format!("{prefix}namespaces/{namespace}/{}", self.plural)
+            }
+        }
+    }
+}
+
+/// Whether a field selector passes an object: of all fields this server knows the namespace alone.
+fn has_fields(fields: &str, object: &Value) -> bool {
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    fields.split(',').all(|term| match term.split_once("!=") {
+        Some(("metadata.namespace", other)) => namespace != other,
+        _ => true,
+    })
+}
+
 impl Server {
     /// A server of these resource paths.
     pub(crate) fn new(served: &[&str]) -> Self {
@@ -110,12 +132,17 @@ impl Server {
         self.0.state.lock().served.push(resource.to_owned());
     }
 
-    /// Refuses every request for this resource path from now on.
+    /// Refuses every request for this resource path, or for the collection of one namespace, from now on.
     pub(crate) fn forbid(&self, resource: &str) {
         self.0.state.lock().forbidden.push(resource.to_owned());
     }
 
-    /// How many watches of a resource path are open.
+    /// Refuses it no longer.
+    pub(crate) fn permit(&self, resource: &str) {
+        self.0.state.lock().forbidden.retain(|of| of != resource);
+    }
+
+    /// How many watches of a resource path, or of the collection of one namespace, are open.
     pub(crate) fn watchers(&self, resource: &str) -> usize {
         self.0.state.lock().watchers.get(resource).copied().unwrap_or_default()
     }
@@ -197,6 +224,7 @@ impl Server {
         path: &Path,
         body: &[u8],
         content_type: &str,
+        fields: &str,
     ) -> Result<Value, ApiError> {
         let mut state = self.0.state.lock();
         if !state.served.contains(&path.resource) {
@@ -209,7 +237,8 @@ impl Server {
             if body.is_empty() { Value::Null } else { serde_json::from_slice(body).unwrap() };
         let answer = match *method {
             Method::GET if path.name.is_empty() => {
-                let items = state.select(path);
+                let mut items = state.select(path);
+                items.retain(|object| has_fields(fields, object));
                 json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": state.revision.to_string()}, "items": items})
             }
             Method::GET => state.objects.get(&key).cloned().ok_or_else(missing)?,
@@ -266,14 +295,16 @@ impl Server {
     }
 
     /// The log from a revision on, as a body that never ends.
-    fn watch(&self, path: Path, from: u64) -> UnsyncBoxBody<Bytes, Infallible> {
+    fn watch(&self, path: Path, from: u64, fields: &str) -> UnsyncBoxBody<Bytes, Infallible> {
+        let fields: Arc<str> = fields.into();
         let server = self.clone();
         let epoch = self.0.state.lock().epoch;
-        let open = Arc::new(Open::new(self.clone(), &path.resource));
+        let open = Arc::new(Open::new(self.clone(), &path));
         let frames = stream::unfold(from, move |mut from| {
             let server = server.clone();
             let open = open.clone();
-            let resource = path.resource.clone();
+            let (resource, namespace) = (path.resource.clone(), path.namespace.clone());
+            let fields = fields.clone();
             async move {
                 let _open = open;
                 loop {
@@ -284,8 +315,14 @@ impl Server {
                         if state.epoch != epoch {
                             return None;
                         }
-                        let news =
-                            state.log.iter().filter(|(of, at, ..)| *of == resource && *at > from);
+                        let news = state.log.iter().filter(|(of, at, _, object)| {
+                            let in_namespace = namespace.is_empty()
+                                || object["metadata"]["namespace"] == *namespace;
+                            *of == resource
+                                && *at > from
+                                && in_namespace
+                                && has_fields(&fields, object)
+                        });
                         let lines = news.map(|(_, _, event, object)| {
                             json!({"type": event, "object": object}).to_string() + "\n"
                         });
@@ -309,20 +346,26 @@ impl Server {
 /// Counts a watch as open until it is dropped.
 struct Open {
     server: Server,
-    resource: String,
+    paths: Vec<String>,
 }
 
 impl Open {
-    fn new(server: Server, resource: &str) -> Self {
-        *server.0.state.lock().watchers.entry(resource.to_owned()).or_default() += 1;
-        Self { server, resource: resource.to_owned() }
+    fn new(server: Server, path: &Path) -> Self {
+        let mut paths = vec![path.resource.clone(), path.collection()];
+        paths.dedup();
+        for path in &paths {
+            *server.0.state.lock().watchers.entry(path.clone()).or_default() += 1;
+        }
+        Self { server, paths }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let Some(open) = self.server.0.state.lock().watchers.get_mut(&self.resource) {
-            *open -= 1;
+        for path in &self.paths {
+            if let Some(open) = self.server.0.state.lock().watchers.get_mut(path) {
+                *open -= 1;
+            }
         }
     }
 }
@@ -449,7 +492,11 @@ impl tower_service::Service<Request<Body>> for Server {
             {
                 server.0.state.lock().metadata.push(path.resource.clone());
             }
-            if server.0.state.lock().forbidden.contains(&path.resource) {
+            let is_forbidden = {
+                let forbidden = &server.0.state.lock().forbidden;
+                forbidden.contains(&path.resource) || forbidden.contains(&path.collection())
+            };
+            if is_forbidden {
                 return Ok(failure(ApiError::new(
                     403,
                     setpoint_object::Reason::Forbidden,
@@ -459,6 +506,8 @@ impl tower_service::Service<Request<Body>> for Server {
             let parameter = |name: &str| {
                 query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
             };
+            let fields = parameter("fieldSelector").unwrap_or_default();
+            let fields = fields.replace("%21", "!").replace("%3D", "=").replace("%2C", ",");
             if parameter("watch").is_some() && parts.method == Method::GET {
                 if !server.0.state.lock().served.contains(&path.resource) {
                     return Ok(failure(ApiError::no_route()));
@@ -475,11 +524,11 @@ impl tower_service::Service<Request<Body>> for Server {
                 if from < server.0.state.lock().oldest {
                     return Ok(failure(ApiError::expired("too old")));
                 }
-                return Ok(Response::new(server.watch(path, from)));
+                return Ok(Response::new(server.watch(path, from, &fields)));
             }
             let content_type =
                 parts.headers.get("content-type").map_or("", |value| value.to_str().unwrap());
-            let answer = server.answer(&parts.method, &path, &body, content_type);
+            let answer = server.answer(&parts.method, &path, &body, content_type, &fields);
             if fault == Some(1) {
                 return Err(std::io::Error::new(std::io::ErrorKind::ConnectionReset, "cut"));
             }

@@ -81,7 +81,8 @@ fn cch_1_to_3_precedence_is_the_references_over_all_combinations() {
                         "" => chosen.iter().copied().filter(|name| !name.is_empty()).collect(),
                         _ => Vec::new(),
                     };
-                    let Resolved { selection, options, .. } = resolved;
+                    let Resolved { selection, options, is_named, .. } = resolved;
+                    assert_eq!(is_named, !namespace.is_empty());
                     assert_eq!(selection.namespace.as_deref().unwrap_or_default(), *namespace);
                     assert_eq!(
                         (selection.labels, selection.fields, options.resync),
@@ -107,14 +108,6 @@ fn cch_2_namespaces_of_a_type_that_has_none_are_refused() {
     assert!(CacheRules::new().of::<Pod>(&(), in_a()).is_ok());
     let all = ByType { namespaces: Some(Namespaces::new()), ..ByType::default() };
     assert!(CacheRules::new().of::<Namespace>(&(), all).is_ok(), "all is no choice");
-}
-
-#[test]
-fn cch_4_several_namespaces_of_one_type_are_refused_and_said() {
-    let both = ["a", "b"].map(|name| (name.to_owned(), CacheOptions::default()));
-    let rules = CacheRules::new().namespaces(Namespaces::from(both)).unwrap();
-    let error = rules.check().unwrap_err();
-    assert!(error.to_string().contains("of several namespaces (a, b)"), "{error}");
 }
 
 #[test]

@@ -21,7 +21,8 @@ fn last_write_of_each_object_is_remembered() {
     own.note_gone(&pods, &key(0), "u");
     let gone = OwnWrite::Gone { uid: "u".into(), after: Some("7".into()) };
     assert_eq!(own.of(&pods, &key(0)), Some(gone.clone()));
-    assert_eq!(own.newest(&pods).as_deref(), Some("7"));
+    let newest = BTreeMap::from([(Some("default".into()), "7".into())]);
+    assert_eq!(own.newest(&pods), newest);
     own.forget(&pods, &key(0), &OwnWrite::Version("7".into()));
     assert_eq!(own.of(&pods, &key(0)), Some(gone.clone()), "not that one");
     own.forget(&pods, &key(0), &gone);
@@ -53,6 +54,23 @@ fn of_what_is_forgotten_the_newest_version_stands_for_all() {
     assert_eq!(own.of(&pods, &key(0)), version("11"));
     assert_eq!(own.of(&pods, &key(2)), version("12"));
     assert_eq!(own.of(&Arc::from("nodes"), &key(0)), None);
+    assert_eq!(own.of(&pods, &Request::new("other", "0")), None, "nothing was written there");
+    let newest = format!("{}", OWN_WRITES_MAX + 11);
+    assert_eq!(own.newest(&pods), BTreeMap::from([(Some("default".into()), newest.into())]));
+}
+
+#[test]
+fn of_too_many_namespaces_one_version_stands_for_the_rest() {
+    let (own, pods) = (OwnWrites::default(), Arc::from("pods"));
+    let key = |n: usize| Request::new(n.to_string(), "a");
+    for n in 0..2 * OWN_WRITES_MAX + 2 {
+        let object = format!(r#"{{"metadata":{{"resourceVersion":"{}"}}}}"#, n + 10);
+        own.note_answer(&pods, &key(n), object.as_bytes());
+    }
+    assert_eq!(own.0.lock().forgotten.len(), OWN_WRITES_MAX + 1);
+    let last_forgotten = (OWN_WRITES_MAX + 11).to_string();
+    assert_eq!(own.of(&pods, &key(OWN_WRITES_MAX)), version(&last_forgotten));
+    assert_eq!(own.of(&pods, &key(0)), version(&last_forgotten), "perhaps too much");
 }
 
 #[test]

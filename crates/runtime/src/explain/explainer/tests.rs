@@ -91,5 +91,5 @@ fn explainer_that_is_off_remembers_nothing_but_what_was_written() {
     pass.note_written(&"nodes".into(), &key, "update", Some("8"), WriteOutcome::Done);
     recording.end(Instant::now(), PassOutcome::Success);
     assert!(explainer.all().is_empty() && pass.told().2.is_none());
-    assert_eq!(pass.written().0, [("nodes".into(), 8)]);
+    assert_eq!(pass.written().0, [(("nodes".into(), "".into()), 8)].into());
 }
