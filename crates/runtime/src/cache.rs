@@ -15,7 +15,7 @@
 //!
 //! | a type is cached  | when                                                        | until                                                   |
 //! |-------------------|-------------------------------------------------------------|---------------------------------------------------------|
-//! | for good          | a controller is built with a watch of it, or [`Cache::informer`] asks for it | the manager ends                          |
+//! | for good          | a controller is built with a watch of it, or [`Cache::informer`] asks for it | the manager ends, or it is [removed](Cache::remove_with) |
 //! | for a while       | a watch is added at run time ([`Watches`](crate::Watches))  | the last such watch is removed, unless it is cached for good |
 //!
 //! Reads start nothing: of a type that nobody asked for they are an error, [`ClientError::NotCached`](crate::ClientError::NotCached). That is
@@ -35,7 +35,7 @@ use std::{
 
 pub(crate) use self::informer::MemberStatus;
 pub(crate) use self::lease::CacheLease;
-use self::{informer::Member, options::Resolved};
+use self::informer::Member;
 pub use self::{
     informer::{CacheInformer, CacheRegistration},
     lister::{CacheLister, CacheReadError, NamespaceNotCached},
@@ -48,9 +48,9 @@ use futures::future::{BoxFuture, join_all};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use setpoint_informer::{
-    Cacheable, InformerFactory, MetricsRegistry, ResourceType, SharedInformer,
+    Cacheable, InformerFactory, InformerLease, MetricsRegistry, ResourceType, SharedInformer,
     SharedInformerBuilder,
-    factory::{FactoryOptions, FactoryWorker, InformerRequest, Selection},
+    factory::{FactoryOptions, FactoryWorker, Selection},
 };
 
 /// What caches each type, shared by the controllers of a manager. Cheap to clone.
@@ -82,6 +82,9 @@ type Id = (TypeId, ResourceType);
 struct Known {
     /// A `CacheInformer<K>`.
     informer: Arc<dyn AnyInformer>,
+    /// What keeps its informers running: an `InformerLease<K>` of each.
+    _leases: Box<dyn Any + Send + Sync>,
+    /// Tells what was requested from what is requested anew after it was removed.
     number: u64,
     /// Somebody asked for it for good.
     is_pinned: bool,
@@ -109,13 +112,6 @@ impl<K: Cacheable> AnyInformer for CacheInformer<K> {
     }
 }
 
-/// What one informer of a type is asked for with.
-struct Part<'a, K: Cacheable> {
-    namespace: Option<Arc<str>>,
-    is_named: bool,
-    request: InformerRequest<'a, K>,
-}
-
 impl Cache {
     pub(crate) fn new(
         client: kube_client::Client,
@@ -140,17 +136,21 @@ impl Cache {
         (cache, worker)
     }
 
-    /// Requests for the informers of a type, as the rules have it: those of one namespace each, by namespace, and then the other.
-    fn parts<'a, K: Cacheable>(
+    /// The informers of a type, as the rules have it; those that run already, or new ones.
+    fn request<K: Cacheable>(
         &self,
-        dynamic_type: &'a K::DynamicType,
+        dynamic_type: &K::DynamicType,
         is_cluster_scoped: bool,
-    ) -> Vec<Part<'a, K>> {
+    ) -> (CacheInformer<K>, Vec<InformerLease<K>>) {
         let resource = ResourceType::of::<K>(dynamic_type);
         let mut resolved = self.rules.resolve::<K>(&resource, is_cluster_scoped);
+        // Those of one namespace each, by namespace, and then the other.
         resolved.sort_by_key(|rule| !rule.is_named);
+        let n_named = resolved.iter().filter(|rule| rule.is_named).count();
         let is_alone = resolved.len() == 1;
-        let part = |rule: Resolved| {
+        let mut leases = Vec::with_capacity(resolved.len());
+        let mut members = Vec::with_capacity(resolved.len());
+        for rule in resolved {
             let mut selection = Selection::clone(&self.selection);
             if rule.chose_namespaces || rule.selection.namespace.is_some() {
                 selection.namespace = rule.selection.namespace;
@@ -164,25 +164,27 @@ impl Cache {
                 // The exclusion of what is named goes with what is selected everywhere.
                 selection.fields = format!("{},{}", selection.fields, rule.selection.fields);
             }
-            let namespace = selection.namespace.as_deref().map(Arc::from);
+            let namespace: Option<Arc<str>> = selection.namespace.as_deref().map(Arc::from);
             // An informer of this resource tells of itself under the plain name already.
-            let metrics = self.metrics.clone().filter(|_| !is_alone && rule.is_named);
-            let (options, of) = (rule.options, namespace.clone());
-            let request = self.factory.request::<K>(dynamic_type).selection(selection).build(
-                move |builder| match (metrics, of) {
-                    (Some((registry, name)), Some(of)) => {
-                        options.apply(builder).metrics(&registry, format!("{name}/{of}"))
+            let metrics = self.metrics.as_ref().filter(|_| !is_alone && rule.is_named);
+            let request = self.factory.request::<K>(dynamic_type).selection(selection);
+            let lease = request
+                .build(|builder| match (metrics, &namespace) {
+                    (Some((registry, name)), Some(namespace)) => {
+                        rule.options.apply(builder).metrics(registry, format!("{name}/{namespace}"))
                     }
-                    _ => options.apply(builder),
-                },
-            );
-            Part { namespace, is_named: rule.is_named, request }
-        };
-        resolved.into_iter().map(part).collect()
+                    _ => rule.options.apply(builder),
+                })
+                .leased();
+            members.push(Member { namespace, informer: SharedInformer::clone(&lease) });
+            leases.push(lease);
+        }
+        (CacheInformer::new(members, n_named), leases)
     }
 
-    /// What caches a type known at compile time: cached for good from now on. Returns at once; a manager that starts waits for its first
-    /// list before it runs what does not say what it reads.
+    /// What caches a type known at compile time: cached for good from now on, or until it is [removed](Self::remove). It runs at once if the
+    /// manager does. Nothing waits here; a manager that starts waits for its first list before it runs what does not say what it
+    /// reads.
     pub fn informer<K: Cacheable>(&self) -> CacheInformer<K>
     where
         K::DynamicType: Default,
@@ -193,6 +195,16 @@ impl Cache {
     /// [`informer`](Self::informer) of a type known at run time.
     pub fn informer_with<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> CacheInformer<K> {
         self.pinned(dynamic_type, false, true)
+    }
+
+    /// [`informer_with`](Self::informer_with), for which a manager that starts does not wait (CCH-11): for a type that may not be served
+    /// yet, or may not be permitted. Until it has synced, reads are
+    /// [`ClientError::NotSynced`](crate::ClientError::NotSynced).
+    pub fn informer_unawaited<K: Cacheable>(
+        &self,
+        dynamic_type: &K::DynamicType,
+    ) -> CacheInformer<K> {
+        self.pinned(dynamic_type, false, false)
     }
 
     /// What caches a type, for one who waits for it. The type may be known at run time only to have no namespaces.
@@ -210,14 +222,8 @@ impl Cache {
         is_cluster_scoped: bool,
         is_awaited: bool,
     ) -> CacheInformer<K> {
-        let parts = self.parts::<K>(dynamic_type, is_cluster_scoped);
-        let n_named = parts.iter().filter(|part| part.is_named).count();
-        let pin = |part: Part<'_, K>| Member {
-            namespace: part.namespace,
-            informer: part.request.pinned(),
-        };
-        let informer = CacheInformer::new(parts.into_iter().map(pin).collect(), n_named);
-        self.note(dynamic_type, &informer, |known| {
+        let (informer, leases) = self.request::<K>(dynamic_type, is_cluster_scoped);
+        self.note(dynamic_type, &informer, leases, |known| {
             known.is_pinned = true;
             known.is_awaited |= is_awaited;
         });
@@ -231,43 +237,75 @@ impl Cache {
         dynamic_type: &K::DynamicType,
         is_cluster_scoped: bool,
     ) -> CacheLease<K> {
-        let parts = self.parts::<K>(dynamic_type, is_cluster_scoped);
-        let n_named = parts.iter().filter(|part| part.is_named).count();
-        let mut leases = Vec::with_capacity(parts.len());
-        let lease = |part: Part<'_, K>| {
-            let lease = part.request.leased();
-            let informer = SharedInformer::clone(&lease);
-            leases.push(lease);
-            Member { namespace: part.namespace, informer }
-        };
-        let informer = CacheInformer::new(parts.into_iter().map(lease).collect(), n_named);
-        let (id, number) = self.note(dynamic_type, &informer, |known| known.n_leases += 1);
+        let (informer, leases) = self.request::<K>(dynamic_type, is_cluster_scoped);
+        let (id, number) = self.note(dynamic_type, &informer, leases, |known| known.n_leases += 1);
         self.factory.start();
-        CacheLease { informer, _leases: leases, informers: self.informers.clone(), id, number }
+        CacheLease { informer, informers: self.informers.clone(), id, number }
     }
 
     fn note<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
         informer: &CacheInformer<K>,
+        leases: Vec<InformerLease<K>>,
         note: impl FnOnce(&mut Known),
     ) -> (Id, u64) {
-        let id = (TypeId::of::<K>(), ResourceType::of::<K>(dynamic_type));
-        let informer: Arc<dyn AnyInformer> = Arc::new(informer.clone());
+        let id = id_of::<K>(dynamic_type);
+        let mut new = Known {
+            informer: Arc::new(informer.clone()),
+            _leases: Box::new(leases),
+            number: 0,
+            is_pinned: false,
+            is_awaited: false,
+            n_leases: 0,
+        };
         let mut informers = self.informers.lock();
-        let Informers { by_id, next } = &mut *informers;
-        let known = by_id.entry(id.clone()).or_insert_with(|| {
-            *next += 1;
-            let informer = informer.clone();
-            Known { informer, number: *next, is_pinned: false, is_awaited: false, n_leases: 0 }
-        });
-        // The factory's latest: one that has ended by itself gives way to a new one.
-        let before = std::mem::replace(&mut known.informer, informer);
-        note(known);
-        let number = known.number;
+        match informers.by_id.get(&id) {
+            // The factory's latest: one that has ended by itself gives way to a new one.
+            Some(known) => {
+                new.number = known.number;
+                new.is_pinned = known.is_pinned;
+                new.is_awaited = known.is_awaited;
+                new.n_leases = known.n_leases;
+            }
+            None => {
+                informers.next += 1;
+                new.number = informers.next;
+            }
+        }
+        note(&mut new);
+        let number = new.number;
+        let before = informers.by_id.insert(id.clone(), new);
+        // What it drops may ask for informers: not under the lock.
         drop(informers);
         drop(before);
         (id, number)
+    }
+
+    /// Stops what caches a type known at compile time, and forgets it: [`remove_with`](Self::remove_with).
+    pub fn remove<K: Cacheable>(&self) -> bool
+    where
+        K::DynamicType: Default,
+    {
+        self.remove_with::<K>(&K::DynamicType::default())
+    }
+
+    /// Stops what caches a type, whoever asked for it, and forgets it; says whether anything did (CCH-10). A later request makes new
+    /// informers with empty caches and without indexes.
+    ///
+    /// This is for a type that is gone, or is to be cached anew. A type that is needed for a while is better
+    /// [watched](crate::Watches) for a while. Who uses the type learns it:
+    ///
+    /// | who                                           | what becomes of it                                                       |
+    /// |-----------------------------------------------|--------------------------------------------------------------------------|
+    /// | a cached read                                 | is [`ClientError::NotCached`](crate::ClientError::NotCached) from now on  |
+    /// | a read that waits for an own write            | ends with [`ClientError::Unordered`](crate::ClientError::Unordered)       |
+    /// | a controller that waits for its first list    | fails with [`ControllerError::SourceStopped`](crate::ControllerError::SourceStopped), as does its manager |
+    /// | a controller that runs and watches it         | goes on without its events, says so in the log, and [`SourceStatus::has_stopped`](crate::SourceStatus::has_stopped) is true; a watch that is added is of the new informers |
+    /// | a handler, a [`CacheInformer`], a lister      | is told nothing more; [`CacheInformer::stopped`] ends; what was cached stays readable by it |
+    pub fn remove_with<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> bool {
+        let removed = self.informers.lock().by_id.remove(&id_of::<K>(dynamic_type));
+        removed.is_some()
     }
 
     /// Waits until the informers that were asked for by name so far have synced, or stopped. Cancel safe: it only looks.
@@ -304,11 +342,14 @@ impl Cache {
 
     /// What caches a type, if somebody requested that. Requests nothing, and nobody waits for it.
     pub fn known<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> Option<CacheInformer<K>> {
-        let id = (TypeId::of::<K>(), ResourceType::of::<K>(dynamic_type));
         let informers = self.informers.lock();
-        let known: &dyn Any = &*informers.by_id.get(&id)?.informer;
+        let known: &dyn Any = &*informers.by_id.get(&id_of::<K>(dynamic_type))?.informer;
         known.downcast_ref::<CacheInformer<K>>().cloned()
     }
+}
+
+fn id_of<K: Cacheable>(dynamic_type: &K::DynamicType) -> Id {
+    (TypeId::of::<K>(), ResourceType::of::<K>(dynamic_type))
 }
 
 impl CacheOptions {

@@ -3,14 +3,12 @@
 use std::{fmt, ops::Deref, sync::Arc};
 
 use parking_lot::Mutex;
-use setpoint_informer::InformerLease;
 
 use super::{CacheInformer, Id, Informers};
 
 /// The informers of a type for a while.
 pub(crate) struct CacheLease<K> {
     pub(super) informer: CacheInformer<K>,
-    pub(super) _leases: Vec<InformerLease<K>>,
     pub(super) informers: Arc<Mutex<Informers>>,
     pub(super) id: Id,
     /// Tells what is leased from what is requested anew after it was removed.

@@ -107,7 +107,8 @@ impl<R: RequestKey> Started<R> {
         Ok(())
     }
 
-    /// Runs the sources that are no watches, those that are added meanwhile too, until one fails. Cancel safe.
+    /// Runs the sources that are no watches, those that are added meanwhile too, until one fails; says of watches that they are over.
+    /// Cancel safe.
     pub(super) async fn failed(&mut self) -> ControllerError {
         let sources = self.sources.clone();
         loop {
@@ -118,6 +119,11 @@ impl<R: RequestKey> Started<R> {
                     Some(Ok(Err(failed))) => return failed,
                     Some(Err(error)) if error.is_panic() => return self.panicked(error),
                     _ => {}
+                },
+                // Cancel safe: it is told of what is not known here yet.
+                resource = sources.watch_ended() => {
+                    let controller = &self.name;
+                    tracing::warn!(%controller, %resource, "an informer of a watch has ended: its events are missing from now on");
                 },
                 // Cancel safe: a dropped `notified` that was not told leaves what it would have been told.
                 () = sources.foreign_added() => for source in sources.take_foreign() {

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use futures::{FutureExt, future::BoxFuture};
 use setpoint_informer::{Cacheable, Event, HandlerOptions, Stopped};
 use setpoint_workqueue::WorkQueue;
 use tokio::sync::Notify;
@@ -35,6 +36,9 @@ pub(crate) trait Feed<R>: Send + Sync {
 
     /// How each of its informers does: one at least.
     fn statuses(&self) -> Vec<MemberStatus>;
+
+    /// Waits until one of its informers has ended.
+    fn stopped(&self) -> BoxFuture<'static, ()>;
 
     /// Whether its cache of a namespace has come as far as `version`; a namespace that it does not cache always has.
     fn reached(&self, namespace: &str, version: u64) -> bool;
@@ -105,6 +109,11 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
 
     fn statuses(&self) -> Vec<MemberStatus> {
         self.informer.member_statuses()
+    }
+
+    fn stopped(&self) -> BoxFuture<'static, ()> {
+        let informer = self.informer.clone();
+        async move { informer.stopped().await }.boxed()
     }
 
     fn reached(&self, namespace: &str, version: u64) -> bool {

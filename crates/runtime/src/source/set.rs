@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use setpoint_workqueue::WorkQueue;
 use tokio::sync::Notify;
@@ -37,6 +38,8 @@ pub(crate) struct Sources<R> {
     arrived: Arc<Notify>,
     /// A source waits to be started.
     added: Notify,
+    /// A watch came or went.
+    changed: Notify,
 }
 
 struct State<R> {
@@ -69,6 +72,8 @@ struct Watched<R> {
     feed: Arc<dyn Feed<R>>,
     /// Once it was started.
     registration: Option<CacheRegistration>,
+    /// That one of its informers has ended was told.
+    is_told: bool,
 }
 
 /// A watch that was started, and is to sync.
@@ -118,6 +123,7 @@ impl<R: RequestKey> Sources<R> {
             state: Mutex::new(state),
             arrived: Arc::default(),
             added: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -140,7 +146,8 @@ impl<R: RequestKey> Sources<R> {
 
     fn watched(&self, number: usize, watch: Unbound<R>, cache: &Cache, hold: Hold) -> Watched<R> {
         let feed = watch(Binding { cache, hold, filters: self.filters.clone() });
-        Watched { number, resource: feed.resource().into(), feed, registration: None }
+        let resource = feed.resource().into();
+        Watched { number, resource, feed, registration: None, is_told: false }
     }
 
     fn target(&self, source: usize) -> Target<R> {
@@ -222,6 +229,7 @@ impl<R: RequestKey> Sources<R> {
             state.watches.push(watched);
             is_started || has_started
         };
+        self.changed.notify_one();
         if is_started {
             let Ok(registration) = feed.start(self.target(number)) else {
                 self.remove_watch(number);
@@ -242,9 +250,39 @@ impl<R: RequestKey> Sources<R> {
         let was_there = n_before != state.unbound.len() || !watches.is_empty();
         // What they drop may be the user's: not under the lock.
         drop(state);
+        self.changed.notify_one();
         watches.iter().for_each(Watched::end);
         drop((unbound, watches));
         was_there
+    }
+
+    /// Waits until an informer of a watch has ended that was not removed, and gives its resource; each watch is told once. For one who waits.
+    /// Cancel safe.
+    pub(crate) async fn watch_ended(&self) -> Arc<str> {
+        loop {
+            let mut ends: FuturesUnordered<_> = {
+                let state = self.state.lock();
+                let watches = state.watches.iter().filter(|watched| !watched.is_told);
+                let end = |watched: &Watched<R>| {
+                    let (number, ended) = (watched.number, watched.feed.stopped());
+                    ended.map(move |()| number)
+                };
+                watches.map(end).collect()
+            };
+            let number = tokio::select! {
+                biased;
+                // Cancel safe: it only looks.
+                Some(number) = ends.next() => number,
+                // Cancel safe: all are looked at anew.
+                () = self.changed.notified() => continue,
+            };
+            let mut state = self.state.lock();
+            let ended = state.watches.iter_mut().find(|watched| watched.number == number);
+            if let Some(ended) = ended {
+                ended.is_told = true;
+                return ended.resource.clone();
+            }
+        }
     }
 
     /// Adds a source that is no watch.

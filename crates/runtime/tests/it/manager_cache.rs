@@ -1,13 +1,21 @@
-//! What of a type a manager's cache holds.
+//! What of a type a manager's cache holds, and from when until when.
+
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
-use setpoint_runtime::cache::{ByType, CacheOptions, CacheRules, Namespaces};
+use setpoint_runtime::{
+    Action, BoxError, ClientError, Context, Controller, ControllerState, Request, Watch,
+    cache::{ByType, CacheOptions, CacheRules, Namespaces},
+};
 
 use crate::{
+    controller::chain,
     server::Server,
-    world::{CONFIG_MAPS, EVENTS, PODS, Running, builder, settle},
+    world::{CONFIG_MAPS, EVENTS, PODS, Running, Trace, builder, config_map, pass, settle},
 };
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(start_paused = true)]
 async fn cch_1_rules_of_one_type_select_and_change_what_is_held_of_it_alone() {
@@ -38,5 +46,115 @@ async fn cch_1_rules_of_one_type_select_and_change_what_is_held_of_it_alone() {
     assert!(map.metadata.annotations.clone().unwrap_or_default().is_empty(), "{map:?}");
     let pod = pods.lister().get("b", "x").unwrap().unwrap();
     assert_eq!(pod.metadata.annotations.as_ref().unwrap()["long"], "text");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cch_10_what_is_removed_stops_and_a_later_request_begins_anew() {
+    let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
+    server.put(MAPS, config_map("a"));
+    let said = trace.clone();
+    let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
+    let controller = controller.build(move |request: Request, _: Context| {
+        said.say(request.to_string());
+        std::future::ready(Ok::<_, BoxError>(Action::await_change()))
+    });
+    let mut manager = builder(&server).build();
+    let handle = manager.add(controller.unwrap()).unwrap();
+    let (cache, maps) = (manager.cache().clone(), manager.client().api::<ConfigMap>());
+    let before = cache.informer::<ConfigMap>();
+    before.add_index("by-name", |map| map.metadata.name.iter().cloned().collect()).unwrap();
+    let mut running = Running::start(manager);
+    settle().await;
+    assert_eq!((trace.take().as_str(), server.watchers(CONFIG_MAPS)), ("default/a", 1));
+
+    assert!(cache.remove::<ConfigMap>());
+    assert!(!cache.remove::<ConfigMap>(), "it is gone");
+    before.stopped().await;
+    server.put(MAPS, config_map("b"));
+    settle().await;
+    assert_eq!((trace.take().as_str(), server.watchers(CONFIG_MAPS)), ("", 0));
+    let read = maps.get(&Request::new("default", "a"));
+    assert!(matches!(read, Err(ClientError::NotCached { .. })), "{read:?}");
+    assert_eq!(before.lister().len(), 1, "who holds it reads what was there");
+    // The controller goes on, and says of its source that it has ended.
+    assert_eq!(handle.state(), ControllerState::Running);
+    assert!(handle.sources()[0].has_stopped);
+
+    let again = cache.informer::<ConfigMap>();
+    again.synced().await.unwrap();
+    assert_eq!(again.lister().len(), 2);
+    assert!(again.lister().by_index("by-name", "a").is_err(), "indexes are declared anew");
+    settle().await;
+    assert_eq!(trace.take(), "", "a watch is of the informer that it began with");
+    let watch = handle.watches::<Request>().unwrap().objects(Watch::<ConfigMap>::new()).unwrap();
+    assert!(watch.synced().await);
+    settle().await;
+    assert_eq!(trace.take(), "default/a · default/b");
+    assert_eq!(server.watchers(CONFIG_MAPS), 1);
+
+    // A lease of what was removed does not count for what came after.
+    assert!(cache.remove::<ConfigMap>());
+    let after = handle.watches::<Request>().unwrap().objects(Watch::<ConfigMap>::new()).unwrap();
+    assert!(after.synced().await);
+    assert!(watch.remove());
+    settle().await;
+    assert_eq!((server.watchers(CONFIG_MAPS), maps.lister().is_ok()), (1, true));
+    assert!(after.remove());
+    settle().await;
+    assert_eq!((server.watchers(CONFIG_MAPS), maps.lister().is_err()), (0, true));
+    running.stop.cancel();
+    running.ended().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cch_10_a_controller_that_waits_for_what_is_removed_fails() {
+    let server = Server::new(&[EVENTS]);
+    let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
+    let controller = controller.build(|_: Request, _: Context| {
+        std::future::ready(Ok::<_, BoxError>(Action::await_change()))
+    });
+    let mut manager = builder(&server).build();
+    manager.add(controller.unwrap()).unwrap();
+    let cache = manager.cache().clone();
+    let mut running = Running::start(manager);
+    pass(Duration::from_secs(1)).await;
+    assert!(cache.remove::<ConfigMap>());
+    let error = chain(&running.ended().await.unwrap_err());
+    assert!(error.contains("the informer of configmaps has stopped"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cch_9_and_11_indexes_are_declared_at_any_time_and_nobody_waits_who_does_not_want_to() {
+    let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
+    server.put(MAPS, config_map("a"));
+    let mut manager = builder(&server).build();
+    let (cache, maps) = (manager.cache().clone(), manager.client().api::<ConfigMap>());
+    // Nobody serves pods.
+    let pods = cache.informer_unawaited::<Pod>(&());
+    let said = trace.clone();
+    let task = move |_| async move {
+        said.say("it runs");
+        Ok(())
+    };
+    manager.add_task("task", task).unwrap();
+    let running = Running::start(manager);
+    pass(Duration::from_secs(1)).await;
+    assert_eq!((trace.take().as_str(), pods.has_synced()), ("it runs", false));
+    let read = maps.get(&Request::new("default", "a"));
+    assert!(matches!(read, Err(ClientError::NotCached { .. })), "a read starts nothing");
+
+    let by_name = |map: &ConfigMap| map.metadata.name.iter().cloned().collect();
+    let informer = cache.informer::<ConfigMap>();
+    informer.add_index("by-name", by_name).unwrap();
+    settle().await;
+    let found = |value: &str| maps.select().index("by-name", value).all().unwrap().len();
+    assert_eq!((found("a"), found("b")), (1, 0));
+    // A late one is over what is cached already.
+    informer.add_index("by-name-too", by_name).unwrap();
+    let by_both = maps.select().index("by-name", "a").index("by-name-too", "a");
+    assert_eq!(by_both.all().unwrap().len(), 1);
+    let taken = cache.informer::<ConfigMap>().add_index("by-name", by_name).unwrap_err();
+    assert!(taken.to_string().contains("by-name"), "{taken}");
     running.stop().await.unwrap();
 }

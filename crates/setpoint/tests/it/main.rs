@@ -9,6 +9,7 @@ mod events;
 mod garbage;
 mod in_process;
 mod model;
+mod namespaces;
 mod networks;
 mod plane;
 mod runtime;
