@@ -33,9 +33,9 @@ use std::{
     sync::Arc,
 };
 
+use self::informer::Member;
 pub(crate) use self::informer::MemberStatus;
 pub(crate) use self::lease::CacheLease;
-use self::informer::Member;
 pub use self::{
     informer::{CacheInformer, CacheRegistration},
     lister::{CacheLister, CacheReadError, NamespaceNotCached},
