@@ -38,6 +38,8 @@ use tokio::{
 pub const ETCD: &str = "SETPOINT_TEST_ETCD";
 /// Names the binary of etcdctl.
 pub const ETCDCTL: &str = "SETPOINT_TEST_ETCDCTL";
+/// Has etcd leave syncing to the kernel.
+const UNSYNCED: &str = "--unsafe-no-fsync";
 /// How long a cluster may take to become healthy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How often ports are chosen anew because somebody else was quicker.
@@ -64,6 +66,9 @@ pub struct ClusterOptions {
     pub members: usize,
     /// The members' certificate, its key, and the CA of both sides, as PEM files. Clients then need a certificate of that CA.
     pub tls: Option<(PathBuf, PathBuf, PathBuf)>,
+    /// Members do not sync what they write, where etcd knows how (since 3.5): for tests that write much and are not about the disk. What
+    /// a member wrote before it was killed is the kernel's, and there when it comes back; it takes a machine without power to lose it.
+    pub unsynced: bool,
     /// Further arguments for every member.
     pub args: Vec<String>,
     /// The binary; that of [`ETCD`] by default.
@@ -72,7 +77,7 @@ pub struct ClusterOptions {
 
 impl Default for ClusterOptions {
     fn default() -> Self {
-        Self { members: 1, tls: None, args: Vec::new(), binary: None }
+        Self { members: 1, tls: None, unsynced: false, args: Vec::new(), binary: None }
     }
 }
 
@@ -214,6 +219,9 @@ impl Cluster {
                     command.extend([format!("--{name}"), path.display().to_string()]);
                 }
                 command.push("--client-cert-auth".into());
+            }
+            if options.unsynced && knows_unsynced(&binary) {
+                command.push(UNSYNCED.into());
             }
             command.extend(options.args.iter().cloned());
             let log = folder.path().join(format!("m{i}.log"));
@@ -364,6 +372,17 @@ impl Cluster {
         command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", self.endpoints_flag()));
         Some(command)
     }
+}
+
+/// Whether this etcd can be told not to sync.
+fn knows_unsynced(binary: &Path) -> bool {
+    let help = Command::new(binary).arg("--help").env("ETCD_UNSUPPORTED_ARCH", "arm64").output();
+    // Some versions write it to standard error.
+    help.is_ok_and(|said| {
+        [said.stdout, said.stderr]
+            .iter()
+            .any(|text| String::from_utf8_lossy(text).contains(UNSYNCED))
+    })
 }
 
 /// Ports that nobody listens at now, other ones each time.

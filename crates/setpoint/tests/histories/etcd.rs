@@ -1,7 +1,7 @@
 //! Histories on real etcd: a cluster of three members that are killed, stopped for a while and started again, and two servers over it.
 //!
 //! In real time. Many histories run beside each other over one cluster, each with objects of its own; a failure cannot be replayed and
-//! tells all it has.
+//! tells all it has. Members leave syncing to the kernel, which forgets nothing of one that is killed: what is tried is not the disk.
 
 use crate::cast::{Cast, PATIENCE};
 use crate::client::{NAMESPACES, Place};
@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use setpoint::store::fault::{FaultStore, Faults};
 use setpoint::store::{Revision, Store};
-use setpoint_store_etcd::testing::{self, Cluster};
+use setpoint_store_etcd::testing::{self, Cluster, ClusterOptions};
 use setpoint_store_etcd::{EtcdOptions, EtcdStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ const TIME_MAX: Duration = Duration::from_secs(90);
 /// Fewer than this, and the test has not tested enough.
 const HISTORIES_MIN: u64 = 100;
 /// Histories beside each other.
-const SLOTS: usize = 16;
+const SLOTS: usize = 24;
 /// The longest pause of a client.
 const PAUSE_MAX: Duration = Duration::from_millis(4);
 
@@ -96,7 +96,7 @@ async fn interfere(
     let mut rng = SmallRng::seed_from_u64(7);
     let endpoints = cluster.endpoints();
     while !stop.is_cancelled() {
-        tokio::time::sleep(Duration::from_millis(rng.random_range(200..1500))).await;
+        tokio::time::sleep(Duration::from_millis(rng.random_range(100..700))).await;
         let (member, life) = (rng.random_range(0..cluster.len()), rng.random_range(0..lives.len()));
         match rng.random_range(0..5) {
             0 => {
@@ -191,7 +191,9 @@ async fn histories_on_etcd_are_linearizable() {
     }
     let started = Instant::now();
     let n_histories = asked("SEEDS").unwrap_or(HISTORIES);
-    let cluster = Cluster::start(3).await;
+    let mut options = ClusterOptions::default();
+    (options.members, options.unsynced) = (3, true);
+    let cluster = Cluster::start_with(options).await;
     let endpoints = cluster.endpoints();
     let truth = EtcdStore::connect(EtcdOptions::new(endpoints.clone())).await.unwrap();
     let mut lives = vec![Life::default(), Life::default()];
