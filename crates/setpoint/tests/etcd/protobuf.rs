@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use setpoint::store::{At, Op, Store, Txn};
 use setpoint_encryption::{EncryptedStore, EncryptionConfig, NonceSource};
 use setpoint_store_etcd::testing::Cluster;
-use setpoint_store_etcd::{EtcdOptions, EtcdStore};
 use std::ffi::OsStr;
 use std::sync::Arc;
 
@@ -109,7 +108,7 @@ fn unversioned(mut object: Value) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_that_is_there_already_is_served() {
     let cluster = Cluster::start(1).await;
-    let store = EtcdStore::connect(EtcdOptions::new(cluster.endpoints())).await.unwrap();
+    let store = cluster.store().await;
     for (key, _, object) in objects() {
         put(&store, key, packed(&object)).await;
     }
@@ -209,7 +208,7 @@ resources:
   providers: [{aesgcm: {keys: [{name: one, secret: AAECAwQFBgcICQoLDA0ODw==}]}}, {identity: {}}]
 ";
     let cluster = Cluster::start(1).await;
-    let etcd = EtcdStore::connect(EtcdOptions::new(cluster.endpoints())).await.unwrap();
+    let etcd = cluster.store().await;
     let config = EncryptionConfig::parse(CONFIG.as_bytes()).unwrap();
     let nonces = NonceSource::new(|bytes| getrandom::fill(bytes).map_err(std::io::Error::from));
     let sealing = EncryptedStore::new(Arc::new(etcd.clone()), config, nonces);

@@ -195,7 +195,7 @@ async fn histories_on_etcd_are_linearizable() {
     (options.members, options.unsynced) = (3, true);
     let cluster = Cluster::start_with(options).await;
     let endpoints = cluster.endpoints();
-    let truth = EtcdStore::connect(EtcdOptions::new(endpoints.clone())).await.unwrap();
+    let truth = cluster.store().await;
     let mut lives = vec![Life::default(), Life::default()];
     for (life, seed) in lives.iter_mut().zip(1..) {
         life.start(&endpoints, seed).await;

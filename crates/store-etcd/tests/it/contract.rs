@@ -1,7 +1,8 @@
 //! The contract's suite, each case in a namespace of its own.
 
+use crate::patient;
 use setpoint_store::conformance;
-use setpoint_store_etcd::{EtcdOptions, EtcdStore, testing};
+use setpoint_store_etcd::{EtcdStore, testing};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use testing::Cluster;
@@ -13,8 +14,7 @@ async fn check(endpoints: Vec<String>) {
     let n = AtomicU32::new(0);
     let engine = conformance::Options::default().ttl_shortest(TTL_SHORTEST);
     conformance::check_with(engine, async || {
-        let mut options = EtcdOptions::new(endpoints.clone());
-        options.request_timeout = testing::PATIENCE;
+        let mut options = patient(endpoints.clone());
         options.namespace = format!("case-{}", n.fetch_add(1, Ordering::Relaxed)).into();
         EtcdStore::connect(options).await.unwrap()
     })

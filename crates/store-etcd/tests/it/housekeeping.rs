@@ -1,9 +1,9 @@
 //! Leases and compaction.
 
-use crate::{put, take_until};
+use crate::{patient, put, take_until};
 use setpoint_store::*;
 use setpoint_store_etcd::{
-    EtcdOptions, EtcdStore,
+    EtcdStore,
     testing::{self, Cluster},
 };
 use std::time::Duration;
@@ -119,8 +119,8 @@ async fn compaction_while_a_feed_is_away_is_told() {
     let leader = cluster.leader().await;
     let away = (leader + 1) % 3;
     let mut endpoints = cluster.endpoints();
-    let only = EtcdStore::connect(EtcdOptions::new([endpoints.remove(away)])).await.unwrap();
-    let others = EtcdStore::connect(EtcdOptions::new(endpoints)).await.unwrap();
+    let only = EtcdStore::connect(patient(vec![endpoints.remove(away)])).await.unwrap();
+    let others = EtcdStore::connect(patient(endpoints)).await.unwrap();
     let start = put(&others, "/a", "0").await;
     let mut overtaken = only.changes("/".into(), start).await.unwrap();
     let mut not_overtaken = only.changes("/".into(), Revision(start.0 + 3)).await.unwrap();

@@ -8,6 +8,16 @@ mod contract;
 mod housekeeping;
 
 use setpoint_store::*;
+use setpoint_store_etcd::{EtcdOptions, testing::PATIENCE};
+
+/// For a machine that is busy, where nobody is to be left for being slow: etcd takes long to look at a password.
+fn patient(endpoints: Vec<String>) -> EtcdOptions {
+    let mut options = EtcdOptions::new(endpoints);
+    options.request_timeout = PATIENCE;
+    options.attempt_timeout = PATIENCE / 2;
+    options.connect_timeout = PATIENCE / 4;
+    options
+}
 
 /// A commit without compares.
 async fn put(store: &dyn Store, key: &str, value: impl Into<bytes::Bytes>) -> Revision {
