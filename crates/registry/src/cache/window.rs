@@ -180,6 +180,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn changes_go_when_their_time_is_over_but_for_the_newest() {
+        let mut window = Window::new(0, Duration::from_secs(10));
+        let push = |window: &mut Window, revision: u64| {
+            let change = Arc::new(Change::new(revision, None, None, window.meter()));
+            window.push(Instant::now(), change);
+        };
+        (1..=3 * WINDOW_CHANGES_MIN as u64).for_each(|revision| push(&mut window, revision));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        push(&mut window, 301);
+        assert_eq!((window.first(), window.oldest()), (0, 0));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        window.trim(Instant::now());
+        assert_eq!((window.first(), window.oldest(), window.changes.len()), (201, 201, 100));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn changes_are_counted_too() {
         let mut window = Window::new(0, HISTORY_PERIOD);
         for revision in 1..=WINDOW_CHANGES_MAX as u64 + 7 {

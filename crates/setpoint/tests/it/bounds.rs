@@ -1,11 +1,12 @@
 //! Watchers that nobody reads, and many of them.
 
-use crate::plane::{Person, map, maps, with_person};
+use crate::plane::{Person, map, maps, with_person, with_person_of};
 use bytes::Bytes;
 use futures::StreamExt;
 use http_body_util::{BodyDataStream, BodyExt};
 use kube_client::client::Body;
 use serde_json::{Value, json};
+use setpoint::ControlPlane;
 use std::time::Duration;
 
 /// What the server keeps of a resource's past for slow watchers, in bytes.
@@ -101,6 +102,35 @@ async fn many_watchers_share_what_they_are_sent() {
         }
         drop(watchers);
         person.fill("a", "nobody watches").await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_is_kept_for_as_long_as_it_is_said() {
+    let plane = ControlPlane::builder().history(Duration::from_secs(10)).build();
+    with_person_of(plane, async |person| {
+        person.create(&maps("default", ""), &map("a", &[])).await;
+        let made = person.get(&maps("default", "a")).await.unwrap();
+        let from = made["metadata"]["resourceVersion"].as_str().unwrap();
+        let exactly =
+            format!("{}?resourceVersionMatch=Exact&resourceVersion={from}", maps("default", ""));
+        let list = async || person.request("GET", &exactly, "", &Value::Null).await;
+        person.fill("a", "first").await;
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert_eq!(list().await.unwrap()["items"].as_array().unwrap().len(), 1);
+        let mut watch = person.watch(&format!("resourceVersion={from}")).await;
+        assert!(revision(&watch.next().await.unwrap().unwrap()) > from.parse().unwrap());
+        // The store forgets in steps of as long; the watch cache keeps the newest hundred changes, however old.
+        tokio::time::sleep(Duration::from_secs(22)).await;
+        for n in 0..200 {
+            person.fill("a", &n.to_string()).await;
+        }
+        let gone = list().await.unwrap_err();
+        assert!(matches!(&gone, kube_client::Error::Api(status) if status.code == 410), "{gone}");
+        let mut watch = person.watch(&format!("resourceVersion={from}")).await;
+        let told: Value = serde_json::from_slice(&watch.next().await.unwrap().unwrap()).unwrap();
+        assert_eq!((&told["type"], &told["object"]["code"]), (&json!("ERROR"), &json!(410)));
     })
     .await;
 }

@@ -19,7 +19,14 @@ pub(crate) struct Person {
 
 /// Runs a control plane for as long as somebody does something with it.
 pub(crate) async fn with_person<T>(act: impl AsyncFnOnce(Person) -> T) -> T {
-    let plane = ControlPlane::builder().build();
+    with_person_of(ControlPlane::builder().build(), act).await
+}
+
+/// The same with a control plane of one's own.
+pub(crate) async fn with_person_of<T>(
+    plane: ControlPlane,
+    act: impl AsyncFnOnce(Person) -> T,
+) -> T {
     let person = Person { client: plane.client() };
     let stop = CancellationToken::new();
     let running = plane.run(stop.clone());
