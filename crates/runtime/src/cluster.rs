@@ -1,13 +1,27 @@
 //! Further clusters that a manager's controllers watch and write to.
 //!
-//! A cluster is a client with a cache, an event recorder and a name (CLU-1). The manager has one of its own; others are added before it
+//! A cluster is a client with a cache, a mapper, an event recorder and a name (CLU-1). The manager has one of its own; others are added before it
 //! runs, and their caches start and stop with its own. A controller watches another cluster's objects by
 //! [`Watch::cluster`](crate::Watch::cluster), with keys that say of which cluster they are: keys are any type, and nothing here assumes
 //! that there is one cache (CLU-2). It reads and writes there by [`Cluster::client`].
 //!
-//! Requests are not held back by this program: the API server's own fairness is trusted (CLU-3). Types are told by the program, in Rust or as
-//! `ApiResource`s, so that there is no mapper to be kept up to date (CLU-4); who needs one asks
-//! `kube_client::discovery` through [`Client::kube`].
+//! Requests are not held back by this program: the API server's own fairness is trusted (CLU-3). Types are told by the program, in Rust
+//! or as `ApiResource`s; of kinds that it reads the [`Mapper`] of each cluster tells the resource (CLU-4).
+//!
+//! # Which server
+//!
+//! A program makes the client, and so it decides which server that is. `kube_client::Config` knows the places of the field (CLU-3):
+//!
+//! | where                                     | by                                                                                |
+//! |-------------------------------------------|-----------------------------------------------------------------------------------|
+//! | a file that the command line names        | `Kubeconfig::read_from(path)`, then `Config::from_custom_kubeconfig`              |
+//! | the files of `KUBECONFIG`, or else `~/.kube/config` | `Config::from_kubeconfig`                                               |
+//! | the service account of a pod              | `Config::incluster`                                                               |
+//! | the second, and where that fails the third | `Config::infer`, `Client::try_default`                                           |
+//!
+//! controller-runtime's order is: the flag, `KUBECONFIG`, the pod, the home directory. `infer` differs in two cases: a pod whose image
+//! has a `~/.kube/config` gets that and not its service account, and a `KUBECONFIG` that cannot be read is passed over within a pod. A
+//! program to which that matters asks for `incluster` before `from_kubeconfig` where `KUBECONFIG` is not set.
 
 use std::{fmt, sync::Arc};
 
@@ -18,6 +32,7 @@ use crate::{
     cache::{Cache, CacheRules},
     client::Client,
     event::{Broadcaster, EventOptions, EventRecorder, EventWorker},
+    mapper::Mapper,
 };
 use setpoint_informer::factory::FactoryWorker;
 
@@ -30,6 +45,7 @@ pub struct Cluster {
     name: Arc<str>,
     client: Client,
     cache: Cache,
+    mapper: Mapper,
     broadcaster: Broadcaster,
 }
 
@@ -71,6 +87,11 @@ impl Cluster {
     /// The cache of this cluster.
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// Which resource a kind is at this cluster.
+    pub fn mapper(&self) -> &Mapper {
+        &self.mapper
     }
 
     /// A recorder of events in the name of `component`, written to this cluster.
@@ -123,12 +144,13 @@ impl ClusterBuilder {
         cache.name = home.name.to_string();
         cache.metrics = home.informers;
         let (cache, cache_worker) = Cache::new(client.clone(), cache, rules);
+        let mapper = Mapper::new(client.clone());
         let client =
             Client::new(client, cache.clone(), field_manager.unwrap_or(home.field_manager));
         let (broadcaster, heard) = Broadcaster::new(home.clock);
         let event_worker =
             EventWorker::new(client.clone(), heard, EventOptions::default(), home.seed);
-        let cluster = Cluster { name: home.name, client, cache, broadcaster };
+        let cluster = Cluster { name: home.name, client, cache, mapper, broadcaster };
         (cluster, cache_worker, event_worker)
     }
 }

@@ -71,6 +71,7 @@
 //! | what starts and stops when                     | the table at [`Manager`]; [`Runnable`]; while it runs: [`ManagerHandle`]  |
 //! | which objects of a type are cached             | [`cache::CacheRules`]                                                     |
 //! | several clusters                               | [`Manager::add_cluster`], [`Watch::cluster`]                              |
+//! | which resource a kind is                       | [`Mapper`], from [`ManagerHandle::mapper`]                                |
 //!
 //! # Knows nothing of
 //!
@@ -95,6 +96,7 @@ mod explain;
 pub mod fence;
 mod finalizer;
 mod manager;
+mod mapper;
 pub mod metrics;
 mod owner;
 mod predicate;
@@ -143,6 +145,7 @@ pub use manager::{
     AddError, Elected, GRACE_PERIOD, Grace, MEMBERS_MAX, Manager, ManagerBuilder, ManagerError,
     ManagerHandle, Readiness, Runnable,
 };
+pub use mapper::{MAPPER_ASK_AGAIN, Mapper, MapperError, Mapping};
 pub use owner::{
     OwnerError, controller_of, controller_reference, has_owner_reference, owner_reference,
     remove_owner_reference, set_controller_reference, set_owner_reference,

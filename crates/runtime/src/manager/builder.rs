@@ -23,6 +23,7 @@ use crate::{
     controller::ControllerDefaults,
     election::{ElectionOptions, LeaderElector, OptionsError},
     event::{Broadcaster, EventApi, EventOptions, EventWorker},
+    mapper::Mapper,
     metrics::{
         ControllerCollector, ElectionCollector, EventCollector, InformerCollector, InformerFigures,
         Metrics, QueueCollector,
@@ -236,11 +237,13 @@ impl ManagerBuilder {
         }
         let informers = cache.metrics.clone();
         let (cache, cache_worker) = Cache::new(client.clone(), cache, rules);
+        let mapper = Mapper::new(client.clone());
         let client = Client::new(client, cache.clone(), field_manager.clone());
         let lost = EventCollector(broadcaster.recorder("manager".into()));
         let environment = ManagerEnvironment {
             client: client.clone(),
             cache,
+            mapper,
             broadcaster,
             clock,
             seed,

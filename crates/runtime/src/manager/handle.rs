@@ -21,6 +21,7 @@ use crate::{
     election::Leadership,
     event::{Broadcaster, EventRecorder},
     explain::Explanation,
+    mapper::Mapper,
     metrics::Metrics,
     reconciler::BoxError,
     request::RequestKey,
@@ -41,6 +42,7 @@ pub struct ManagerHandle {
 pub(super) struct ManagerEnvironment {
     pub(super) client: Client,
     pub(super) cache: Cache,
+    pub(super) mapper: Mapper,
     pub(super) broadcaster: Broadcaster,
     pub(super) clock: Clock,
     pub(super) seed: u64,
@@ -169,6 +171,11 @@ impl ManagerHandle {
     /// The cache that controllers share.
     pub fn cache(&self) -> &Cache {
         &self.environment.cache
+    }
+
+    /// Which resource a kind is at the manager's own cluster.
+    pub fn mapper(&self) -> &Mapper {
+        &self.environment.mapper
     }
 
     /// A recorder of events in the name of `component`.

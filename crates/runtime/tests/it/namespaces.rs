@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use expect_test::expect;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use kube_core::params::DeleteParams;
+use kube_core::{ApiResource, DynamicObject, params::DeleteParams};
 use serde_json::{Value, json};
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
@@ -358,6 +358,33 @@ async fn cch_4_a_pass_that_writes_to_one_namespace_is_not_held_for_the_others() 
     pass(Duration::from_secs(10)).await;
     expect!["a/x at 0ns · a/x at 0ns · b/x at 0ns · b/x at 0ns"].assert_eq(&sorted(&trace.take()));
     assert_eq!(handle.stats().error, 0);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn cch_4_a_type_that_is_said_to_have_no_namespaces_is_cached_whole() {
+    let (server, trace) = (server(), Trace::default());
+    server.put(NODES, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}));
+    let nodes = ApiResource::erase::<Node>(&());
+    let said = trace.clone();
+    let watch = || Watch::<DynamicObject>::dynamic(nodes.clone()).cluster_scoped();
+    let controller = Controller::builder("nodes")
+        .for_(watch())
+        .build(move |request: Request, _: Context| {
+            said.say(request.to_string());
+            std::future::ready(Ok::<_, BoxError>(Action::await_change()))
+        })
+        .unwrap();
+    let mut manager = of_namespaces(&server, &["a", "b"]).build();
+    let handle = manager.add(controller).unwrap();
+    let api = manager.client().api_with::<DynamicObject>(nodes.clone());
+    let running = Running::start(manager);
+    settle().await;
+    assert_eq!((trace.take().as_str(), server.watchers(NODES)), ("n1", 1));
+    assert!(api.get(&Request::cluster("n1")).unwrap().is_some());
+    let second = handle.watches::<Request>().unwrap().objects(watch()).unwrap();
+    assert!(second.synced().await);
+    assert_eq!(server.watchers(NODES), 1, "one informer");
     running.stop().await.unwrap();
 }
 

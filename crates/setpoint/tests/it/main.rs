@@ -8,6 +8,7 @@ mod client_helpers;
 mod events;
 mod garbage;
 mod in_process;
+mod mapper;
 mod model;
 mod namespaces;
 mod networks;

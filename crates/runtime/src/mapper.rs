@@ -1,0 +1,283 @@
+//! Which resource a kind is, as the server says.
+//!
+//! # Theory
+//!
+//! | asked for                    | the mapper asks the server                                                          |
+//! |------------------------------|-------------------------------------------------------------------------------------|
+//! | anything, for the first time | for everything, by aggregated discovery: two requests                               |
+//! | what is known                | nothing                                                                             |
+//! | what is not known            | for its group and version, or for its group where no version is said: again [`MAPPER_ASK_AGAIN`] after the last answer, and not before |
+//!
+//! A server without aggregated discovery is asked group by group. One request for discovery is under way at a time; who else asks
+//! meanwhile waits for it and then looks. What could not be asked is an error and is not remembered: the next call asks again.
+//!
+//! What is known is not asked for again. A resource that is taken away stays known until [`Mapper::forget`], and one whose scope or plural
+//! changes, which a server does not do while there are objects, would be too.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use hashbrown::HashMap;
+use kube_client::{
+    Client,
+    discovery::{ApiCapabilities, ApiGroup, Discovery, Scope, oneshot},
+};
+use kube_core::{
+    discovery::ApiResource,
+    gvk::{GroupVersion, GroupVersionKind},
+};
+use parking_lot::Mutex;
+use tokio::{sync::Semaphore, time::Instant};
+
+/// How long after the server has answered that there is no such kind it is not asked for that again.
+///
+/// 10 s, as controllers of the field wait before they look again for a type that is not installed.
+pub const MAPPER_ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Tells which resource a kind is and whether it has namespaces, as the server says (CLU-4). Cheap to clone; clones share what they know.
+///
+/// Types that a program is written for are told by the program and need none. This is for kinds that it reads: in references, in
+/// templates, in its configuration.
+///
+/// ```no_run
+/// # use kube_core::{DynamicObject, gvk::GroupVersionKind};
+/// # use setpoint_runtime::{MapperError, ManagerHandle, Watch};
+/// # async fn example(manager: &ManagerHandle) -> Result<(), MapperError> {
+/// let kind = GroupVersionKind::gvk("samplecrd.k8s.io", "v1", "Network");
+/// let mapping = manager.mapper().resolve(&kind).await?;
+/// let networks = manager.client().api_with::<DynamicObject>(mapping.resource);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Mapper(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    /// The right to ask the server.
+    asking: Semaphore,
+    state: Mutex<State>,
+}
+
+/// What is known.
+#[derive(Default)]
+struct State {
+    /// By group, version and kind.
+    by_kind: HashMap<GroupVersionKind, Mapping>,
+    /// Versions by group and kind.
+    preferred: HashMap<(String, String), String>,
+    /// When the server last said what there is of a group, or of a version of it. Forgotten when it may be asked again.
+    asked: HashMap<Part, Instant>,
+    /// All groups were asked for.
+    is_filled: bool,
+}
+
+/// A group, or one version of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Part {
+    group: String,
+    version: Option<String>,
+}
+
+/// What a kind is at the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mapping {
+    /// The resource, for dynamic objects and their clients.
+    pub resource: ApiResource,
+    /// Whether its objects are in namespaces; of one that has none a [`Watch`](crate::Watch::cluster_scoped) is to be told.
+    pub is_namespaced: bool,
+}
+
+/// Why a kind could not be mapped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapperError {
+    /// The server has no such kind: it may be installed later.
+    #[error("no match for kind {kind} in {}: the server does not serve it", place(.group, .version.as_deref()))]
+    NoMatch {
+        /// The group; empty is the core group.
+        group: String,
+        /// The version, if one was said.
+        version: Option<String>,
+        /// The kind.
+        kind: String,
+    },
+    /// The server could not be asked, or did not say.
+    #[error("discover {}", place(.group, .version.as_deref()))]
+    Discover {
+        /// The group that was asked for.
+        group: String,
+        /// The version, if one was said.
+        version: Option<String>,
+        /// What the client says.
+        #[source]
+        source: Box<kube_client::Error>,
+    },
+}
+
+impl MapperError {
+    /// Whether the server has no such kind.
+    pub fn is_no_match(&self) -> bool {
+        matches!(self, Self::NoMatch { .. })
+    }
+}
+
+fn place(group: &str, version: Option<&str>) -> String {
+    let group = if group.is_empty() { "the core group" } else { group };
+    version.map_or_else(|| group.to_owned(), |version| format!("{group}/{version}"))
+}
+
+impl Mapper {
+    /// A mapper of the server behind a client. Nothing has been asked.
+    pub fn new(client: Client) -> Self {
+        let (asking, state) = (Semaphore::new(1), Mutex::default());
+        Self(Arc::new(Inner { client, asking, state }))
+    }
+
+    /// The resource of a kind in one version. Dropping the future leaves everything as it was.
+    ///
+    /// # Errors
+    ///
+    /// The server has no such kind, or could not be asked.
+    pub async fn resolve(&self, kind: &GroupVersionKind) -> Result<Mapping, MapperError> {
+        let part = Part { group: kind.group.clone(), version: Some(kind.version.clone()) };
+        self.find(part, &kind.kind, |state| state.by_kind.get(kind).cloned()).await
+    }
+
+    /// The resource of a kind in the version that the server prefers, or else the most stable one that has it. Dropping the future leaves
+    /// everything as it was.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub async fn resolve_preferred(&self, group: &str, kind: &str) -> Result<Mapping, MapperError> {
+        let part = Part { group: group.to_owned(), version: None };
+        let id = (group.to_owned(), kind.to_owned());
+        self.find(part, kind, |state| {
+            let version = state.preferred.get(&id)?;
+            state.by_kind.get(&GroupVersionKind::gvk(group, version, kind)).cloned()
+        })
+        .await
+    }
+
+    /// Forgets what is known of a group, so that the server is asked for it again: after it said that a resource is not there.
+    pub fn forget(&self, group: &str) {
+        self.0.state.lock().forget(group);
+    }
+
+    async fn find(
+        &self,
+        part: Part,
+        kind: &str,
+        known: impl Fn(&State) -> Option<Mapping>,
+    ) -> Result<Mapping, MapperError> {
+        if let Some(mapping) = known(&self.0.state.lock()) {
+            return Ok(mapping);
+        }
+        // It is never closed.
+        let _asking = self.0.asking.acquire().await;
+        let is_filled = self.0.state.lock().is_filled;
+        if !is_filled && self.fill().await {
+            self.0.state.lock().asked.insert(part.clone(), Instant::now());
+        }
+        let is_due = {
+            let mut state = self.0.state.lock();
+            // Somebody may have asked meanwhile.
+            if let Some(mapping) = known(&state) {
+                return Ok(mapping);
+            }
+            state.asked.retain(|_, at| at.elapsed() < MAPPER_ASK_AGAIN);
+            !state.asked.contains_key(&part)
+        };
+        if is_due {
+            let groups = self.ask(&part).await?;
+            let mut state = self.0.state.lock();
+            groups.iter().for_each(|group| state.take_in(group, part.version.is_none()));
+            state.asked.insert(part.clone(), Instant::now());
+            if let Some(mapping) = known(&state) {
+                return Ok(mapping);
+            }
+        }
+        let Part { group, version } = part;
+        Err(MapperError::NoMatch { group, version, kind: kind.to_owned() })
+    }
+
+    /// Asks for everything, once; says whether the server has told. One that does not is asked group by group.
+    async fn fill(&self) -> bool {
+        let all = Discovery::new(self.0.client.clone()).run_aggregated().await;
+        let mut state = self.0.state.lock();
+        state.is_filled = true;
+        match all {
+            // A server that does not know what is asked may answer with a list that holds none of it.
+            Ok(all) if all.has_group(ApiGroup::CORE_GROUP) => {
+                all.groups().for_each(|group| state.take_in(group, true));
+                true
+            }
+            Ok(_) => false,
+            Err(error) => {
+                tracing::debug!(%error, "no aggregated discovery: groups are discovered one by one");
+                false
+            }
+        }
+    }
+
+    /// The group as the server has it, or one version of it; nothing if it has none.
+    async fn ask(&self, part: &Part) -> Result<Option<ApiGroup>, MapperError> {
+        use kube_client::error::DiscoveryError;
+
+        let client = &self.0.client;
+        let Part { group, version } = part;
+        let answer = match version {
+            Some(version) => oneshot::pinned_group(client, &GroupVersion::gv(group, version)).await,
+            None => oneshot::group(client, group).await,
+        };
+        match answer {
+            Ok(group) => Ok(Some(group)),
+            Err(kube_client::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(kube_client::Error::Discovery(
+                DiscoveryError::MissingApiGroup(_) | DiscoveryError::EmptyApiGroup(_),
+            )) => Ok(None),
+            Err(source) => {
+                let (group, version, source) = (group.clone(), version.clone(), Box::new(source));
+                Err(MapperError::Discover { group, version, source })
+            }
+        }
+    }
+}
+
+impl State {
+    fn forget(&mut self, group: &str) {
+        self.by_kind.retain(|kind, _| kind.group != group);
+        self.preferred.retain(|(of, _), _| of != group);
+        self.asked.retain(|part, _| part.group != group);
+    }
+
+    /// Takes in what the server says of a group, whole or in one version alone.
+    fn take_in(&mut self, group: &ApiGroup, is_whole: bool) {
+        if is_whole {
+            self.forget(group.name());
+        }
+        let preferred = group.preferred_version_or_latest().to_owned();
+        let others = group.versions().filter(|version| **version != *preferred);
+        let versions: Vec<&str> = std::iter::once(&*preferred).chain(others).collect();
+        for version in versions {
+            for (resource, capabilities) in group.versioned_resources(version) {
+                if is_whole {
+                    let id = (resource.group.clone(), resource.kind.clone());
+                    self.preferred.entry(id).or_insert_with(|| version.to_owned());
+                }
+                let kind =
+                    GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
+                let ApiCapabilities { scope, .. } = capabilities;
+                let is_namespaced = scope == Scope::Namespaced;
+                self.by_kind.insert(kind, Mapping { resource, is_namespaced });
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Mapper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapper").field("n_kinds", &self.0.state.lock().by_kind.len()).finish()
+    }
+}

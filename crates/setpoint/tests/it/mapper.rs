@@ -1,0 +1,117 @@
+//! Which resource a kind is, asked of a real API server (CLU-4).
+
+use crate::plane::with_person;
+use kube_client::Client;
+use kube_client::client::Body;
+use kube_core::gvk::GroupVersionKind;
+use parking_lot::Mutex;
+use setpoint::runtime::{MAPPER_ASK_AGAIN, Mapper, MapperError, layer};
+use std::sync::Arc;
+use tower::util::MapRequestLayer;
+
+/// What was asked of the server, in order.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<Vec<String>>>);
+
+impl Asked {
+    /// The client, whose requests are noted; without aggregated discovery if `plain`.
+    fn noting(&self, client: Client, plain: bool) -> Client {
+        let asked = self.0.clone();
+        let note = move |mut request: http::Request<Body>| {
+            asked.lock().push(request.uri().path().to_owned());
+            if plain {
+                let json = http::HeaderValue::from_static("application/json");
+                request.headers_mut().insert(http::header::ACCEPT, json);
+            }
+            request
+        };
+        layer::layered(client, &MapRequestLayer::new(note))
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+fn network() -> GroupVersionKind {
+    GroupVersionKind::gvk("samplecrd.k8s.io", "v1", "Network")
+}
+
+#[tokio::test(start_paused = true)]
+async fn clu_4_kinds_are_discovered_when_asked_for_and_missing_ones_are_asked_for_again() {
+    with_person(async |person| {
+        let asked = Asked::default();
+        let mapper = Mapper::new(asked.noting(person.client.clone(), false));
+        assert_eq!(asked.take(), [""; 0], "nothing before it is needed");
+
+        let pod = mapper.resolve(&GroupVersionKind::gvk("", "v1", "Pod")).await.unwrap();
+        assert_eq!((&*pod.resource.plural, pod.is_namespaced), ("pods", true));
+        assert_eq!(asked.take(), ["/apis", "/api"], "everything at once");
+        let node = mapper.resolve_preferred("", "Node").await.unwrap();
+        assert_eq!((&*node.resource.plural, node.is_namespaced), ("nodes", false));
+        let deployment = mapper.resolve_preferred("apps", "Deployment").await.unwrap();
+        assert_eq!(deployment.resource.api_version, "apps/v1");
+        assert_eq!(asked.take(), [""; 0], "it is known");
+
+        // Of a kind that is not there it asks at most once in a while, whoever wants it.
+        for _ in 0..100 {
+            let error = mapper.resolve(&network()).await.unwrap_err();
+            assert!(error.is_no_match());
+            let said =
+                "no match for kind Network in samplecrd.k8s.io/v1: the server does not serve it";
+            assert_eq!(error.to_string(), said);
+        }
+        assert_eq!(asked.take(), ["/apis/samplecrd.k8s.io/v1"]);
+        person.define_networks().await;
+        tokio::time::sleep(MAPPER_ASK_AGAIN).await;
+        let of_many = (0..10).map(|_| {
+            let mapper = mapper.clone();
+            async move { mapper.resolve(&network()).await.unwrap() }
+        });
+        let mappings = futures::future::join_all(of_many).await;
+        assert!(mappings.iter().all(|mapping| mapping.resource.plural == "networks"));
+        assert_eq!(asked.take(), ["/apis/samplecrd.k8s.io/v1"], "once for all who wait");
+        let preferred = mapper.resolve_preferred("samplecrd.k8s.io", "Network").await.unwrap();
+        assert_eq!(preferred, mappings[0]);
+
+        asked.take();
+        mapper.forget("samplecrd.k8s.io");
+        mapper.resolve(&network()).await.unwrap();
+        assert_eq!(asked.take(), ["/apis/samplecrd.k8s.io/v1"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn clu_4_a_server_without_aggregated_discovery_is_asked_group_by_group() {
+    with_person(async |person| {
+        let asked = Asked::default();
+        let mapper = Mapper::new(asked.noting(person.client.clone(), true));
+        let pod = mapper.resolve(&GroupVersionKind::gvk("", "v1", "Pod")).await.unwrap();
+        assert_eq!((&*pod.resource.plural, pod.is_namespaced), ("pods", true));
+        asked.take();
+        let deployment = mapper.resolve_preferred("apps", "Deployment").await.unwrap();
+        assert_eq!(deployment.resource.api_version, "apps/v1");
+        assert_eq!(asked.take(), ["/apis", "/apis/apps/v1"]);
+        let error = mapper.resolve_preferred("no.such.group", "Thing").await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no match for kind Thing in no.such.group: the server does not serve it"
+        );
+        assert!(mapper.resolve(&GroupVersionKind::gvk("", "v1", "Thing")).await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn clu_4_a_server_that_cannot_be_asked_is_no_answer() {
+    let broken = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(std::io::Error::other("it is off"))
+    });
+    let mapper = Mapper::new(Client::new(broken, "default"));
+    for _ in 0..2 {
+        let error = mapper.resolve(&network()).await.unwrap_err();
+        assert!(matches!(error, MapperError::Discover { .. }), "{error:?}");
+        assert_eq!(error.to_string(), "discover samplecrd.k8s.io/v1");
+    }
+}
