@@ -271,9 +271,19 @@ pub(super) fn read_entry(
     place: Place,
     unpacker: &mut Unpacker,
 ) -> Result<KeyValue, Fault> {
+    let bytes = log.get(place.at)?.ok_or_else(|| Damaged("it is missing").at(place.at))?;
+    entry(bytes.value(), key, place, unpacker)
+}
+
+/// The value in a record, which stands at a place that is no deletion.
+pub(super) fn entry(
+    record: &[u8],
+    key: Bytes,
+    place: Place,
+    unpacker: &mut Unpacker,
+) -> Result<KeyValue, Fault> {
     let at = |damage: Damaged| damage.at(place.at);
-    let bytes = log.get(place.at)?.ok_or_else(|| at(Damaged("it is missing")))?;
-    let record = Record::decode(bytes.value()).map_err(at)?;
+    let record = Record::decode(record).map_err(at)?;
     let value = record.value(unpacker).map_err(at)?;
     let value = value.ok_or_else(|| at(Damaged("it is a deletion, and its key has a value")))?;
     Ok(KeyValue { key, value, modified: place.modified(), created: Revision(place.created) })
