@@ -8,6 +8,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
+/// A watch that outlives every soak: without a time of its own it ends politely after half an hour to an hour.
+const WATCH: &str = "watch=1&timeoutSeconds=86400";
+
 /// What the writers have left, once they have ended.
 pub(crate) type End = watch::Receiver<Option<Left>>;
 
@@ -32,7 +35,7 @@ pub(crate) async fn watch_maps(
     // Counts go on over deletions.
     let mut last = counts.clone();
     let from = list["metadata"]["resourceVersion"].as_str().unwrap();
-    let path = format!("{path}?{selector}watch=1&allowWatchBookmarks=true&resourceVersion={from}");
+    let path = format!("{path}?{selector}{WATCH}&allowWatchBookmarks=true&resourceVersion={from}");
     let mut lines = Lines::open(&asker, &path).await;
     let is_mine = |name: &String| shard.is_none_or(|shard| name.starts_with(&format!("s{shard}-")));
     let mut n_events = 0;
@@ -85,7 +88,7 @@ pub(crate) async fn watch_events(
     asker: Asker,
     mut n_told: watch::Receiver<Option<u64>>,
 ) -> u64 {
-    let mut lines = Lines::open(&asker, &format!("{path}?watch=1&resourceVersion=0")).await;
+    let mut lines = Lines::open(&asker, &format!("{path}?{WATCH}&resourceVersion=0")).await;
     // By number; whether it is still there.
     let mut seen: BTreeMap<u64, bool> = BTreeMap::new();
     loop {
