@@ -169,7 +169,7 @@ async fn revision_of_one_is_waited_for_by_the_other_and_names_do_not_clash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_kube_apiserver_wrote_as_json_is_served_and_protobuf_is_refused_clearly() {
+async fn what_a_kube_apiserver_wrote_is_served_and_what_cannot_be_decoded_is_refused_clearly() {
     let store = MemoryStore::default();
     let a = Server::start(&store, "a", 1).await;
     let json = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"theirs","namespace":"default","uid":"5a1f3c5e-0000-4000-8000-000000000001","creationTimestamp":"2026-11-20T10:00:00Z"},"data":{"a":"b"}}"#;
@@ -192,7 +192,12 @@ async fn what_a_kube_apiserver_wrote_as_json_is_served_and_protobuf_is_refused_c
     assert_eq!(changed["data"], json!({"a": "c"}));
     a.person.delete(&maps("default", "theirs"), "Background").await;
 
-    put("binary", b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap".to_vec()).await;
+    let packed = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x1b\x0a\x11\x0a\x06packed\x1a\x07default\x12\x06\x0a\x01a\x12\x01b";
+    put("packed", packed.to_vec()).await;
+    let packed = a.person.get(&maps("default", "packed")).await.unwrap();
+    assert_eq!(packed["data"], json!({"a": "b"}));
+
+    put("binary", b"k8s\0\x0a\x0f\x0a\x05x.y/z\x12\x06Strange\x12\0".to_vec()).await;
     for path in [maps("default", "binary"), maps("default", "")] {
         let answer = a.person.request("GET", &path, "application/json", &Value::Null).await;
         let Err(kube_client::Error::Api(status)) = answer else { panic!("{answer:?}") };
