@@ -39,6 +39,7 @@
 //! | history over [`DiskOptions::history_revisions_max`], `history_bytes_max` or `history_age_max` | compacted along with writing, oldest first, a bounded number of records with each sync |
 //! | [`DiskOptions::cache_bytes`] of the file in memory, dirty pages included | redb drops what was used least |
 //! | the newest 10,000 commits, or 16 MiB of them and what they replaced, in memory | a feed further behind reads from the file |
+//! | 2,000 values that were read one by one, or 2 MiB of them, in memory until they change | what was not asked for longest goes |
 //! | a reader that is far behind | reads from the file; once its position is compacted it is told so |
 //!
 //! Times to live are kept as moments of the clock in [`DiskOptions::now_ms`], so that they go on over restarts; values die at the first
@@ -51,6 +52,7 @@ mod defrag;
 mod error;
 mod feed;
 mod file;
+mod kept;
 mod layout;
 mod migrate;
 mod pack;
@@ -368,7 +370,11 @@ impl Store for DiskStore {
                 return Ok(found);
             }
             let key = Bytes::copy_from_slice(key);
-            self.inner.read(move |view| view.get(&key, at)).await
+            let found = self.inner.read(move |view| view.get(&key, at)).await?;
+            if let (At::Latest, Some(entry)) = (at, &found.value) {
+                self.inner.shared.look(|published| published.keep(entry, found.revision));
+            }
+            Ok(found)
         }
         .boxed()
     }

@@ -11,6 +11,7 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use super::batch::Standing;
+use super::kept::Kept;
 use super::pack::Unpackers;
 use super::read::Mortal;
 use crate::{contract::*, shape};
@@ -34,6 +35,8 @@ pub(super) struct Published {
     /// Nothing is taken in any more.
     pub(super) is_closed: bool,
     tail: Tail,
+    /// What was read of what is not in the tail; all of it as it is now.
+    kept: Kept,
     expiries: Expiries,
     /// Until when nobody tries again to remove values whose time is over, after it failed.
     pub(super) deaths_tried: Option<Instant>,
@@ -64,6 +67,7 @@ impl Shared {
             unpackers: Arc::default(),
             is_closed: false,
             tail: Tail::default(),
+            kept: Kept::default(),
             expiries: Expiries::default(),
             deaths_tried: None,
         };
@@ -99,6 +103,7 @@ impl Shared {
                 for change in commit.iter() {
                     let dies = dies.filter(|_| change.value.is_some());
                     published.expiries.set(&change.key, dies, change.revision);
+                    published.kept.forget(&change.key);
                 }
                 published.tail.push(commit);
             }
@@ -113,15 +118,26 @@ impl Shared {
 }
 
 impl Published {
-    /// A key's present state if it was written lately: `Some(None)` when it was deleted.
-    pub(super) fn lately(&self, key: &[u8]) -> Option<Option<KeyValue>> {
-        self.tail.latest.get(key).map(|(_, entry)| entry.clone())
+    /// A key's present state if it was written or read lately: `Some(None)` when it was deleted.
+    pub(super) fn lately(&mut self, key: &[u8]) -> Option<Option<KeyValue>> {
+        match self.tail.latest.get(key) {
+            Some((_, entry)) => Some(entry.clone()),
+            None => self.kept.get(key).map(Some),
+        }
     }
 
-    /// The value that a key got at a revision, if that is its newest and was lately.
-    pub(super) fn written_at(&self, key: &[u8], revision: Revision) -> Option<KeyValue> {
-        let (at, entry) = self.tail.latest.get(key)?;
-        entry.clone().filter(|_| *at == revision)
+    /// The value that a key got at a revision, if that is its newest and was written or read lately.
+    pub(super) fn written_at(&mut self, key: &[u8], revision: Revision) -> Option<KeyValue> {
+        self.lately(key)?.filter(|entry| entry.modified == revision)
+    }
+
+    /// Keeps what was read of the file as it was at a revision, unless the key may have changed since.
+    pub(super) fn keep(&mut self, entry: &KeyValue, read_at: Revision) {
+        let n_since = self.standing.revision.checked_sub(read_at.0);
+        let is_known = n_since.is_some_and(|n| n <= self.tail.commits.len() as u64);
+        if is_known && !self.tail.latest.contains_key(&entry.key) {
+            self.kept.insert(entry.clone());
+        }
     }
 
     /// The commits after a revision, at most `n`, if memory has them.
@@ -147,6 +163,7 @@ impl Published {
     /// tokio's time, the others get it from what is left of the file's.
     pub(super) fn restart(&mut self, mortals: Vec<Mortal>, now: (Instant, u64)) {
         self.tail = Tail::default();
+        self.kept = Kept::default();
         let old = std::mem::take(&mut self.expiries);
         for Mortal { key, dies_ms, written } in mortals {
             let known = old.by_key.get(&key).copied();

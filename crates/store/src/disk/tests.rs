@@ -95,6 +95,45 @@ async fn history_outlives_a_restart() {
     assert_eq!(change.previous.unwrap().value, "2");
 }
 
+/// What was read is kept in memory; it never outlives a change, however that runs beside the read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_was_read_is_not_read_after_its_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DiskStore::open(folder.path(), options()).unwrap();
+    let key = |n: usize| format!("/{n:03}");
+    let olds = (0..300).map(|n| put(&key(n), "old")).collect();
+    commit(&store, olds).await.unwrap();
+    store.close().await;
+    drop(store);
+    // Nothing is known from writing any more.
+    let store = DiskStore::open(folder.path(), options()).unwrap();
+    let get = async |n: usize| {
+        let found = store.get(key(n).as_bytes(), At::Latest).await.unwrap().value;
+        found.map(|entry| String::from_utf8(entry.value.to_vec()).unwrap())
+    };
+    for n in 0..300 {
+        if n % 3 == 0 {
+            assert_eq!(
+                (get(n).await.as_deref(), get(n).await.as_deref()),
+                (Some("old"), Some("old"))
+            );
+        }
+        let (op, new) = match n % 2 {
+            0 => (put(&key(n), "new"), Some("new")),
+            _ => (delete(&key(n)), None),
+        };
+        let (_, _, committed) = tokio::join!(get(n), get(n), commit(&store, vec![op]));
+        committed.unwrap();
+        assert_eq!(get(n).await.as_deref(), new, "key {n}");
+    }
+    // Nor once the change itself has left memory.
+    let others = (0..10_001).map(|n| commit(&store, vec![put("/other", &n.to_string())]));
+    futures::future::try_join_all(others).await.unwrap();
+    for n in 0..300 {
+        assert_eq!(get(n).await.as_deref(), (n % 2 == 0).then_some("new"), "key {n}");
+    }
+}
+
 #[tokio::test]
 async fn a_second_opening_is_refused_and_a_closed_store_frees_the_folder() {
     let folder = tempfile::tempdir().unwrap();
