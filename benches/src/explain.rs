@@ -1,8 +1,8 @@
 //! What it costs that every reconcile can be explained.
 //!
 //! `cargo run --release -p setpoint-benches -- explain`. One controller over the API server of this process, with a worker on the same thread:
-//! 1,024 keys are added and reconciled, over and over, by a controller that remembers its passes and one that does not, in turns. Each
-//! turn's time is that of the processor, so that what else the machine does falls out; the ratio is the median of the turns' ratios.
+//! 1,024 keys (or with `--keys 50000` more than the processor's caches hold) are added and reconciled, over and over, by a controller that
+//! remembers its passes and one that does not, in turns. Each turn's time is that of the processor, so that what else the machine does falls out; the ratio is the median of the turns' ratios.
 
 use crate::in_process::{plane_ready, send};
 use anyhow::{Context as _, ensure};
@@ -14,18 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
-/// How many objects there are.
-const N_KEYS: usize = 1024;
-
 /// How much to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How many turns each takes.
     #[arg(long, default_value_t = 15)]
     turns: usize,
-    /// How often all keys are reconciled in one turn.
-    #[arg(long, default_value_t = 200)]
-    laps: usize,
+    /// How many keys there are.
+    #[arg(long, default_value_t = 1024)]
+    keys: usize,
+    /// How many reconciles are timed in one turn: as many times all keys as that takes.
+    #[arg(long, default_value_t = 200_000)]
+    reconciles: usize,
 }
 
 /// What a reconcile does.
@@ -47,7 +47,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
         let (ended, measured) = tokio::join!(plane.run(stop.clone()), async {
             let measured = async {
                 plane_ready(&server).await;
-                for n in 0..N_KEYS {
+                for n in 0..args.keys {
                     let body = format!(
                         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"cm-{n}"}}}}"#
                     );
@@ -105,7 +105,7 @@ async fn turn_of(
     pass: Pass,
     passes_max: usize,
 ) -> anyhow::Result<f64> {
-    let (n_left, lap_over) = (Arc::new(AtomicUsize::new(N_KEYS)), Arc::new(Notify::new()));
+    let (n_left, lap_over) = (Arc::new(AtomicUsize::new(args.keys)), Arc::new(Notify::new()));
     let (left, over) = (n_left.clone(), lap_over.clone());
     let reconcile = move |request: Request, context: Context| {
         let read = match pass {
@@ -130,13 +130,14 @@ async fn turn_of(
     // The first list is the first lap.
     lap_over.notified().await;
     let keys: Vec<Request> =
-        (0..N_KEYS).map(|n| Request::new("default", format!("cm-{n}"))).collect();
+        (0..args.keys).map(|n| Request::new("default", format!("cm-{n}"))).collect();
     let mut started = processor_time()?;
-    for lap in 0..args.laps + 2 {
+    let laps = args.reconciles.div_ceil(args.keys);
+    for lap in 0..laps + 2 {
         if lap == 2 {
             started = processor_time()?;
         }
-        n_left.store(N_KEYS, Ordering::Relaxed);
+        n_left.store(args.keys, Ordering::Relaxed);
         keys.iter().for_each(|key| queue.add(key.clone()));
         lap_over.notified().await;
     }
@@ -146,7 +147,7 @@ async fn turn_of(
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
-    Ok(took / (args.laps * N_KEYS) as f64)
+    Ok(took / (laps * args.keys) as f64)
 }
 
 /// The processor time of this process so far, in nanoseconds.

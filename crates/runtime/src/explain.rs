@@ -11,9 +11,9 @@
 //!            ControllerHandle::explain(&key) ─┴─▶ Explanation: names of watches, writers from managedFields, dates
 //! ```
 //!
-//! What a pass costs here is one step of a counter, one slot's lock and the place of the record it takes over: the [`Pass`] is made for
-//! every pass anyway, for the caches to catch up with its writes. Nothing is formatted and no text is copied while a pass runs; texts,
-//! dates and writers are found when somebody asks. The record is in the ring from the pass's begin, so what runs now is told too.
+//! What a pass costs here is the ring's lock: the [`Pass`] is made for every pass anyway, for the caches to catch up with its writes, and
+//! with a ring it is made in the memory of the oldest. Nothing is formatted and no text is copied while a pass runs; texts, dates and
+//! writers are found when somebody asks. The record is in the ring from the pass's begin, so what runs now is told too.
 //!
 //! [`Pass`]: crate::client::Pass
 

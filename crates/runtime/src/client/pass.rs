@@ -5,7 +5,7 @@
 //! Every read and write through a pass's client is noted here, by the pass's workers and whatever it has spawned. Two things come of it:
 //! what was [`written`](Pass::written), for the caches to catch up with, which is exact; and the [`Note`]s, for people, of which there
 //! are at most [`NOTES_MAX`]: what comes later is only counted. A read or write of the same kind again, with the same end, counts up
-//! its note. A pass that does nothing allocates nothing here, beside the place of the pass itself: key, begin, notes and end are one.
+//! its note. Key, begin, notes and end of a pass are one place in memory, which a later pass [takes over](Pass::renew).
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -148,16 +148,32 @@ impl Pass {
         Self { began, is_blind, noted: Mutex::default() }
     }
 
+    /// Makes it one that begins so, as [`new`](Self::new).
+    pub(crate) fn renew(&mut self, began: Began, is_blind: bool) {
+        self.began = began;
+        self.is_blind = is_blind;
+        let noted = self.noted.get_mut();
+        if noted.notes.spilled() {
+            noted.notes = SmallVec::new();
+        }
+        noted.notes.clear();
+        noted.n_more = 0;
+        noted.written.0.clear();
+        noted.ended = None;
+    }
+
     /// How it began.
     pub(crate) fn began(&self) -> &Began {
         &self.began
     }
 
-    /// It has ended so. What is noted later was done by what it left behind.
-    pub(crate) fn end(&self, at: Instant, outcome: PassOutcome) {
+    /// It has ended so; gives the newest versions that it wrote. What is noted later was done by what it left behind.
+    pub(crate) fn end(&self, at: Instant, outcome: PassOutcome) -> Written {
+        let mut noted = self.noted.lock();
         if !self.is_blind {
-            self.noted.lock().ended = Some((at, outcome));
+            noted.ended = Some((at, outcome));
         }
+        std::mem::take(&mut noted.written)
     }
 
     /// Notes a read of one object.
@@ -195,11 +211,6 @@ impl Pass {
             let resource_version = version.unwrap_or(0);
             noted.note(resource, key, Noting::Write { verb, resource_version, outcome });
         }
-    }
-
-    /// The newest versions that were written.
-    pub(crate) fn written(&self) -> Written {
-        self.noted.lock().written.clone()
     }
 
     /// What was noted, in order of the first of each; how many more there were; and how it ended, if it has.
@@ -287,6 +298,10 @@ mod tests {
         (notes, n_more)
     }
 
+    fn end(pass: &Pass) -> Written {
+        pass.end(Instant::now(), PassOutcome::Success)
+    }
+
     fn written(pass: &Pass, version: &str) {
         let key = Request::new("default", "a");
         pass.note_written(&"pods".into(), &key, "update", Some(version), WriteOutcome::Done);
@@ -312,7 +327,7 @@ mod tests {
             let other = Request::new("other", "a");
             pass.note_written(&"pods".into(), &other, "update", Some("6"), WriteOutcome::Done);
             let of = |namespace: &str| ("pods".into(), namespace.into());
-            assert_eq!(pass.written().0, BTreeMap::from([(of("default"), 7), (of("other"), 6)]));
+            assert_eq!(end(&pass).0, BTreeMap::from([(of("default"), 7), (of("other"), 6)]));
         }
     }
 
@@ -331,7 +346,7 @@ mod tests {
         assert_eq!(told[0].to_string(), "read pods default/0 from the cache, 2 times");
         // What was written is known even when nothing more is noted.
         written(&pass, "9");
-        assert_eq!(pass.written().0.into_values().collect::<Vec<_>>(), [9]);
+        assert_eq!(end(&pass).0.into_values().collect::<Vec<_>>(), [9]);
     }
 
     #[test]

@@ -167,12 +167,13 @@ impl<R: RequestKey> Worker<R> {
     ) -> Result<Written, ControllerError> {
         let key = item.key();
         let at = Instant::now();
+        let (tag, waited) = item.tag_and_waited();
         let began = Began {
             at,
             reconcile_id: self.ids.next(),
-            cause: Cause::of_tag(item.tag()),
+            cause: Cause::of_tag(tag),
             n_events: item.n_adds(),
-            waited: item.waited(),
+            waited,
             priority: item.priority(),
             attempt: self.queue.num_requeues(key),
         };
@@ -204,17 +205,16 @@ impl<R: RequestKey> Worker<R> {
         let ended = Instant::now();
         self.shared.counters.took.observe(ended.duration_since(at));
         let _entered = span.enter();
-        let written = recording.written();
-        let (outcome, result) = match self.settle(item, outcome) {
-            Ok(outcome) => (outcome, Ok(written)),
-            Err(error) => (PassOutcome::Panic(cut(error.to_string())), Err(error)),
+        let (outcome, failed) = match self.settle(item, outcome) {
+            Ok(outcome) => (outcome, None),
+            Err(error) => (PassOutcome::Panic(cut(error.to_string())), Some(error)),
         };
         recording.tell(&span, &outcome);
         if let Some(trace) = &trace {
             trace.end(&outcome, &recording.notes(), home.clock.now());
         }
-        recording.end(ended, outcome);
-        result
+        let written = recording.end(ended, outcome);
+        failed.map_or(Ok(written), Err)
     }
 
     /// The span of a pass that begins, where passes are traced.

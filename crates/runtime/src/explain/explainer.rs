@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Began, Explanation, PassOutcome, Seen, ring::Ring};
 use crate::{
-    client::{AnyPass, KeyedPass, Note, Pass, Written},
+    client::{AnyPass, KeyedPass, Note, Written},
     request::RequestKey,
 };
 
@@ -40,7 +40,6 @@ pub(crate) trait Explain: Send + Sync {
 
 /// Remembers a controller's passes.
 pub(crate) struct Explainer<R> {
-    controller: Arc<str>,
     ring: Ring<R>,
     clock: OnceLock<Clock>,
     find_source: OnceLock<Box<FindSource>>,
@@ -58,27 +57,22 @@ impl<R: RequestKey> Recording<R> {
         self.pass.clone()
     }
 
-    /// What the pass has written.
-    pub(crate) fn written(&self) -> Written {
-        self.pass.pass.written()
-    }
-
     /// What the pass has read and written until now.
     pub(crate) fn notes(&self) -> Vec<Note> {
         self.pass.pass.told().0
     }
 
-    /// The pass has ended so.
-    pub(crate) fn end(mut self, at: Instant, outcome: PassOutcome) {
+    /// The pass has ended so; gives what it wrote.
+    pub(crate) fn end(mut self, at: Instant, outcome: PassOutcome) -> Written {
         self.has_ended = true;
-        self.pass.pass.end(at, outcome);
+        self.pass.pass.end(at, outcome)
     }
 }
 
 impl<R> Drop for Recording<R> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.pass.pass.end(Instant::now(), PassOutcome::Dropped);
+            _ = self.pass.pass.end(Instant::now(), PassOutcome::Dropped);
         }
     }
 }
@@ -86,8 +80,8 @@ impl<R> Drop for Recording<R> {
 impl<R: RequestKey> Explainer<R> {
     /// One that remembers so many passes; zero turns it off.
     pub(crate) fn new(controller: Arc<str>, passes_max: usize) -> Self {
-        let ring = Ring::new(passes_max);
-        Self { controller, ring, clock: OnceLock::new(), find_source: OnceLock::new() }
+        let ring = Ring::new(controller, passes_max);
+        Self { ring, clock: OnceLock::new(), find_source: OnceLock::new() }
     }
 
     /// The controller runs: it tells dates by this clock, and finds its watches so.
@@ -103,9 +97,7 @@ impl<R: RequestKey> Explainer<R> {
 
     /// A pass begins. What it reads and writes is noted if it is remembered, or told otherwise.
     pub(crate) fn begin(&self, key: R, began: Began, is_told: bool) -> Recording<R> {
-        let pass = Pass::new(began, self.is_off() && !is_told);
-        let pass = Arc::new(KeyedPass { controller: self.controller.clone(), key, pass });
-        self.ring.push(&pass);
+        let pass = self.ring.begin(key, began, self.is_off() && !is_told);
         Recording { pass, has_ended: false }
     }
 
@@ -189,7 +181,9 @@ impl<R: RequestKey> Explain for Explainer<R> {
 
 impl<R> fmt::Debug for Explainer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Explainer").field("controller", &self.controller).finish_non_exhaustive()
+        f.debug_struct("Explainer")
+            .field("controller", self.ring.controller())
+            .finish_non_exhaustive()
     }
 }
 

@@ -59,8 +59,11 @@ impl<K: Clone + Eq + Hash, V: Default> Attempts<K, V> {
 
     pub(super) fn forget(&self, key: &K) {
         let mut state = self.state.lock();
-        if state.young.remove(key).is_none() && !state.old.is_empty() {
-            state.old.remove(key);
+        let State { young, old, .. } = &mut *state;
+        // Mostly nothing has failed: then the key need not be hashed.
+        let is_young = !young.is_empty() && young.remove(key).is_some();
+        if !is_young && !old.is_empty() {
+            old.remove(key);
         }
     }
 

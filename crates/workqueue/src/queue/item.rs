@@ -54,6 +54,11 @@ impl<'q, K> Item<'q, K> {
         self.shared.step(|state| state.waited(self.idx))
     }
 
+    /// [`tag`](Self::tag) and [`waited`](Self::waited) in one look: the queue is locked once.
+    pub fn tag_and_waited(&self) -> (Tag, Option<Duration>) {
+        self.shared.step(|state| (state.tag(self.idx), state.waited(self.idx)))
+    }
+
     /// The same, to be kept beyond a borrow of the queue: in another task, or in a collection.
     pub fn into_owned(mut self) -> OwnedItem<K>
     where

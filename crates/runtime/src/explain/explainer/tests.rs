@@ -89,7 +89,7 @@ fn explainer_that_is_off_remembers_nothing_but_what_was_written() {
     let pass = keyed.pass();
     let key = Request::cluster("n");
     pass.note_written(&"nodes".into(), &key, "update", Some("8"), WriteOutcome::Done);
-    recording.end(Instant::now(), PassOutcome::Success);
+    let written = recording.end(Instant::now(), PassOutcome::Success);
     assert!(explainer.all().is_empty() && pass.told().2.is_none());
-    assert_eq!(pass.written().0, [(("nodes".into(), "".into()), 8)].into());
+    assert_eq!(written.0, [(("nodes".into(), "".into()), 8)].into());
 }
