@@ -55,7 +55,9 @@ async fn hand_out_tells_its_tag_its_adds_and_its_wait() {
     queue.add_with("a", plain.tag(Tag(1, 2)));
     queue.add_with("a", plain.tag(Tag(3, 0)));
     tokio::time::advance(ms(4)).await;
-    let item = queue.try_get().unwrap().into_owned();
+    let item = queue.try_get().unwrap();
+    assert_eq!(item.tag_and_waited(), (Tag(1, 2), Some(ms(4))));
+    let item = item.into_owned();
     assert_eq!(seen(&item), (Tag(1, 2), 3, Some(ms(4))), "the first that says why");
     assert_eq!(queue.entry(&"a").unwrap().tag, Tag(1, 2));
 
