@@ -43,6 +43,8 @@ enum Command {
     Client(client::Args),
     /// Print what it costs that reconciles can be explained.
     Explain(explain::Args),
+    /// Print what deliveries to informers in this process take.
+    Deliveries,
     /// Run every client, and write the informer table.
     Informer(informer::Args),
     /// Print what it costs to look at one Pod's bytes.
@@ -63,6 +65,12 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Source(args)) => source::run(&args),
         Some(Command::Client(args)) => client::run(&args, || 0),
         Some(Command::Explain(args)) => explain::measure(&args),
+        Some(Command::Deliveries) => {
+            let mut table = Table::with_verdicts();
+            in_process::Server::start()?.deliveries(&mut table)?;
+            println!("{table}");
+            Ok(())
+        }
         Some(Command::Informer(args)) => informer::measure(&args),
         Some(Command::Scan) => {
             scan::measure();
