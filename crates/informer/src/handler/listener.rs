@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -185,11 +186,14 @@ impl<K: Send + Sync + 'static> Listener<K> {
 
     async fn calls<H: Handler<K>>(&self, mut handler: H, stop: CancellationToken) {
         let mut taken = Vec::new();
+        // Of the whole life: to enroll with a token and to leave it again for each wake costs more than the wake.
+        let mut stopped = pin!(stop.cancelled());
+        let mut removed = pin!(self.state.removed.cancelled());
         loop {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break,
-                () = self.state.removed.cancelled() => break,
+                () = &mut stopped => break,
+                () = &mut removed => break,
                 () = self.next(&mut taken) => {}
             }
             for event in taken.drain(..) {

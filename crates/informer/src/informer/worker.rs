@@ -11,6 +11,7 @@ use crate::reflector::{
 use crate::source::ListWatch;
 use rand::rngs::SmallRng;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
@@ -150,10 +151,11 @@ async fn consume<K: Cacheable>(
     queue: Arc<dyn DeltaQueue<Object<K>>>,
     stop: CancellationToken,
 ) {
+    let mut stopped = pin!(stop.cancelled());
     loop {
         let batch = tokio::select! {
             biased;
-            () = stop.cancelled() => return,
+            () = &mut stopped => return,
             batch = queue.pop_batch() => batch,
         };
         let Some(mut batch) = batch else { return };
