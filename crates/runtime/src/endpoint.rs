@@ -12,6 +12,13 @@
 //!
 //! A peer that does nothing costs a bounded time and a bounded place: each of the numbers below is a constant of this module. A handler
 //! gets the whole request and gives the whole answer; its panic is the answer 500.
+//!
+//! # No profiles
+//!
+//! controller-runtime can serve Go's profiles at `/debug/pprof/` (off by default). Here nothing does: what can sample a Rust program from
+//! within, the crate `pprof`, unwinds the stack in a signal handler, which by its own account can block a thread for ever when the signal
+//! comes while a panic unwinds; and a panic of a reconciler is caught here, and goes on as an error. Profiles are taken from outside, of the
+//! program as it runs: `perf record -g -p PID`.
 
 mod answer;
 mod bearer;
