@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! Every read and write through a pass's client is noted here, by the pass's workers and whatever it has spawned. Two things come of it:
-//! what was [`written`](Pass::written), for the caches to catch up with, which is exact; and the [`Note`]s, for people, of which there
+//! what was [written](Pass::end), for the caches to catch up with, which is exact; and the [`Note`]s, for people, of which there
 //! are at most [`NOTES_MAX`]: what comes later is only counted. A read or write of the same kind again, with the same end, counts up
 //! its note. Key, begin, notes and end of a pass are one place in memory, which a later pass [takes over](Pass::renew).
 
