@@ -47,8 +47,15 @@ fn check_scan(input: &[u8], head: &Result<Head, setpoint_object::skim::SkimError
     let object = object.trim_ascii_start();
     let (a, b) = object.split_at(object.len() / 2);
     let mut end = ValueEnd::default();
-    assert_eq!(end.feed(a), Ok(None));
-    assert_eq!(end.feed(b), Ok(Some(b.len())));
+    let passed = end.feed(a).and_then(|ended| {
+        assert_eq!(ended, None);
+        end.feed(b)
+    });
+    match passed {
+        // The bound is that of each member where the head looks into the object, and of the object where all of it is passed over.
+        Err(fault) if fault.what == "nested too deep" => {}
+        passed => assert_eq!(passed, Ok(Some(b.len()))),
+    }
 }
 
 fn check_prune(paths: &[(&str, &[&str])], input: &[u8], head: &Head, tree: Option<Value>) {
