@@ -41,7 +41,7 @@ enum Pass {
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let plane = ControlPlane::builder().controllers(false).build();
+        let plane = ControlPlane::builder().simulated(0).controllers(false).build();
         let (server, client) = (plane.server().clone(), plane.client());
         let stop = CancellationToken::new();
         let (ended, measured) = tokio::join!(plane.run(stop.clone()), async {

@@ -27,7 +27,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
         let mut first = None;
         for round in 0..=100 {
             let started = Instant::now();
-            let plane = ControlPlane::builder().controllers(false).build();
+            let plane = ControlPlane::builder().simulated(0).controllers(false).build();
             let server = plane.server().clone();
             let stop = CancellationToken::new();
             let (ended, created) = tokio::join!(plane.run(stop.clone()), async {
@@ -54,7 +54,7 @@ pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {
         table.row("the same, each later one", fresh.told(), "≤ 5 ms");
         table.row("fresh control plane in process without its built-in controllers, `build()` to ready", built.told(), "≤ 50 µs");
 
-        let plane = ControlPlane::builder().controllers(false).build();
+        let plane = ControlPlane::builder().simulated(0).controllers(false).build();
         let (server, client) = (plane.server().clone(), plane.client());
         let stop = CancellationToken::new();
         let (ended, measured) = tokio::join!(plane.run(stop.clone()), async {
@@ -114,7 +114,7 @@ impl Server {
     /// Serves one ConfigMap.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let plane = ControlPlane::builder().controllers(false).build();
+        let plane = ControlPlane::builder().simulated(0).controllers(false).build();
         let server = plane.server().clone();
         // A client starts a task for its buffer.
         let client = runtime.block_on(async { plane.client() });

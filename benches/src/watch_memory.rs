@@ -85,7 +85,7 @@ async fn fill(store: &dyn Store) -> anyhow::Result<()> {
 
 async fn over(store: Arc<dyn Store>, is_shared: bool, heap: fn() -> u64) -> anyhow::Result<Engine> {
     let before = heap();
-    let (registry, worker) = Registry::builder(store, Clock::wall()).build();
+    let (registry, worker) = Registry::builder(store, Clock::wall()).seed(0).build();
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     tasks.spawn(worker.run(stop.clone()));
@@ -113,7 +113,7 @@ async fn over(store: Arc<dyn Store>, is_shared: bool, heap: fn() -> u64) -> anyh
 
 /// Watches that nothing happens to.
 async fn idle(heap: fn() -> u64) -> anyhow::Result<f64> {
-    let plane = ControlPlane::builder().controllers(false).build();
+    let plane = ControlPlane::builder().simulated(0).controllers(false).build();
     let (server, stop) = (plane.server().clone(), CancellationToken::new());
     let mut tasks = JoinSet::new();
     tasks.spawn(plane.run(stop.clone()));

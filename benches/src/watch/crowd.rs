@@ -51,7 +51,7 @@ fn pod(name: &str, node: &str, payload: usize) -> Bytes {
 impl Plane {
     async fn new(n_watchers: usize, by: By) -> anyhow::Result<Self> {
         let store = Arc::new(MemoryStore::default());
-        let (registry, worker) = Registry::builder(store.clone(), Clock::wall()).build();
+        let (registry, worker) = Registry::builder(store.clone(), Clock::wall()).seed(0).build();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { drop(worker.run(CancellationToken::new()).await) });
         registry.wait_ready().await;

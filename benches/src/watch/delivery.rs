@@ -139,7 +139,7 @@ fn tell(table: &mut Table, how: &str, took: &[Duration]) {
 pub(super) fn in_process(table: &mut Table) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let took = runtime.block_on(async {
-        let plane = ControlPlane::builder().controllers(false).build();
+        let plane = ControlPlane::builder().simulated(0).controllers(false).build();
         let (server, stop) = (plane.server().clone(), CancellationToken::new());
         let mut running = JoinSet::new();
         running.spawn(plane.run(stop.clone()));

@@ -57,7 +57,7 @@ pub struct ApiServerBuilder {
     registry: Registry,
     credentials: Credentials,
     address: Option<String>,
-    seed: u64,
+    seed: Option<u64>,
 }
 
 impl ApiServerBuilder {
@@ -73,20 +73,21 @@ impl ApiServerBuilder {
         self
     }
 
-    /// The seed of audit ids. Default: 0.
+    /// The seed of audit ids. Default: from the operating system.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.seed = Some(seed);
         self
     }
 
     /// The server.
     pub fn build(self) -> ApiServer {
+        let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
         ApiServer {
             inner: Arc::new(Inner {
                 registry: self.registry,
                 credentials: self.credentials,
                 address: self.address,
-                rng: Mutex::new(SmallRng::seed_from_u64(self.seed)),
+                rng: Mutex::new(SmallRng::seed_from_u64(seed)),
                 in_flight: InFlight::new(),
                 aggregated: Aggregated::default(),
                 open_api: openapi::Documents::default(),
@@ -99,7 +100,7 @@ impl ApiServerBuilder {
 impl ApiServer {
     /// A builder over a registry, whose worker the caller runs.
     pub fn builder(registry: Registry) -> ApiServerBuilder {
-        ApiServerBuilder { registry, credentials: Credentials::none(), address: None, seed: 0 }
+        ApiServerBuilder { registry, credentials: Credentials::none(), address: None, seed: None }
     }
 
     /// The registry behind it.

@@ -13,7 +13,8 @@
 //! - No input makes anything here panic, recurse without bound, or take more than time linear in its length.
 //! - Every text that a client sees is made here or from here: [`status`], [`field`], [`name`], the messages of
 //!   [`label`] and [`field_selector`].
-//! - Nobody asks the machine for the time: [`time::Clock`] is handed down from the program's edge.
+//! - Nobody asks the machine for the time or for randomness: [`time::Clock`] and a seed ([`seed::from_entropy`]) are handed down
+//!   from the program's edge.
 //!
 //! This crate knows nothing about HTTP and nothing about storage.
 //!
@@ -41,6 +42,7 @@ pub mod name;
 pub mod prune;
 pub mod quantity;
 pub mod resource_version;
+pub mod seed;
 pub mod skim;
 pub mod status;
 pub mod time;

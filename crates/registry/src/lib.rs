@@ -22,7 +22,8 @@
 //! - **A write is one compare-and-commit of one object.** It is refused, changes nothing, or moves the object to a new revision; of
 //!   two writers one sees the other's result. See `write` for the order of the steps.
 //! - **Readers see a prefix of history** per resource, in order, each change once; who is too slow is told so.
-//! - **Time and chance are given** ([`Registry::builder`]): a clock and a seed. Two registries with the same seed, clock, store and
+//! - **Time and chance are given** ([`Registry::builder`]): a clock, and a seed that is the
+//!   operating system's unless it is set. Two registries with the same seed, clock, store and
 //!   requests write the same bytes.
 //! - **Tasks have an owner**: [`RegistryBuilder::build`] returns the [`RegistryWorker`] and starts nothing.
 

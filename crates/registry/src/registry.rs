@@ -32,16 +32,17 @@ const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 pub struct RegistryBuilder {
     store: Arc<dyn Store>,
     clock: Clock,
-    seed: u64,
+    seed: Option<u64>,
     replayed_revisions: u64,
     event_ttl: Duration,
     history: Duration,
     is_shared: bool,
 }
 impl RegistryBuilder {
-    /// The seed of uids, generated names and watch time-outs. Zero when not given: two registries of one seed make the same names.
+    /// The seed of uids, generated names and watch time-outs. Default: from the operating system. Two registries with one seed make
+    /// the same names, so only simulations set it.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.seed = Some(seed);
         self
     }
     /// How many revisions of the store's history are taken in at start, as far as they are kept: watches from one of them go on, as if
@@ -71,6 +72,7 @@ impl RegistryBuilder {
     }
     /// The registry and the worker that its owner runs. Nothing is served before the worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
+        let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
         let store = match self.is_shared {
             true => Arc::new(foreign::ForeignStore::new(self.store)),
             false => self.store,
@@ -79,7 +81,7 @@ impl RegistryBuilder {
             store,
             is_shared: self.is_shared,
             clock: self.clock,
-            rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(self.seed)),
+            rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(seed)),
             catalog: tokio::sync::watch::Sender::new(bootstrap::catalog()),
             ready: tokio::sync::watch::Sender::new(false),
             serves: Followed::default(),
@@ -220,7 +222,7 @@ impl Registry {
         RegistryBuilder {
             store,
             clock,
-            seed: 0,
+            seed: None,
             replayed_revisions: 0,
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,

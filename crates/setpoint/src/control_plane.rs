@@ -4,8 +4,8 @@ use crate::built_in::Controllers;
 use crate::source::InProcessSource;
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
-use setpoint_object::ApiError;
 use setpoint_object::time::{Clock, Timestamp};
+use setpoint_object::{ApiError, seed};
 use setpoint_registry::{EVENT_TTL, HISTORY_PERIOD, Registry, RegistryWorker};
 use setpoint_store::{MemoryStore, Store};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-/// Where a control plane's clock starts unless it is given one: 2026-01-01T00:00:00Z, a moment at which nothing happened.
-const EPOCH_SECS: u64 = 1_767_225_600;
+/// Where the clock of a simulated control plane starts: 2026-01-01T00:00:00Z.
+const SIMULATION_EPOCH_SECS: u64 = 1_767_225_600;
 
 /// Why a control plane ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum ControlPlaneError {
 pub struct ControlPlaneBuilder {
     store: Arc<dyn Store>,
     clock: Clock,
-    seed: u64,
+    seed: Option<u64>,
     credentials: Credentials,
     address: Option<String>,
     controllers: bool,
@@ -52,15 +52,18 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// What time it is. Default: 2026-01-01T00:00:00Z when the builder was made, and tokio's time since.
+    /// What time it is. Default: the wall clock's when the builder was made, and tokio's time since.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The seed of uids, generated names and everything else that is random. Default: 0.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+    /// Makes it deterministic, for simulations and tests: the clock starts at 2026-01-01T00:00:00Z and follows tokio's time, and uids,
+    /// generated names and everything else that is random come from `seed`. Two that share a store need different seeds. Default: the
+    /// operating system's entropy and the wall clock. A [`clock`](Self::clock) that is set later replaces this one's.
+    pub fn simulated(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self.clock = Clock::starting_at(Timestamp::from_secs(SIMULATION_EPOCH_SECS));
         self
     }
 
@@ -105,7 +108,7 @@ impl ControlPlaneBuilder {
 
     /// Other servers stand on the same store: this one's part in it. Its built-in controllers run only while it holds the Lease
     /// `kube-system/setpoint-controllers`, by this identity, which must be its own, also among its restarts; and it relies on nothing that
-    /// only its own writes would make true. Its seed must be its own, too. Default: the store is this control plane's alone.
+    /// only its own writes would make true. Default: the store is this control plane's alone.
     pub fn shared_as(mut self, identity: impl Into<String>) -> Self {
         self.shared_as = Some(identity.into());
         self
@@ -113,23 +116,24 @@ impl ControlPlaneBuilder {
 
     /// The control plane; nothing runs yet.
     pub fn build(self) -> ControlPlane {
+        let seed = self.seed.unwrap_or_else(seed::from_entropy);
         let (registry, worker) = Registry::builder(self.store, self.clock)
-            .seed(self.seed)
+            .seed(seed)
             .replayed_revisions(self.replayed_revisions)
             .event_ttl(self.event_ttl)
             .history(self.history)
             .shared(self.shared_as.is_some())
             .build();
         // Not the registry's seed: two generators must not tell the same numbers.
-        let seed = self.seed.wrapping_add(1);
-        let mut server = ApiServer::builder(registry).credentials(self.credentials).seed(seed);
+        let of_server = seed.wrapping_add(1);
+        let mut server = ApiServer::builder(registry).credentials(self.credentials).seed(of_server);
         if let Some(address) = self.address {
             server = server.address(address);
         }
         let controllers = match (self.controllers, self.shared_as) {
             (false, _) => Controllers::None,
             (true, None) => Controllers::Always,
-            (true, Some(identity)) => Controllers::Elected { identity, seed: self.seed },
+            (true, Some(identity)) => Controllers::Elected { identity, seed },
         };
         ControlPlane { server: server.build(), worker, controllers }
     }
@@ -145,12 +149,16 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// A builder.
+    /// A builder with the wall clock and the operating system's entropy ([`ControlPlaneBuilder::simulated`] takes neither).
+    ///
+    /// # Panics
+    ///
+    /// [`ControlPlaneBuilder::build`] does, when the operating system gives no randomness.
     pub fn builder() -> ControlPlaneBuilder {
         ControlPlaneBuilder {
             store: Arc::new(MemoryStore::default()),
-            clock: Clock::starting_at(Timestamp::from_secs(EPOCH_SECS)),
-            seed: 0,
+            clock: Clock::wall(),
+            seed: None,
             credentials: Credentials::none(),
             address: None,
             controllers: true,

@@ -58,7 +58,6 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
     let pki = Pki::generate(clock.now(), &[Ipv4Addr::LOCALHOST.to_string()])
         .context("make certificates")?;
     let plane = ControlPlane::builder()
-        .seed(u64::try_from(clock.now().0.as_nanos()).unwrap_or(u64::MAX))
         .clock(clock.clone())
         .credentials(Credentials::none().token(pki.admin_token(), Identity::admin()))
         .build();

@@ -11,7 +11,7 @@
 //! use setpoint::ControlPlane;
 //! use tokio_util::sync::CancellationToken;
 //!
-//! let plane = ControlPlane::builder().seed(7).build();
+//! let plane = ControlPlane::builder().build();
 //! let client = plane.client();
 //! let stop = CancellationToken::new();
 //! let running = plane.run(stop.clone());
@@ -48,8 +48,9 @@
 //! # }
 //! ```
 //!
-//! Given the same seed and requests, a control plane on a current-thread runtime with paused time does the same thing each
-//! time: its clock starts at a fixed moment unless it is given another, and everything random comes from the seed.
+//! A control plane takes the wall clock and the operating system's entropy. One that is
+//! [`simulated`](ControlPlaneBuilder::simulated) takes neither: on a current-thread runtime with paused time it does the same thing
+//! each time, given the same seed and requests.
 
 mod built_in;
 pub mod control_plane;

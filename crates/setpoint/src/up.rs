@@ -1,6 +1,4 @@
 //! `setpoint up`: a control plane behind a socket.
-//!
-//! This is the program's edge: the wall clock is read here, and the seed comes from it.
 
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
@@ -15,7 +13,6 @@ use setpoint_apiserver::listen::{Listener, Pki};
 use setpoint_apiserver::{Credentials, Identity};
 use setpoint_object::time::Clock;
 use setpoint_runtime::election::machine_identity;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -99,7 +96,6 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .replayed_revisions(REPLAYED_REVISIONS)
         .event_ttl(options.event_ttl.unwrap_or(setpoint_registry::EVENT_TTL))
         .history(history)
-        .seed(seed(&clock))
         .clock(clock)
         .credentials(Credentials::none().token(pki.admin_token(), Identity::admin()));
     if open.is_shared() {
@@ -196,12 +192,6 @@ fn duration(text: &str) -> Result<Duration, String> {
         number.clear();
     }
     if sum == 0 { Err("at least one second".into()) } else { Ok(Duration::from_secs(sum)) }
-}
-
-/// No two starts have the same: nanoseconds since 1970, and the machine's chance, for machines that start together and store together.
-fn seed(clock: &Clock) -> u64 {
-    let nanos = u64::try_from(clock.now().0.as_nanos()).unwrap_or(u64::MAX);
-    nanos ^ RandomState::new().build_hasher().finish()
 }
 
 /// The one line on standard output.

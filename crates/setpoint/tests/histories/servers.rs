@@ -59,7 +59,7 @@ impl Server {
     pub(crate) async fn try_start(&self, store: Arc<dyn Store>, seed: u64) -> Result<(), String> {
         let plane = ControlPlane::builder()
             .store(store)
-            .seed(seed)
+            .simulated(seed)
             .controllers(false)
             .replayed_revisions(REPLAYED_REVISIONS)
             .build();

@@ -108,7 +108,7 @@ async fn many_watchers_share_what_they_are_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn history_is_kept_for_as_long_as_it_is_said() {
-    let plane = ControlPlane::builder().history(Duration::from_secs(10)).build();
+    let plane = ControlPlane::builder().simulated(0).history(Duration::from_secs(10)).build();
     with_person_of(plane, async |person| {
         person.create(&maps("default", ""), &map("a", &[])).await;
         let made = person.get(&maps("default", "a")).await.unwrap();

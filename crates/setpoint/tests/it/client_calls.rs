@@ -44,7 +44,7 @@ where
         > + Send
         + 'static,
 {
-    let plane = ControlPlane::builder().seed(1).build();
+    let plane = ControlPlane::builder().simulated(1).build();
     let kube = plane.client();
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     let manager = Manager::builder(layer::layered(kube.clone(), &layer), clock).build();

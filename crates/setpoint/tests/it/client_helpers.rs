@@ -225,7 +225,7 @@ async fn utl_2_object_and_status_are_patched_apart() {
 
 #[tokio::test(start_paused = true)]
 async fn utl_6_several_finalizers_clean_up_each_for_itself() {
-    let plane = ControlPlane::builder().seed(1).build();
+    let plane = ControlPlane::builder().simulated(1).build();
     let kube = plane.client();
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     let mut manager = Manager::builder(kube, clock).build();

@@ -304,7 +304,7 @@ async fn namespace_that_owns_and_is_deleted_in_the_foreground_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn type_that_cannot_be_listed_holds_up_the_collector_only_while_it_is_there() {
-    let plane = ControlPlane::builder().controllers(false).build();
+    let plane = ControlPlane::builder().simulated(0).controllers(false).build();
     let person = Person { client: plane.client() };
     let mut running = JoinSet::new();
     running.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });
@@ -334,7 +334,7 @@ async fn type_that_cannot_be_listed_holds_up_the_collector_only_while_it_is_ther
 
 #[tokio::test(start_paused = true)]
 async fn namespace_that_fails_in_ever_new_words_is_not_tried_without_end() {
-    let plane = ControlPlane::builder().controllers(false).build();
+    let plane = ControlPlane::builder().simulated(0).controllers(false).build();
     let person = Person { client: plane.client() };
     let clock = plane.server().registry().clock().clone();
     let mut running = JoinSet::new();

@@ -6,11 +6,18 @@ use kube_client::Api;
 use kube_client::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube_core::ResourceExt;
 use setpoint::ControlPlane;
+use setpoint::object::time::Clock;
 use tokio_util::sync::CancellationToken;
 
 /// Runs a control plane for as long as a client does something with it.
 async fn with_client<T>(seed: u64, act: impl AsyncFnOnce(kube_client::Client) -> T) -> T {
-    let plane = ControlPlane::builder().seed(seed).build();
+    with_client_of(ControlPlane::builder().simulated(seed).build(), act).await
+}
+
+async fn with_client_of<T>(
+    plane: ControlPlane,
+    act: impl AsyncFnOnce(kube_client::Client) -> T,
+) -> T {
     let client = plane.client();
     let stop = CancellationToken::new();
     let running = plane.run(stop.clone());
@@ -68,6 +75,22 @@ async fn same_seed_gives_the_same_objects() {
     let first = run(7).await;
     assert_eq!(run(7).await, first);
     assert_ne!(run(8).await.0, first.0);
+}
+
+#[tokio::test]
+async fn without_a_seed_the_wall_clock_and_entropy_are_taken() {
+    let run = async || {
+        with_client_of(ControlPlane::builder().build(), async |client| {
+            let maps = Api::<ConfigMap>::namespaced(client, "default");
+            let map = maps.create(&PostParams::default(), &config_map("a")).await.unwrap();
+            (map.uid().unwrap(), map.creation_timestamp().unwrap().0.as_second())
+        })
+        .await
+    };
+    let (uid, created) = run().await;
+    assert_ne!(run().await.0, uid);
+    let now = Clock::wall().now().0.as_secs();
+    assert!(now.abs_diff(created.unsigned_abs()) < 600, "created at {created}, now {now}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,7 +86,7 @@ async fn live(seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let folder = tempfile::tempdir().unwrap();
     let registry = folder.path().join("networks.json");
-    let plane = ControlPlane::builder().seed(seed).controllers(false).build();
+    let plane = ControlPlane::builder().simulated(seed).controllers(false).build();
     let person = Person { client: plane.client() };
     let crash = match seed % 3 {
         0 => None,

@@ -19,7 +19,7 @@ pub(crate) struct Person {
 
 /// Runs a control plane for as long as somebody does something with it.
 pub(crate) async fn with_person<T>(act: impl AsyncFnOnce(Person) -> T) -> T {
-    with_person_of(ControlPlane::builder().build(), act).await
+    with_person_of(ControlPlane::builder().simulated(0).build(), act).await
 }
 
 /// The same with a control plane of one's own.

@@ -106,7 +106,7 @@ impl Recorded {
 
 async fn tell(seed: u64) -> (String, usize) {
     let story = Story::default();
-    let plane = ControlPlane::builder().seed(seed).build();
+    let plane = ControlPlane::builder().simulated(seed).build();
     let client = plane.client();
     let stop = CancellationToken::new();
     let clock =

@@ -22,7 +22,7 @@ struct Server {
 impl Server {
     /// Starts one, and gives it time to win a free election.
     async fn start(store: &MemoryStore, identity: &str, seed: u64) -> Self {
-        let builder = ControlPlane::builder().store(Arc::new(store.clone())).seed(seed);
+        let builder = ControlPlane::builder().store(Arc::new(store.clone())).simulated(seed);
         let plane = builder.shared_as(identity).build();
         let (person, stop) = (Person { client: plane.client() }, CancellationToken::new());
         let mut tasks = JoinSet::new();

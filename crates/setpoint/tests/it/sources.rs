@@ -30,7 +30,7 @@ struct Scope {
 }
 
 async fn with_asker<T>(act: impl AsyncFnOnce(Asker) -> T) -> T {
-    let plane = ControlPlane::builder().build();
+    let plane = ControlPlane::builder().simulated(0).build();
     let asker = Asker { client: plane.client(), server: plane.server().clone() };
     let stop = CancellationToken::new();
     let (ended, answer) = tokio::join!(plane.run(stop.clone()), async {
@@ -310,7 +310,7 @@ async fn what_is_not_served_is_refused_alike() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_has_not_started_is_waited_for_and_then_says_so() {
-    let plane = ControlPlane::builder().build();
+    let plane = ControlPlane::builder().simulated(0).build();
     let asker = Asker { client: plane.client(), server: plane.server().clone() };
     let told = asker.list(DEFAULT, ListRequest::default()).await;
     assert!(told.starts_with("Some(503) Some(1s)"), "{told}");

@@ -60,7 +60,7 @@ async fn live(
     let trace = Trace::new();
     let store = FaultStore::new(MemoryStore::default(), fault::Faults::default(), seed);
     let plane = ControlPlane::builder()
-        .seed(seed)
+        .simulated(seed)
         .store(Arc::new(store.clone()))
         .controllers(false)
         .build();

@@ -135,7 +135,7 @@ pub(crate) fn play(play: Play) -> Played {
 async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
     let trace = Trace::new();
     let store = FaultStore::new(MemoryStore::default(), fault::Faults::default(), play.seed);
-    let plane = ControlPlane::builder().seed(play.seed).store(Arc::new(store.clone())).build();
+    let plane = ControlPlane::builder().simulated(play.seed).store(Arc::new(store.clone())).build();
     let person = Wire::clean(plane.client(), "person", trace.clone());
     let wire = Wire::new(plane.client(), "controller", trace.clone(), play.faults, play.crash);
     let mut ready = plane.ready();

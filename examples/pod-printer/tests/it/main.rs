@@ -22,7 +22,7 @@ fn with_control_plane(test: impl AsyncFnOnce(Client, CancellationToken)) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let plane = ControlPlane::builder().seed(1).build();
+        let plane = ControlPlane::builder().simulated(1).build();
         let client = plane.client();
         let stop = CancellationToken::new();
         let (ended, ()) = tokio::join!(plane.run(stop.clone()), async {
@@ -127,7 +127,7 @@ fn failing_job_is_given_up(way: Way) {
 
 #[tokio::test]
 async fn bare_http_tells_the_same_story_as_the_controller() {
-    let plane = ControlPlane::builder().seed(1).build();
+    let plane = ControlPlane::builder().simulated(1).build();
     let (server, client) = (plane.server().clone(), plane.client());
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();

@@ -93,7 +93,7 @@ impl World {
         };
         world.begin("server", move |ground| async move {
             let plane = ControlPlane::builder()
-                .seed(seed)
+                .simulated(seed)
                 .clock(ground.clock())
                 .store(Arc::new(store))
                 .controllers(controllers)
