@@ -9,8 +9,8 @@ use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::gvk::GroupKind;
 use setpoint_object::label::Selector;
 use setpoint_registry::{
-    DeleteOptions, FieldValidation, Format, ListOptions, PatchType, Propagation, VersionMatch,
-    WriteOptions,
+    DeleteOptions, FieldValidation, Format, ListOptions, PatchType, PropagationPolicy,
+    VersionMatch, WriteOptions,
 };
 use std::time::Duration;
 
@@ -206,9 +206,9 @@ pub(crate) fn delete(
     }
     let propagation = match raw.propagation.as_deref() {
         None => None,
-        Some("Orphan") => Some(Propagation::Orphan),
-        Some("Background") => Some(Propagation::Background),
-        Some("Foreground") => Some(Propagation::Foreground),
+        Some("Orphan") => Some(PropagationPolicy::Orphan),
+        Some("Background") => Some(PropagationPolicy::Background),
+        Some("Foreground") => Some(PropagationPolicy::Foreground),
         Some(other) => {
             errors.push(field::Error::not_supported(
                 path(),

@@ -149,7 +149,7 @@ fn group_version(
     let row = catalog.get(&group.name, version, resource).ok_or_else(miss)?;
     let miss = || if row.custom { Miss::Page } else { Miss::no_route() };
     // The object's path must have the scope that the resource has; the collection of all namespaces has none.
-    if scoped != row.namespaced && !(row.namespaced && name.is_empty()) {
+    if scoped != row.scope.is_namespaced() && !(row.scope.is_namespaced() && name.is_empty()) {
         return Err(miss());
     }
     if !subresource.is_empty() && row.subresource(subresource).is_none() {

@@ -84,7 +84,7 @@ impl Verb {
                 .is_some_and(|sub| sub.verbs.iter().any(|v| &**v == verb.as_str()));
             return if served { Ok(verb) } else { refuse(verb.as_str()) };
         }
-        let everywhere = row.namespaced && target.namespace.is_empty() && !named;
+        let everywhere = row.scope.is_namespaced() && target.namespace.is_empty() && !named;
         match verb {
             Self::Create | Self::DeleteCollection if everywhere && row.custom => Err(None),
             Self::Create | Self::DeleteCollection if everywhere => refuse(verb.as_str()),

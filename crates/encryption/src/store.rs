@@ -3,11 +3,12 @@
 use crate::config::EncryptionConfig;
 use crate::nonce::NonceSource;
 use crate::provider::{Chain, Key, Opened, Prefix, ReadError};
-use crate::resource::{Directory, prefix_of};
+use crate::resource;
 use crate::usage::Usage;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use parking_lot::RwLock;
+use setpoint_object::keys::{self, Directory};
 use setpoint_store::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +66,7 @@ impl EncryptedStore {
     ) -> Self {
         let shared = Shared {
             config: RwLock::new(Arc::new(config)),
-            directory: Directory::built_in(),
+            directory: resource::built_in(),
             nonces,
             is_all_secret,
             usage: Usage::default(),
@@ -118,7 +119,9 @@ struct View<'a> {
 impl View<'_> {
     /// The providers of a key's resource.
     fn chain(&mut self, key: &Bytes) -> Option<Arc<Chain>> {
-        let prefix = prefix_of(key);
+        // A key without one is no object's: it stands for itself.
+        let named = keys::prefix_of(key);
+        let prefix = named.map_or(&key[..], str::as_bytes);
         if let Some((last, chain)) = &self.last
             && last == prefix
         {
@@ -126,7 +129,7 @@ impl View<'_> {
         }
         let resource = match self.shared.is_all_secret {
             true => Some(("", "secrets")),
-            false => self.shared.directory.resource(prefix),
+            false => named.and_then(|prefix| self.shared.directory.resource(prefix)),
         };
         let chain = resource.and_then(|resource| self.config.chain(resource)).cloned();
         self.last = Some((key.slice_ref(prefix), chain.clone()));

@@ -16,7 +16,7 @@
 //! - Nobody asks the machine for the time or for randomness: [`time::Clock`] and a seed ([`seed::from_entropy`]) are handed down
 //!   from the program's edge.
 //!
-//! This crate knows nothing about HTTP and nothing about storage.
+//! This crate knows nothing about HTTP and nothing about storage, but for the names that objects have there ([`keys`]).
 //!
 //! ```
 //! use setpoint_object::{Skim, encode};
@@ -36,6 +36,7 @@ pub mod field_selector;
 pub mod gvk;
 pub mod head;
 pub mod jsonpath;
+pub mod keys;
 pub mod label;
 pub mod meta;
 pub mod name;
@@ -53,6 +54,7 @@ mod scan;
 
 pub use gvk::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource};
 pub use head::Head;
+pub use keys::Scope;
 pub use prune::Prune;
 pub use scan::{ValueEnd, array_lengths};
 pub use skim::Skim;

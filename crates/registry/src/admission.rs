@@ -8,8 +8,8 @@ mod lifecycle;
 mod priority;
 
 use crate::catalog::Resource;
-use crate::registry::Inner;
 use crate::request::Caller;
+use crate::shared::Inner;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;

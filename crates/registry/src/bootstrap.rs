@@ -6,7 +6,7 @@ use crate::catalog::{Catalog, Group, Resource, ScalePaths, Subresource};
 use crate::strategy::Strategy;
 use crate::table::Columns;
 use base64::Engine;
-use setpoint_object::GroupVersionKind;
+use setpoint_object::{GroupVersionKind, Scope, keys};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -57,14 +57,14 @@ fn row(fact: &setpoint_facts::Resource, schema: setpoint_schema::node::TypeSchem
         resource: fact.resource.into(),
         singular: fact.singular.into(),
         list_kind: format!("{}List", fact.kind).into(),
-        namespaced: fact.namespaced,
+        scope: Scope::of(fact.namespaced),
         verbs: words(fact.verbs),
         short_names: words(fact.short_names),
         categories: words(fact.categories),
         subresources: fact.subresources.iter().map(subresource).collect(),
         schema,
         storage_version: storage_version.into(),
-        storage_prefix: storage_prefix(fact).into(),
+        storage_prefix: keys::built_in_prefix(fact.group, fact.resource).into(),
         versions: served_versions(fact),
         custom: false,
         open_api: None,
@@ -113,8 +113,7 @@ fn served_versions(fact: &setpoint_facts::Resource) -> Vec<String> {
         .iter()
         .filter(|r| {
             r.kind == fact.kind
-                && (r.group == fact.group
-                    || (r.kind == "Event" && storage_prefix(r) == storage_prefix(fact)))
+                && (r.group == fact.group || (r.kind == "Event" && r.resource == fact.resource))
         })
         .map(|r| {
             if r.group.is_empty() {
@@ -130,21 +129,6 @@ fn served_versions(fact: &setpoint_facts::Resource) -> Vec<String> {
 pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     let digest = Sha256::digest(format!("{group}/{version}/{kind}"));
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
-}
-
-/// Where a built-in resource lives in the store (spec: api-server §9).
-fn storage_prefix(fact: &setpoint_facts::Resource) -> String {
-    match (fact.group, fact.resource) {
-        ("", "services") => "/registry/services/specs/".to_owned(),
-        ("", "endpoints") => "/registry/services/endpoints/".to_owned(),
-        ("", "nodes") => "/registry/minions/".to_owned(),
-        ("", "replicationcontrollers") => "/registry/controllers/".to_owned(),
-        ("networking.k8s.io", "ingresses") => "/registry/ingress/".to_owned(),
-        ("apiextensions.k8s.io" | "apiregistration.k8s.io", resource) => {
-            format!("/registry/{}/{resource}/", fact.group)
-        }
-        (_, resource) => format!("/registry/{resource}/"),
-    }
 }
 
 /// Field-selector labels beside `metadata.name` and `metadata.namespace` (spec: api-server §8).

@@ -27,8 +27,8 @@
 //! - At start it may be filled with the state of some revisions ago and take the changes since out of the feed, so that watches of before
 //!   a restart go on where they were. Nothing is served before it has reached the present.
 //!
-//! Keys are `/registry/<resource>/…`; two words name the resource when the first has a dot (an API group) or is
-//! `services`. So a cache needs no catalog, and CRDs that come and go need no care but [`WatchCache::close_watches`].
+//! A key names its resource ([`keys`]). So a cache needs no catalog, and CRDs that come and go need no care but
+//! [`WatchCache::close_watches`].
 mod change;
 mod fanout;
 mod fill;
@@ -36,8 +36,6 @@ mod index;
 mod interest;
 mod item;
 mod resource;
-#[cfg(test)]
-mod tests;
 mod window;
 
 pub(crate) use change::{Change, event_of};
@@ -50,10 +48,9 @@ use fill::Filled;
 use resource::WatcherId;
 
 use crate::followed::Followed;
-use crate::registry::Inner;
 use bytes::Bytes;
 use parking_lot::RwLock;
-use setpoint_object::ApiError;
+use setpoint_object::{ApiError, keys};
 use setpoint_store::{Batch, ChangeFeed, Revision, Store, StoreError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,8 +58,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Everything the cache follows.
-const ROOT: &str = "/registry/";
 /// How often, at most, history that is too old is dropped of resources that do not change: whenever the store moves. More often
 /// where history is shorter.
 const TRIM_PERIOD: Duration = Duration::from_secs(30);
@@ -121,8 +116,13 @@ impl WatchCache {
     /// # Errors
     ///
     /// The store was closed.
-    pub(crate) async fn run(&self, inner: &Inner, stop: CancellationToken) -> Result<(), ApiError> {
-        let ended = self.follow(&inner.store, inner.replayed_revisions, &stop).await;
+    pub(crate) async fn run(
+        &self,
+        store: &Arc<dyn Store>,
+        replayed_revisions: u64,
+        stop: CancellationToken,
+    ) -> Result<(), ApiError> {
+        let ended = self.follow(store, replayed_revisions, &stop).await;
         self.shared.stop();
         ended
     }
@@ -183,7 +183,7 @@ impl WatchCache {
         store: &Arc<dyn Store>,
         replayed: u64,
     ) -> Result<Box<dyn ChangeFeed>, StoreError> {
-        let root = Bytes::from_static(ROOT.as_bytes());
+        let root = Bytes::from_static(keys::ROOT.as_bytes());
         let present = store.revision().await?;
         let mut from = Revision(present.0.saturating_sub(replayed));
         // Opened first: what it needs is known to be kept.
@@ -284,7 +284,7 @@ impl Shared {
             by_prefix.entry(prefix).or_default().push(change);
         }
         for (prefix, changes) in by_prefix {
-            self.resource(std::str::from_utf8(&prefix).unwrap_or(ROOT)).apply(changes);
+            self.resource(std::str::from_utf8(&prefix).unwrap_or(keys::ROOT)).apply(changes);
         }
         self.reached.change(|reached| reached.revision = batch.revision.0);
     }
@@ -304,20 +304,7 @@ impl Shared {
     }
 }
 
-/// The part of a key that names its resource, with the slash behind it.
+/// The prefix of a key's resource; of a key that names none, [`keys::ROOT`].
 fn prefix_of(key: &[u8]) -> &str {
-    let rest = key.get(ROOT.len()..).unwrap_or_default();
-    let word = |from: usize| {
-        let rest = rest.get(from..).unwrap_or_default();
-        rest.iter().position(|b| *b == b'/').map(|len| from + len + 1)
-    };
-    let end = match word(0) {
-        None => 0,
-        Some(end) if rest[..end].contains(&b'.') || &rest[..end] == b"services/" => {
-            word(end).unwrap_or(end)
-        }
-        Some(end) => end,
-    };
-    // Keys are text: object and resource names are.
-    std::str::from_utf8(&key[..ROOT.len().min(key.len()) + end]).unwrap_or(ROOT)
+    keys::prefix_of(key).unwrap_or(keys::ROOT)
 }

@@ -1,5 +1,6 @@
 //! Served resources as data: built-in rows and custom rows in one immutable table; a change of a CRD makes a new table.
-use setpoint_object::{GroupKind, GroupResource, GroupVersion, GroupVersionKind};
+use bytes::Bytes;
+use setpoint_object::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, Scope, keys};
 use setpoint_schema::node::TypeSchema;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub struct Resource {
     /// Kind of its lists.
     pub list_kind: Arc<str>,
     /// Namespaced or cluster-scoped.
-    pub namespaced: bool,
+    pub scope: Scope,
     /// Verbs, in discovery's order.
     pub verbs: Vec<Arc<str>>,
     /// Short names.
@@ -109,6 +110,14 @@ impl Resource {
     /// Group and version.
     pub fn group_version(&self) -> GroupVersion {
         self.gvk.group_version()
+    }
+    /// The key of an object.
+    pub fn key(&self, namespace: &str, name: &str) -> Bytes {
+        keys::key(&self.storage_prefix, self.scope, namespace, name)
+    }
+    /// Namespace and name in a key of this resource.
+    pub fn names<'k>(&self, key: &'k [u8]) -> (&'k str, &'k str) {
+        keys::names(self.storage_prefix.len(), self.scope, key)
     }
     /// A subresource by name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {

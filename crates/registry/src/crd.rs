@@ -23,13 +23,13 @@ mod naming;
 mod row;
 mod serve;
 
-use crate::registry::Registry;
 use crate::request::{Body, Caller, Format, Target, WriteOptions};
+use crate::shared::Registry;
 use bytes::Bytes;
 use serde_json::Value;
 use serve::Served;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Reason, encode};
+use setpoint_object::{ApiError, Reason, encode, keys};
 use setpoint_store::{Batch, ChangeFeed, RangeRequest, Revision, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -38,7 +38,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Where definitions are stored.
-const PREFIX: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
+const PREFIX: &str = keys::DEFINITIONS;
 /// Who keeps their status: the field manager that Kubernetes' own controllers write as.
 const MANAGER: &str = "kube-apiserver";
 /// How long to wait before trying again what failed for a reason that is not a lost race.

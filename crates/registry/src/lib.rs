@@ -39,6 +39,7 @@ mod foreign;
 mod read;
 pub mod registry;
 pub mod request;
+mod shared;
 mod strategy;
 pub mod table;
 #[cfg(test)]

@@ -23,8 +23,8 @@ pub(crate) use options::{Fresh, WatchStart};
 pub(crate) use scope::Scope;
 
 use crate::convert;
-use crate::registry::Registry;
 use crate::request::*;
+use crate::shared::Registry;
 use crate::watch::WatchStream;
 use crate::write;
 use setpoint_object::{ApiError, encode, name};
@@ -50,7 +50,7 @@ impl Registry {
             return Err(ApiError::bad_request(text));
         }
         let asked = options::parse_revision(resource_version).map_err(ApiError::unclassified)?;
-        let key = write::key(resource, &target.namespace, &target.name);
+        let key = resource.key(&target.namespace, &target.name);
         let store = &*self.inner.store;
         let mut found = store.get(&key, At::Latest).await.map_err(read_error)?;
         if asked > found.revision.0 {
@@ -140,7 +140,7 @@ fn read_error(error: StoreError) -> ApiError {
 pub(crate) const NOT_ENCRYPTING: &str = "identity transformer tried to read encrypted data";
 
 /// Why a value could not be made out: the store says it when the key is asked for by itself.
-async fn sealed_error(inner: &crate::registry::Inner, key: &[u8]) -> ApiError {
+async fn sealed_error(inner: &crate::shared::Inner, key: &[u8]) -> ApiError {
     match inner.store.get(key, At::Latest).await {
         Err(error) => read_error(error),
         Ok(_) => unreadable(key, NOT_ENCRYPTING),

@@ -1,9 +1,11 @@
 //! The registry: one write path, one read path, every resource.
 use crate::admission::Chain;
 use crate::allocate::Allocator;
-use crate::catalog::Catalog;
 use crate::followed::Followed;
+use crate::shared::Inner;
 use crate::{bootstrap, cache, crd, foreign};
+
+pub use crate::shared::Registry;
 use rand::SeedableRng;
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
@@ -24,9 +26,6 @@ pub const EVENT_TTL: Duration = Duration::from_secs(3600);
 const START_UP_PATIENCE: Duration = Duration::from_secs(30);
 /// How long it is left alone in between.
 const START_UP_PAUSE: Duration = Duration::from_millis(500);
-/// How long the store may take to answer before it counts as out of reach: two seconds, as kube-apiserver's `--etcd-healthcheck-timeout`.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
-
 /// Builds a registry.
 #[derive(Debug)]
 pub struct RegistryBuilder {
@@ -95,37 +94,6 @@ impl RegistryBuilder {
         (Registry { inner: inner.clone() }, RegistryWorker { inner })
     }
 }
-/// What every part of the registry shares.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) store: Arc<dyn Store>,
-    /// Others write to it, too.
-    pub(crate) is_shared: bool,
-    pub(crate) clock: Clock,
-    /// Uids, generated names, watch time-outs.
-    pub(crate) rng: parking_lot::Mutex<rand::rngs::SmallRng>,
-    /// What is served; a new catalog for every change.
-    pub(crate) catalog: tokio::sync::watch::Sender<Arc<Catalog>>,
-    pub(crate) ready: tokio::sync::watch::Sender<bool>,
-    /// The same, for those who must go on in the order in which they came.
-    serves: Followed<bool>,
-    pub(crate) cache: cache::WatchCache,
-    /// How far back the cache begins.
-    pub(crate) replayed_revisions: u64,
-    /// How long Events are kept.
-    pub(crate) event_ttl: Duration,
-    /// How long history is kept.
-    history: Duration,
-    /// Cluster addresses and node ports in use.
-    pub(crate) allocator: Allocator,
-    /// Who may change or refuse a write.
-    pub(crate) admission: Chain,
-}
-/// A handle; cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Registry {
-    pub(crate) inner: Arc<Inner>,
-}
 /// What keeps the registry going: start-up objects, the watch cache's feed, CRD controllers, compaction.
 #[derive(Debug)]
 pub struct RegistryWorker {
@@ -157,7 +125,7 @@ impl RegistryWorker {
             Ok(())
         };
         let result = tokio::try_join!(
-            inner.cache.run(inner, stop.clone()),
+            inner.cache.run(&inner.store, inner.replayed_revisions, stop.clone()),
             definitions.run(stop.clone()),
             compact(inner, &stop),
             ready,
@@ -191,12 +159,6 @@ impl RegistryWorker {
         Ok((definitions, present))
     }
 }
-impl Inner {
-    fn set_ready(&self, ready: bool) {
-        self.serves.change(|serves| *serves = ready);
-        self.ready.send_replace(ready);
-    }
-}
 /// Forgets, every period of history, what was before the revision seen one period ago.
 async fn compact(inner: &Inner, stop: &CancellationToken) -> Result<(), ApiError> {
     let mut seen: Option<Revision> = None;
@@ -228,30 +190,5 @@ impl Registry {
             history: HISTORY_PERIOD,
             is_shared: false,
         }
-    }
-    /// What is served now.
-    pub fn catalog(&self) -> Arc<Catalog> {
-        self.inner.catalog.borrow().clone()
-    }
-    /// Changes with every new catalog.
-    pub fn catalog_changes(&self) -> tokio::sync::watch::Receiver<Arc<Catalog>> {
-        self.inner.catalog.subscribe()
-    }
-    /// Becomes true once start-up is done (built-in namespaces exist, the watch cache is filled).
-    pub fn ready(&self) -> tokio::sync::watch::Receiver<bool> {
-        self.inner.ready.subscribe()
-    }
-    /// Waits until start-up is done. Those who wait go on in the order in which they came. Dropping it loses nothing.
-    pub async fn wait_ready(&self) {
-        self.inner.serves.wait_for(|serves| *serves).await;
-    }
-    /// Whether the store answers now, within two seconds. Dropping it loses nothing.
-    pub async fn store_answers(&self) -> bool {
-        let answer = tokio::time::timeout(HEALTH_PATIENCE, self.inner.store.revision()).await;
-        matches!(answer, Ok(Ok(_)))
-    }
-    /// The clock it was given.
-    pub fn clock(&self) -> &Clock {
-        &self.inner.clock
     }
 }

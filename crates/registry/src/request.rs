@@ -100,7 +100,7 @@ pub enum PatchType {
 }
 /// `propagationPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Propagation {
+pub enum PropagationPolicy {
     /// Dependents are let go.
     Orphan,
     /// Dependents are collected after the object is gone.
@@ -116,7 +116,7 @@ pub struct DeleteOptions {
     /// Time for a pod to end; negative counts as one second.
     pub grace_period_seconds: Option<i64>,
     /// What becomes of dependents; `None`: what the object's finalizers or its kind say.
-    pub propagation: Option<Propagation>,
+    pub propagation: Option<PropagationPolicy>,
     /// The old form of `propagation`: `true` orphans, `false` collects (and answers 202 when the object remains).
     pub orphan_dependents: Option<bool>,
     /// Precondition: the object's uid.

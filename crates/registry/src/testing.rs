@@ -1,6 +1,6 @@
 //! A registry over a memory store whose objects the tests write themselves, past the write path.
-use crate::registry::{Inner, Registry};
 use crate::request::{Caller, ListOptions, Target};
+use crate::shared::{Inner, Registry};
 use crate::watch::{EventKind, WatchStream};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -45,7 +45,9 @@ impl Bench {
     }
     pub(crate) fn run(mut self) -> Self {
         let (inner, stop) = (self.registry.inner.clone(), self.stop.clone());
-        self.tasks.spawn(async move { inner.cache.run(&inner, stop).await });
+        self.tasks.spawn(async move {
+            inner.cache.run(&inner.store, inner.replayed_revisions, stop).await
+        });
         self
     }
     pub(crate) fn inner(&self) -> &Inner {
@@ -81,7 +83,7 @@ impl Bench {
         let catalog = self.registry.catalog();
         let resource = catalog.get(group, version, resource).unwrap().clone();
         let (namespace, name) =
-            if resource.namespaced { (namespace, name) } else { ("", namespace) };
+            if resource.scope.is_namespaced() { (namespace, name) } else { ("", namespace) };
         Target {
             resource,
             namespace: namespace.to_owned(),

@@ -38,12 +38,12 @@ mod version;
 pub(crate) use binding::set_condition;
 pub(crate) use connect::{is_connected, no_agent};
 pub(crate) use metadata::{validate_annotations, validate_labels};
-pub(crate) use persist::{key, store_error, tree};
+pub(crate) use persist::{store_error, tree};
 pub(crate) use scale::scale_of;
 
 use crate::catalog::Resource;
-use crate::registry::{Inner, Registry};
 use crate::request::*;
+use crate::shared::{Inner, Registry};
 use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
 

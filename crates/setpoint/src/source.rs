@@ -152,7 +152,7 @@ impl InProcessSource {
         let GroupVersionResource { group, version, resource } = &self.resource;
         let catalog = registry.catalog();
         let row = catalog.get(group, version, resource).ok_or_else(ApiError::no_route)?;
-        if self.namespace.is_some() && !row.namespaced {
+        if self.namespace.is_some() && !row.scope.is_namespaced() {
             return Err(ApiError::no_route());
         }
         if !row.serves(verb) {

@@ -130,7 +130,7 @@ fn resource(row: &Resource, group_version: &GroupVersion) -> Value {
     let mut entry = Map::new();
     entry.insert("resource".into(), (&*row.resource).into());
     entry.insert("responseKind".into(), kind(&row.gvk, group_version));
-    entry.insert("scope".into(), if row.namespaced { "Namespaced" } else { "Cluster" }.into());
+    entry.insert("scope".into(), row.scope.to_string().into());
     entry.insert("singularResource".into(), (&*row.singular).into());
     entry.insert("verbs".into(), words(&row.verbs));
     if !row.short_names.is_empty() {

@@ -53,7 +53,8 @@ pub(crate) fn api_resources(catalog: &Catalog, group: &str, version: &str) -> Va
     let group_version = GroupVersion::new(group, version);
     let mut resources = Vec::new();
     for row in catalog.group_version(group, version) {
-        let mut entry = entry(&row.resource, &row.gvk, &group_version, row.namespaced, &row.verbs);
+        let mut entry =
+            entry(&row.resource, &row.gvk, &group_version, row.scope.is_namespaced(), &row.verbs);
         entry.insert("singularName".into(), (&*row.singular).into());
         if !row.short_names.is_empty() {
             entry.insert("shortNames".into(), words(&row.short_names));
@@ -67,7 +68,8 @@ pub(crate) fn api_resources(catalog: &Catalog, group: &str, version: &str) -> Va
         resources.push(Value::Object(entry));
         for sub in &row.subresources {
             let name = format!("{}/{}", row.resource, sub.name);
-            let entry = self::entry(&name, &sub.gvk, &group_version, row.namespaced, &sub.verbs);
+            let entry =
+                self::entry(&name, &sub.gvk, &group_version, row.scope.is_namespaced(), &sub.verbs);
             resources.push(Value::Object(entry));
         }
     }

@@ -41,7 +41,7 @@ impl<'a> Row<'a> {
             kind: Kind { group: &row.gvk.group, version: &row.gvk.version, kind: &row.gvk.kind },
             list_kind: row.list_kind.to_string(),
             resource: &row.resource,
-            namespaced: row.namespaced,
+            namespaced: row.scope.is_namespaced(),
             verbs: row.verbs.iter().map(|verb| &**verb).collect(),
             subresources: row
                 .subresources

@@ -103,7 +103,7 @@ fn delete_body_replaces_the_query() {
     )
     .unwrap();
     assert_eq!(options.grace_period_seconds, None);
-    assert_eq!(options.propagation, Some(Propagation::Orphan));
+    assert_eq!(options.propagation, Some(PropagationPolicy::Orphan));
     assert_eq!(options.uid.as_deref(), Some("u"));
     let options = delete_with("gracePeriodSeconds=5&orphanDependents=false", "").unwrap();
     assert_eq!(options.grace_period_seconds, Some(5));

@@ -4,7 +4,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Skim};
+use setpoint_object::{ApiError, Skim, keys};
 use setpoint_store::RangeRequest;
 
 /// DefaultStorageClass; a claim whose class is the empty text wants none.
@@ -25,7 +25,7 @@ impl Plugin for DefaultStorageClass {
                 .is_some();
         let found = default_class(
             review,
-            "/registry/storageclasses/",
+            keys::built_in_prefix("storage.k8s.io", "storageclasses"),
             "storageclass.kubernetes.io/is-default-class",
         );
         async move {
@@ -55,7 +55,7 @@ impl Plugin for DefaultIngressClass {
             });
         let found = default_class(
             review,
-            "/registry/ingressclasses/",
+            keys::built_in_prefix("networking.k8s.io", "ingressclasses"),
             "ingressclass.kubernetes.io/is-default-class",
         );
         async move {
@@ -70,7 +70,7 @@ impl Plugin for DefaultIngressClass {
 /// The newest class with the annotation; of the same second, the first by name.
 async fn default_class(
     review: &Review<'_>,
-    prefix: &'static str,
+    prefix: String,
     annotation: &str,
 ) -> Result<Option<String>, ApiError> {
     let found = review.inner.store.range(RangeRequest::prefix(prefix)).await;

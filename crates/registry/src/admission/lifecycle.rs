@@ -6,7 +6,7 @@ use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::skim::scalar;
 use setpoint_object::status::Cause;
-use setpoint_object::{ApiError, GroupResource};
+use setpoint_object::{ApiError, GroupResource, Scope, keys};
 
 /// Namespaces that may not be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -18,7 +18,7 @@ impl Plugin for NamespaceLifecycle {
     fn handles(&self, review: &Review<'_>) -> bool {
         match review.operation {
             Operation::Create => {
-                review.resource.namespaced
+                review.resource.scope.is_namespaced()
                     && !review.is("authorization.k8s.io", "localsubjectaccessreviews")
             }
             Operation::Delete => review.is("", "namespaces"),
@@ -53,8 +53,9 @@ async fn check(review: &Review<'_>) -> Result<(), ApiError> {
             Ok(())
         };
     }
-    let key = format!("/registry/namespaces/{}", review.namespace);
-    let found = review.inner.live(key.as_bytes()).await?;
+    let prefix = keys::built_in_prefix("", "namespaces");
+    let key = keys::key(&prefix, Scope::Cluster, "", review.namespace);
+    let found = review.inner.live(&key).await?;
     let Some(namespace) = found else {
         let namespaces = GroupResource { group: "".into(), resource: "namespaces".into() };
         return Err(ApiError::not_found(&namespaces, review.namespace));

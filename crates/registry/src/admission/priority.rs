@@ -3,12 +3,15 @@ use super::{Operation, Plugin, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::skim::scalar;
+use setpoint_object::{ApiError, Scope, keys};
 use setpoint_store::RangeRequest;
 
-const CLASSES: &str = "/registry/priorityclasses/";
+/// Where the classes are.
+fn classes() -> String {
+    keys::built_in_prefix("scheduling.k8s.io", "priorityclasses")
+}
 
 #[derive(Debug)]
 pub(super) struct Priority;
@@ -69,7 +72,7 @@ async fn settle_pod(review: &Review<'_>, pod: &mut Value) -> Result<(), ApiError
         }
         default
     } else {
-        let found = review.inner.look_up(CLASSES, "", &name).await?;
+        let found = review.inner.look_up(&keys::key(&classes(), Scope::Cluster, "", &name)).await?;
         if found.is_none() {
             return Err(review.forbidden(&format!("no PriorityClass with name {name} was found")));
         }
@@ -108,7 +111,7 @@ async fn only_default(review: &Review<'_>, class: &Value) -> Result<(), ApiError
 }
 /// The classes marked as default; the others are only skimmed.
 async fn defaults(review: &Review<'_>) -> Result<Vec<Value>, ApiError> {
-    let found = review.inner.store.range(RangeRequest::prefix(CLASSES)).await;
+    let found = review.inner.store.range(RangeRequest::prefix(classes())).await;
     let entries = found.map_err(crate::write::store_error)?.value.entries;
     let is_default = |bytes: &[u8]| scalar(bytes, &["globalDefault"]).as_deref() == Some("true");
     entries

@@ -4,19 +4,17 @@
 //! Services have one number, the older one has it. Each transaction compares the Services and claims it was made of, so that it does
 //! nothing wrong while other servers serve, or do the same.
 use super::{Held, Number, claims};
-use crate::registry::Inner;
+use crate::shared::Inner;
 use crate::write::{store_error, tree};
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Reason};
+use setpoint_object::{ApiError, Reason, keys};
 use setpoint_store::{
     Committed, Compare, KeyValue, Op, RangeRequest, Revision, Store, StoreError, Txn,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where Services are stored.
-const SERVICES: &str = "/registry/services/specs/";
 /// How many claims one transaction changes.
 ///
 /// 50: each compares two keys, and etcd takes 128 operations and as many compares in one (`--max-txn-ops`).
@@ -58,7 +56,8 @@ impl super::Allocator {
 
 /// One look at everything; whether nothing is left to do.
 async fn round(store: &dyn Store) -> Result<bool, StoreError> {
-    let range = store.range(RangeRequest::prefix(Bytes::from_static(SERVICES.as_bytes()))).await?;
+    let range =
+        store.range(RangeRequest::prefix(Bytes::from_static(keys::SERVICES.as_bytes()))).await?;
     let mut entries = range.value.entries;
     entries.sort_by_key(|entry| entry.created);
     let services: Vec<Service> = entries.into_iter().filter_map(service).collect();

@@ -11,14 +11,10 @@ use super::{Held, Number};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::encode;
+use setpoint_object::keys::{CLUSTER_ADDRESSES, NODE_PORTS};
 use setpoint_object::meta::ObjectExt;
 use setpoint_store::{At, Compare, Op, Range, RangeRequest, Revision, Store, StoreError};
 use std::collections::BTreeSet;
-
-/// Claims of addresses.
-const ADDRESSES: &str = "/registry/ranges/serviceips/";
-/// Claims of node ports.
-const PORTS: &str = "/registry/ranges/servicenodeports/";
 
 /// What a write of a Service does beside it.
 #[derive(Debug, Clone, Default)]
@@ -77,14 +73,14 @@ impl Claims {
 /// The key of a number's claim.
 pub(super) fn key(number: Number) -> Bytes {
     match number {
-        Number::Address(address) => format!("{ADDRESSES}{address}").into(),
-        Number::Port(port) => format!("{PORTS}{port}").into(),
+        Number::Address(address) => format!("{CLUSTER_ADDRESSES}{address}").into(),
+        Number::Port(port) => format!("{NODE_PORTS}{port}").into(),
     }
 }
 /// The number that a key is about.
 pub(super) fn number(key: &[u8]) -> Option<Number> {
     let key = std::str::from_utf8(key).ok()?;
-    match (key.strip_prefix(ADDRESSES), key.strip_prefix(PORTS)) {
+    match (key.strip_prefix(CLUSTER_ADDRESSES), key.strip_prefix(NODE_PORTS)) {
         (Some(address), _) => address.parse().ok().map(Number::Address),
         (_, Some(port)) => port.parse().ok().map(Number::Port),
         (None, None) => None,
@@ -107,8 +103,8 @@ pub(super) async fn read(store: &dyn Store, at: Revision) -> Result<[Range; 2], 
         at: At::Exactly(at),
         ..RangeRequest::prefix(Bytes::from_static(prefix.as_bytes()))
     };
-    let addresses = store.range(request(ADDRESSES)).await?.value;
-    Ok([addresses, store.range(request(PORTS)).await?.value])
+    let addresses = store.range(request(CLUSTER_ADDRESSES)).await?.value;
+    Ok([addresses, store.range(request(NODE_PORTS)).await?.value])
 }
 /// Every number that has a claim now.
 pub(super) async fn all(store: &dyn Store) -> Result<BTreeSet<Number>, StoreError> {

@@ -3,17 +3,14 @@
 //! They are kept as the write path would store them, with places for uid and time, so that a fresh control plane costs a few commits
 //! and no schema work; a test holds them to what the write path makes of the same objects. What is there already is left alone.
 //! RBAC roles come with authorization; configuration maps, service accounts and end points from the controllers that keep them.
-use crate::registry::Inner;
+use crate::shared::Inner;
 use crate::write::{store_error, tree};
 use bytes::Bytes;
-use setpoint_object::ApiError;
+use setpoint_object::{ApiError, keys};
 use setpoint_store::{At, Compare, Op, Txn};
 
 /// A line each: key, space, encoded object with `@uid` and `@now`. In the order of creation.
 const OBJECTS: &str = include_str!("objects.txt");
-
-/// Where Services are stored.
-const SERVICES: &str = "/registry/services/specs/";
 
 /// Creates what is missing.
 pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
@@ -25,7 +22,7 @@ pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
         }
         let object = object.replace("@now", &now).replace("@uid", &inner.uid());
         let mut txn = Txn { compares: vec![Compare::Absent(key.clone())], ..Txn::default() };
-        if key.starts_with(SERVICES.as_bytes()) {
+        if key.starts_with(keys::SERVICES.as_bytes()) {
             let claims = inner.allocator.claim_all(&tree(object.as_bytes())?);
             txn.compares.extend(claims.compares);
             txn.ops.extend(claims.ops);

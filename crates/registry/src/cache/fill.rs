@@ -6,8 +6,9 @@
 //! page, and makes its items; there are as many at a time as the runtime has threads, and one more, so that the store reads
 //! while items are made. The parts are put together in the order of their keys: what comes out is the same whichever
 //! came first.
-use super::{Index, Item, ROOT, prefix_of};
+use super::{Index, Item, prefix_of};
 use bytes::Bytes;
+use setpoint_object::keys;
 use setpoint_store::{At, RangeRequest, Revision, Store, StoreError, is_sealed, prefix_end};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +41,8 @@ struct Run {
 ///
 /// Dropping the future ends its tasks.
 pub(super) async fn read(store: &Arc<dyn Store>, at: Revision) -> Result<Filled, StoreError> {
-    let (root, end) = (Bytes::from_static(ROOT.as_bytes()), prefix_end(ROOT.as_bytes()));
+    let (root, end) =
+        (Bytes::from_static(keys::ROOT.as_bytes()), prefix_end(keys::ROOT.as_bytes()));
     let mut starts = vec![root.clone()];
     starts.extend(store.divide(&root, &end, PART_KEYS).await?);
     let ends = starts.iter().skip(1).cloned().chain([end]);

@@ -1,8 +1,8 @@
 //! The objects of a definition that is being deleted go before it does.
 use super::{RETRY_PERIOD, caller, update};
 use crate::catalog::Resource;
-use crate::registry::Registry;
 use crate::request::{DeleteOptions, Target};
+use crate::shared::Registry;
 use crate::strategy::CLEANUP_FINALIZER;
 use crate::write::{set_condition, store_error};
 use bytes::Bytes;

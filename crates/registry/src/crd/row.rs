@@ -4,8 +4,8 @@ use crate::catalog::{Resource, ScalePaths, Stored, Subresource};
 use crate::strategy;
 use crate::table::Columns;
 use serde_json::Value;
-use setpoint_object::GroupVersionKind;
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::{GroupVersionKind, Scope, keys};
 use setpoint_schema::node::TypeSchema;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn stored(definition: &Value, since: Arc<AtomicU64>) -> Stored {
 /// Where the objects of a definition are stored.
 pub(super) fn storage_prefix(definition: &Value) -> Arc<str> {
     let spec = &definition["spec"];
-    format!("/registry/{}/{}/", text(spec, "group"), text(&spec["names"], "plural")).into()
+    keys::custom_prefix(text(spec, "group"), text(&spec["names"], "plural")).into()
 }
 
 fn versions(definition: &Value) -> &[Value] {
@@ -83,7 +83,7 @@ fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
         resource: text(names, "plural").into(),
         singular: text(names, "singular").into(),
         list_kind: text(names, "listKind").into(),
-        namespaced: text(spec, "scope") == "Namespaced",
+        scope: Scope::of(text(spec, "scope") == "Namespaced"),
         verbs: VERBS.map(Arc::from).to_vec(),
         short_names: words(&names["shortNames"]),
         categories: words(&names["categories"]),

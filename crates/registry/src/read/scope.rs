@@ -3,11 +3,11 @@ use super::Field;
 use crate::cache::{Interest, Item, Term};
 use crate::catalog::Resource;
 use crate::request::{ListOptions, Target};
-use crate::write::key;
 use bytes::Bytes;
 use setpoint_object::ApiError;
 use setpoint_object::field::quote;
 use setpoint_object::field_selector::FieldSelector;
+use setpoint_object::keys;
 use setpoint_object::label::{Operator, Selector};
 use setpoint_store::prefix_end;
 use std::borrow::Cow;
@@ -46,11 +46,8 @@ impl Scope {
     /// 400 for a field label that the kind does not have.
     pub(crate) fn new(target: &Target, options: &ListOptions) -> Result<Self, ApiError> {
         let resource = target.resource.clone();
-        let namespace = if resource.namespaced { target.namespace.as_str() } else { "" };
-        let prefix: Bytes = match namespace {
-            "" => resource.storage_prefix.to_string().into(),
-            namespace => format!("{}{namespace}/", resource.storage_prefix).into(),
-        };
+        let namespace = if resource.scope.is_namespaced() { target.namespace.as_str() } else { "" };
+        let prefix = keys::collection(&resource.storage_prefix, resource.scope, namespace);
         let terms = options.fields.terms().iter();
         let fields = terms.map(|term| {
             let label = field_label(&resource, &term.path)?;
@@ -91,7 +88,7 @@ impl Scope {
         if self.fields.is_empty() {
             return Ok(true);
         }
-        let (namespace, name) = self.names(&item.key);
+        let (namespace, name) = self.resource.names(&item.key);
         for term in &self.fields {
             // Fields are those of the version that is served; names need no look at the object.
             let value = match &term.label {
@@ -134,24 +131,14 @@ impl Scope {
         }
         interest
     }
-    /// Namespace and name in a key.
-    fn names<'k>(&self, key: &'k [u8]) -> (&'k str, &'k str) {
-        let rest = key.get(self.resource.storage_prefix.len()..).unwrap_or_default();
-        let rest = std::str::from_utf8(rest).unwrap_or_default();
-        if self.resource.namespaced {
-            rest.split_once('/').unwrap_or(("", rest))
-        } else {
-            ("", rest)
-        }
-    }
 }
 /// The key that a selector for `metadata.name` leaves, where the namespace is known.
 fn only_key(resource: &Resource, namespace: &str, fields: &FieldSelector) -> Option<Bytes> {
     let name = fields.requires_name().filter(|name| !name.is_empty() && !name.contains('/'))?;
-    if resource.namespaced && namespace.is_empty() {
+    if resource.scope.is_namespaced() && namespace.is_empty() {
         return None;
     }
-    Some(key(resource, namespace, name))
+    Some(resource.key(namespace, name))
 }
 
 /// What a field label names.

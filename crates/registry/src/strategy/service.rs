@@ -2,7 +2,7 @@
 use super::Context;
 use super::pod::{list, one_of, text, validate_port_number};
 use crate::allocate::{AllocateError, Held, Number, Reservation};
-use crate::registry::Inner;
+use crate::shared::Inner;
 use crate::write::{store_error, validate_labels};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;

@@ -1,7 +1,7 @@
 //! DELETE of a collection: a list, then each object by itself (spec: api-server §5.5).
 use super::Write;
-use crate::registry::Registry;
 use crate::request::*;
+use crate::shared::Registry;
 use setpoint_object::{ApiError, Reason, Skim};
 
 /// How many objects are listed at a time when the request sets no limit: as kube-apiserver's `deleteCollection` pages.

@@ -4,7 +4,7 @@ use super::metadata::{FOREGROUND, ORPHAN, integer};
 use super::persist::{Outcome, tree};
 use crate::admission::Operation;
 use crate::allocate::Claims;
-use crate::request::{DeleteOptions, Deleted, Propagation};
+use crate::request::{DeleteOptions, Deleted, PropagationPolicy};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
@@ -221,21 +221,21 @@ impl Write<'_> {
         let present = object.finalizers();
         let asked = match (options.propagation, options.orphan_dependents) {
             (Some(policy), _) => Some(policy),
-            (None, Some(true)) => Some(Propagation::Orphan),
-            (None, Some(false)) => Some(Propagation::Background),
-            (None, None) if present.contains(&ORPHAN) => Some(Propagation::Orphan),
-            (None, None) if present.contains(&FOREGROUND) => Some(Propagation::Foreground),
+            (None, Some(true)) => Some(PropagationPolicy::Orphan),
+            (None, Some(false)) => Some(PropagationPolicy::Background),
+            (None, None) if present.contains(&ORPHAN) => Some(PropagationPolicy::Orphan),
+            (None, None) if present.contains(&FOREGROUND) => Some(PropagationPolicy::Foreground),
             (None, None) => None,
         };
         let policy = match asked {
             Some(policy) => policy,
-            None if self.resource.strategy.orphans_by_default => Propagation::Orphan,
-            None => Propagation::Background,
+            None if self.resource.strategy.orphans_by_default => PropagationPolicy::Orphan,
+            None => PropagationPolicy::Background,
         };
         let own = match policy {
-            Propagation::Orphan => Some(ORPHAN),
-            Propagation::Foreground => Some(FOREGROUND),
-            Propagation::Background => None,
+            PropagationPolicy::Orphan => Some(ORPHAN),
+            PropagationPolicy::Foreground => Some(FOREGROUND),
+            PropagationPolicy::Background => None,
         };
         let is_collectors = |f: &str| f == ORPHAN || f == FOREGROUND;
         let had: Vec<&str> = present.iter().copied().filter(|f| is_collectors(f)).collect();

@@ -4,13 +4,13 @@ use super::binding::{set_condition, success};
 use super::persist::{Outcome, tree};
 use super::update::Changed;
 use crate::allocate::Claims;
-use crate::registry::Registry;
-use crate::request::{Body, DeleteOptions, Propagation, Target, Written};
+use crate::request::{Body, DeleteOptions, PropagationPolicy, Target, Written};
+use crate::shared::Registry;
 use serde_json::{Value, json};
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::status::{Cause, Details};
-use setpoint_object::{ApiError, GroupVersionKind, encode};
+use setpoint_object::{ApiError, GroupVersionKind, Scope, encode, keys};
 use setpoint_store::{KeyValue, RangeRequest};
 
 /// Pods that are recorded as going, at most, in one budget: as kube-apiserver's `MaxDisruptedPodSize`.
@@ -62,7 +62,8 @@ impl Write<'_> {
     }
     /// The budget that covers a pod.
     async fn budget_of(&self, pod: &Value) -> Result<Option<KeyValue>, ApiError> {
-        let prefix = format!("/registry/poddisruptionbudgets/{}/", self.target.namespace);
+        let budgets = keys::built_in_prefix("policy", "poddisruptionbudgets");
+        let prefix = keys::collection(&budgets, Scope::Namespaced, &self.target.namespace);
         let found = self.inner.store.range(RangeRequest::prefix(prefix)).await;
         let entries = found.map_err(super::store_error)?.value.entries;
         let labels = &pod["metadata"]["labels"];
@@ -156,9 +157,9 @@ fn delete_options(options: &Value, dry_run: bool) -> DeleteOptions {
         dry_run: dry_run || options["dryRun"].as_array().is_some_and(|d| !d.is_empty()),
         grace_period_seconds: options["gracePeriodSeconds"].as_i64(),
         propagation: match options["propagationPolicy"].as_str() {
-            Some("Orphan") => Some(Propagation::Orphan),
-            Some("Foreground") => Some(Propagation::Foreground),
-            Some("Background") => Some(Propagation::Background),
+            Some("Orphan") => Some(PropagationPolicy::Orphan),
+            Some("Foreground") => Some(PropagationPolicy::Foreground),
+            Some("Background") => Some(PropagationPolicy::Background),
             _ => None,
         },
         orphan_dependents: options["orphanDependents"].as_bool(),

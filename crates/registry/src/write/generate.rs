@@ -1,5 +1,5 @@
 //! Uids and generated names, from the registry's seeded rng.
-use crate::registry::Inner;
+use crate::shared::Inner;
 use rand::Rng;
 use setpoint_object::name::{GENERATE_NAME_BASE_MAX, GENERATED_ALPHABET};
 

@@ -32,7 +32,7 @@ pub(super) fn clear_system(object: &mut Value) {
 }
 /// Gives an object the namespace of the request, or none.
 pub(super) fn settle_namespace(target: &Target, object: &mut Value) -> Result<(), ApiError> {
-    if !target.resource.namespaced {
+    if !target.resource.scope.is_namespaced() {
         object.set_meta("namespace", Value::Null);
         return Ok(());
     }
@@ -161,7 +161,7 @@ pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<fie
             }
         }
     }
-    if resource.namespaced {
+    if resource.scope.is_namespaced() {
         match object.namespace() {
             "" => errors.push(field::Error::required(path.child("namespace"), "")),
             namespace => {
@@ -370,7 +370,7 @@ pub(super) fn restore(resource: &Resource, new: &mut Value, old: &Value) {
     if resource.tracks_generation {
         put_back(meta, "generation", stored("generation"));
     }
-    if !resource.namespaced {
+    if !resource.scope.is_namespaced() {
         meta.remove("namespace");
     }
 }

@@ -1,10 +1,9 @@
 //! Encoded objects into the store: keys, compare-and-commit, size limits, and what the store's errors are to a client.
 use super::Write;
 use crate::allocate::Claims;
-use crate::catalog::Resource;
 use crate::read::{NOT_ENCRYPTING, unreadable};
-use crate::registry::Inner;
 use crate::request::{Object, Target};
+use crate::shared::Inner;
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -28,19 +27,6 @@ pub(crate) fn store_error(error: StoreError) -> ApiError {
     }
 }
 
-/// The key of an object.
-pub(crate) fn key(resource: &Resource, namespace: &str, name: &str) -> Bytes {
-    let prefix = &resource.storage_prefix;
-    let mut key = String::with_capacity(prefix.len() + namespace.len() + name.len() + 1);
-    key.push_str(prefix);
-    if resource.namespaced {
-        key.push_str(namespace);
-        key.push('/');
-    }
-    key.push_str(name);
-    Bytes::from(key)
-}
-
 /// How a commit ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -59,19 +45,9 @@ impl Inner {
             found => Ok(found),
         }
     }
-    /// The newest state of an object of a built-in kind as a tree; `None` when absent.
-    pub(crate) async fn look_up(
-        &self,
-        prefix: &str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Value>, ApiError> {
-        let key = if namespace.is_empty() {
-            format!("{prefix}{name}")
-        } else {
-            format!("{prefix}{namespace}/{name}")
-        };
-        self.live(key.as_bytes()).await?.map(|kv| tree(&kv.value)).transpose()
+    /// The newest state of a key as a tree; `None` when absent.
+    pub(crate) async fn look_up(&self, key: &[u8]) -> Result<Option<Value>, ApiError> {
+        self.live(key).await?.map(|kv| tree(&kv.value)).transpose()
     }
 }
 
@@ -92,7 +68,7 @@ pub(super) fn served(stored: &[u8], revision: Revision) -> Object {
 impl Write<'_> {
     /// The key of the target, under another name when it was generated.
     pub(super) fn key(&self, name: &str) -> Bytes {
-        key(self.resource, &self.target.namespace, name)
+        self.resource.key(&self.target.namespace, name)
     }
     /// Puts `object` if the key still is as `expected` (`None`: absent), and does with `claims` what they say in the same revision. When
     /// it is the claims that have changed, the present state of the key is as expected. Returns the bytes that were stored.

@@ -7,7 +7,7 @@ use crate::allocate::{Claims, Held, Reservation};
 use crate::request::{Body, Written};
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
-use setpoint_object::{ApiError, GroupKind, encode, field};
+use setpoint_object::{ApiError, GroupKind, encode, field, keys};
 use setpoint_schema::{apply, diff, validate};
 use setpoint_store::{KeyValue, Revision};
 
@@ -284,7 +284,7 @@ impl Write<'_> {
     }
     /// Whether this is about a Service itself.
     pub(super) fn is_service(&self) -> bool {
-        !self.resource.custom && &*self.resource.storage_prefix == "/registry/services/specs/"
+        !self.resource.custom && &*self.resource.storage_prefix == keys::SERVICES
     }
     /// Gives a Service its addresses and ports.
     pub(super) async fn allocate(

@@ -1,7 +1,7 @@
 //! DELETE (spec: api-server §5.5, §11).
 use crate::server::{Server, refused};
 use serde_json::{Value, json};
-use setpoint_registry::{DeleteOptions, Propagation};
+use setpoint_registry::{DeleteOptions, PropagationPolicy};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
@@ -22,7 +22,7 @@ async fn with_pod(node: &str) -> (Server, Value) {
     let stored = server.create(PODS, sent).await.unwrap();
     (server, stored)
 }
-fn propagation(policy: Propagation) -> DeleteOptions {
+fn propagation(policy: PropagationPolicy) -> DeleteOptions {
     DeleteOptions { propagation: Some(policy), ..DeleteOptions::default() }
 }
 
@@ -61,11 +61,15 @@ async fn preconditions_name_the_kind() {
 #[tokio::test(start_paused = true)]
 async fn propagation_puts_finalizers_at_the_end() {
     let (server, _) = with_map().await;
-    let deleted = server.delete_with(MAP, &propagation(Propagation::Foreground)).await.unwrap();
+    let deleted =
+        server.delete_with(MAP, &propagation(PropagationPolicy::Foreground)).await.unwrap();
     assert_eq!(deleted.unwrap()["metadata"]["finalizers"], json!(["foregroundDeletion"]));
-    let again = server.delete_with(MAP, &propagation(Propagation::Orphan)).await.unwrap();
+    let again = server.delete_with(MAP, &propagation(PropagationPolicy::Orphan)).await.unwrap();
     assert_eq!(again.unwrap()["metadata"]["finalizers"], json!(["orphan"]));
-    assert_eq!(server.delete_with(MAP, &propagation(Propagation::Background)).await.unwrap(), None);
+    assert_eq!(
+        server.delete_with(MAP, &propagation(PropagationPolicy::Background)).await.unwrap(),
+        None
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +161,7 @@ async fn a_dry_delete_leaves_everything() {
     let (server, stored) = with_map().await;
     let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
     assert_eq!(server.delete_with(MAP, &dry).await.unwrap(), None);
-    let dry = DeleteOptions { dry_run: true, ..propagation(Propagation::Foreground) };
+    let dry = DeleteOptions { dry_run: true, ..propagation(PropagationPolicy::Foreground) };
     assert!(server.delete_with(MAP, &dry).await.unwrap().is_some());
     assert_eq!(server.get(MAP).await.unwrap(), stored);
 }

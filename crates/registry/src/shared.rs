@@ -1,0 +1,81 @@
+//! What the stages of a request share: the store, the clock, what is served, the watch cache, numbers in use, admission.
+//!
+//! It belongs to nobody: `registry` makes it and keeps it going, `read`, `write` and `watch` are handed it.
+use crate::admission::Chain;
+use crate::allocate::Allocator;
+use crate::cache;
+use crate::catalog::Catalog;
+use crate::followed::Followed;
+use setpoint_object::time::Clock;
+use setpoint_store::Store;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the store may take to answer before it counts as out of reach: two seconds, as kube-apiserver's `--etcd-healthcheck-timeout`.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What every part of the registry shares.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    /// Others write to it, too.
+    pub(crate) is_shared: bool,
+    pub(crate) clock: Clock,
+    /// Uids, generated names, watch time-outs.
+    pub(crate) rng: parking_lot::Mutex<rand::rngs::SmallRng>,
+    /// What is served; a new catalog for every change.
+    pub(crate) catalog: tokio::sync::watch::Sender<Arc<Catalog>>,
+    pub(crate) ready: tokio::sync::watch::Sender<bool>,
+    /// The same, for those who must go on in the order in which they came.
+    pub(crate) serves: Followed<bool>,
+    pub(crate) cache: cache::WatchCache,
+    /// How far back the cache begins.
+    pub(crate) replayed_revisions: u64,
+    /// How long Events are kept.
+    pub(crate) event_ttl: Duration,
+    /// How long history is kept.
+    pub(crate) history: Duration,
+    /// Cluster addresses and node ports in use.
+    pub(crate) allocator: Allocator,
+    /// Who may change or refuse a write.
+    pub(crate) admission: Chain,
+}
+/// A handle; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    pub(crate) inner: Arc<Inner>,
+}
+impl Inner {
+    /// From now on requests are served, or not.
+    pub(crate) fn set_ready(&self, ready: bool) {
+        self.serves.change(|serves| *serves = ready);
+        self.ready.send_replace(ready);
+    }
+}
+impl Registry {
+    /// What is served now.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.inner.catalog.borrow().clone()
+    }
+    /// Changes with every new catalog.
+    pub fn catalog_changes(&self) -> tokio::sync::watch::Receiver<Arc<Catalog>> {
+        self.inner.catalog.subscribe()
+    }
+    /// Becomes true once start-up is done (built-in namespaces exist, the watch cache is filled).
+    pub fn ready(&self) -> tokio::sync::watch::Receiver<bool> {
+        self.inner.ready.subscribe()
+    }
+    /// Waits until start-up is done. Those who wait go on in the order in which they came. Dropping it loses nothing.
+    pub async fn wait_ready(&self) {
+        self.inner.serves.wait_for(|serves| *serves).await;
+    }
+    /// Whether the store answers now, within two seconds. Dropping it loses nothing.
+    pub async fn store_answers(&self) -> bool {
+        let answer = tokio::time::timeout(HEALTH_PATIENCE, self.inner.store.revision()).await;
+        matches!(answer, Ok(Ok(_)))
+    }
+    /// The clock it was given.
+    pub fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+}
