@@ -12,6 +12,9 @@ use setpoint_object::{ApiError, Status};
 /// What every built-in controller is called in `managedFields`: the user agent up to its first slash.
 const COMPONENT: &str = "kube-controller-manager";
 
+/// How many objects one page of a list has: 500, as the reference's pagers.
+const PAGE_OBJECTS: usize = 500;
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -86,6 +89,27 @@ impl Api {
 
     pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<Value, RequestError> {
         self.send(Method::DELETE, path, "application/json", Some(options)).await
+    }
+
+    /// Reads a collection page by page and hands over each object.
+    pub(crate) async fn list_pages(
+        &self,
+        collection: &str,
+        mut take: impl FnMut(Value),
+    ) -> Result<(), RequestError> {
+        let mut token = String::new();
+        loop {
+            let path = format!("{collection}?limit={PAGE_OBJECTS}&continue={token}");
+            let mut page = self.get(&path).await?;
+            if let Some(items) = page["items"].as_array_mut() {
+                items.drain(..).for_each(&mut take);
+            }
+            // Tokens are of the URL-safe alphabet.
+            token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            if token.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     async fn send(

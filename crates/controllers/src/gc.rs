@@ -1,14 +1,15 @@
-//! The garbage collector: what nobody owns any more is deleted.
+//! The garbage collector: deletes objects whose owners are gone.
 //!
 //! # Theory
 //!
 //! ```text
-//!   one monitor per deletable resource ──▶ Graph (uid → owners, dependents) ──▶ WorkQueue of uids ──▶ workers
-//!        (informer of metadata only)            pure data                                              │
-//!   discovery: every 30 s, and at once when a CRD changes                        live reads and writes ◀┘
+//!   a server in this process: one feed of all objects ──┐
+//!                                                       ├─▶ Graph (uid → owners, dependents) ──▶ WorkQueue of uids ──▶ workers
+//!   a remote server: one metadata informer a resource ──┘         pure data                                         │
+//!   discovery: every 30 s, and at once when a CRD changes                                live reads and writes ◀────┘
 //! ```
 //!
-//! The graph only says *whom to look at*. Before it acts a worker reads the object and its owners from the server, and it
+//! The graph only says which objects to look at. Before it acts a worker reads the object and its owners from the server, and it
 //! writes with uid and resourceVersion as preconditions, so that a stale graph costs a look and never an object.
 //!
 //! | the live object | what happens |
@@ -20,31 +21,53 @@
 //! | has only owners that wait for it, and dependents of its own | it is deleted in the foreground |
 //! | has references and no owner | it is deleted |
 //!
+//! A resource that cannot be listed delays nothing else: workers start once every resource has been listed, or its list has
+//! been refused, or has failed for 30 s.
+//!
 //! Events are never collected. A reference to a kind that the server does not know keeps the object, and is tried again.
 
 mod collect;
+mod feed;
 mod graph;
 mod monitor;
 mod reference;
 
 use crate::api::{Api, Discovered, RequestError, Resource, discover};
-use graph::{Graph, Uid};
+pub use feed::{ObjectFeed, Told};
+
+use feed::Feed;
+use graph::{Coordinates, Graph, Observation, OwnerReference, Uid};
 use kube_client::Client;
 use monitor::Monitor;
 use parking_lot::Mutex;
+use setpoint_object::Skim;
 use setpoint_workqueue::WorkQueue;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// How often discovery is read again although nothing seems to have changed: 30 s, as the reference.
 pub const REDISCOVER_PERIOD: Duration = Duration::from_secs(30);
 
+/// How long the collector waits at start for resources whose list fails for a reason other than a refusal.
+///
+/// 30 s, as kube-controller-manager's initial sync timeout. The others are collected without them after that.
+pub const FIRST_LISTS_MAX: Duration = Duration::from_secs(30);
+
+/// The pause before discovery is read again at the earliest: what asks for it may come in thousands.
+const REDISCOVER_PAUSE: Duration = Duration::from_millis(100);
+
 /// How many objects are looked at at a time.
 const WORKERS: usize = 4;
+
+/// The finalizer of a deletion that waits for dependents.
+const FOREGROUND: &str = "foregroundDeletion";
+/// The finalizer of a deletion that leaves dependents alone.
+const ORPHAN: &str = "orphan";
 
 /// What monitors and workers share.
 pub(crate) struct Shared {
@@ -64,16 +87,82 @@ impl Shared {
     fn discovered(&self) -> Arc<Discovered> {
         self.discovered.lock().clone()
     }
+
+    /// Takes in an object as it is now.
+    fn observe(&self, api_version: &Arc<str>, kind: &Arc<str>, skim: &Skim<'_>) {
+        self.changed_type(kind);
+        if is_collected_kind(kind) {
+            let look_at = self.graph.lock().observe(observation(api_version, kind, skim));
+            self.look_at(look_at);
+        }
+    }
+
+    /// Takes in that an object is gone.
+    fn forget(&self, uid: &str, kind: &str) {
+        self.changed_type(kind);
+        let look_at = self.graph.lock().forget(uid);
+        self.look_at(look_at);
+    }
+
+    /// Takes in that only these objects exist.
+    fn forget_others(&self, present: &HashSet<Uid>) {
+        let gone: Vec<Uid> = {
+            let graph = self.graph.lock();
+            graph.all_seen().filter(|uid| !present.contains(*uid)).cloned().collect()
+        };
+        for uid in gone {
+            let look_at = self.graph.lock().forget(&uid);
+            self.look_at(look_at);
+        }
+    }
+
+    fn changed_type(&self, kind: &str) {
+        if kind == "CustomResourceDefinition" {
+            self.rediscover.notify_one();
+        }
+    }
+}
+
+fn is_collected_kind(kind: &str) -> bool {
+    kind != "Event"
+}
+
+fn observation(api_version: &Arc<str>, kind: &Arc<str>, skim: &Skim<'_>) -> Observation {
+    let has = |wanted: &str| skim.finalizers.iter().any(|finalizer| finalizer == wanted);
+    Observation {
+        uid: (&*skim.uid).into(),
+        coordinates: Coordinates {
+            api_version: api_version.clone(),
+            kind: kind.clone(),
+            namespace: (&*skim.namespace).into(),
+            name: (&*skim.name).into(),
+        },
+        owners: skim
+            .owner_references
+            .iter()
+            .map(|owner| OwnerReference {
+                api_version: (&*owner.api_version).into(),
+                kind: (&*owner.kind).into(),
+                name: (&*owner.name).into(),
+                uid: (&*owner.uid).into(),
+                block_owner_deletion: owner.block_owner_deletion,
+            })
+            .collect(),
+        deleting: !skim.deletion_timestamp.is_empty(),
+        foreground: has(FOREGROUND),
+        orphan: has(ORPHAN),
+    }
 }
 
 /// The garbage collector; nothing runs before [`GarbageCollector::run`].
 #[must_use]
 pub struct GarbageCollector {
     shared: Arc<Shared>,
+    feed: Option<Feed>,
 }
 
 impl GarbageCollector {
-    /// A collector that works through `client`.
+    /// A collector that works through `client` and watches every resource that can be deleted, by metadata.
     pub fn new(client: Client) -> Self {
         let shared = Shared {
             api: Api::new(client, "generic-garbage-collector"),
@@ -82,50 +171,78 @@ impl GarbageCollector {
             discovered: Mutex::default(),
             rediscover: Notify::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), feed: None }
     }
 
-    /// Runs until `stop`. Nothing is deleted before every monitor has synced once. Dropping it stops everything at once.
+    /// Learns of objects from `feed` instead of watching each resource: for a server in the same process.
+    pub fn feed(mut self, feed: impl ObjectFeed) -> Self {
+        self.feed = Some(Feed::new(feed));
+        self
+    }
+
+    /// Runs until `stop`. Nothing is deleted before every resource has been listed once, as far as it can be. Dropping it stops
+    /// everything at once.
     pub async fn run(self, stop: CancellationToken) {
-        let shared = self.shared;
+        let Self { shared, feed } = self;
         let mut tasks = JoinSet::new();
-        let mut monitors: BTreeMap<Resource, CancellationToken> = BTreeMap::new();
-        let mut first_sync = Vec::new();
-        let mut working = false;
+        let mut watches = match feed {
+            Some(feed) => {
+                let (synced, is_synced) = watch::channel(false);
+                let (shared, stop) = (shared.clone(), stop.clone());
+                tasks.spawn(async move {
+                    tokio::select! {
+                        // Cancel safe: the graph ends with the collector.
+                        () = feed.follow(shared, synced) => {}
+                        () = stop.cancelled() => {}
+                    }
+                });
+                Watches::Feed(is_synced)
+            }
+            None => Watches::Monitors {
+                running: BTreeMap::new(),
+                unsettled: Vec::new(),
+                settle_by: Instant::now() + FIRST_LISTS_MAX,
+            },
+        };
+        let mut is_discovered = false;
+        let mut is_working = false;
         loop {
             match discover(&shared.api).await {
                 Ok(discovered) => {
-                    let started = follow(&shared, discovered, &mut monitors, &mut tasks, &stop);
-                    if !working {
-                        first_sync.extend(started);
-                    }
+                    watches.follow(&shared, &discovered, &mut tasks, &stop);
+                    *shared.discovered.lock() = Arc::new(discovered);
+                    is_discovered = true;
                 }
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "read what the server serves"
                 ),
             }
-            let synced = async {
-                match working || first_sync.is_empty() {
+            let settled = async {
+                match is_working || !is_discovered {
                     true => std::future::pending().await,
-                    false => all_synced(&first_sync).await,
+                    false => watches.settled().await,
                 }
             };
-            // Soon, until it works: a first look may have failed, and a type that cannot be listed may be gone.
-            let pause = if working { REDISCOVER_PERIOD } else { Duration::from_secs(1) };
+            // Soon, until it works: a first look may have failed.
+            let pause = if is_working { REDISCOVER_PERIOD } else { Duration::from_secs(1) };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 // Cancel safe: it only looks.
-                () = synced => {
-                    working = true;
-                    first_sync.clear();
+                () = settled => {
+                    is_working = true;
                     for _ in 0..WORKERS {
                         tasks.spawn(work(shared.clone()));
                     }
                 }
                 // Cancel safe: a permit that was not taken stays.
-                () = shared.rediscover.notified() => {}
+                () = shared.rediscover.notified() => {
+                    tokio::select! {
+                        () = stop.cancelled() => break,
+                        () = tokio::time::sleep(REDISCOVER_PAUSE) => {}
+                    }
+                }
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -138,44 +255,75 @@ impl GarbageCollector {
     }
 }
 
-/// Starts monitors of resources that are new and stops those of resources that are gone; returns the new ones.
-fn follow(
-    shared: &Arc<Shared>,
-    discovered: Discovered,
-    monitors: &mut BTreeMap<Resource, CancellationToken>,
-    tasks: &mut JoinSet<()>,
-    stop: &CancellationToken,
-) -> Vec<Monitor> {
-    let wanted: Vec<Resource> =
-        discovered.resources.iter().filter(|resource| is_collected(resource)).cloned().collect();
-    monitors.retain(|resource, stop| {
-        let stays = wanted.contains(resource);
-        if !stays {
-            stop.cancel();
+/// How the graph learns of objects.
+enum Watches {
+    /// By one feed; whether it has told everything that existed.
+    Feed(watch::Receiver<bool>),
+    /// By a monitor for each resource.
+    Monitors {
+        running: BTreeMap<Resource, CancellationToken>,
+        /// Those not known to have settled.
+        unsettled: Vec<(Resource, Monitor)>,
+        /// When the others begin without them.
+        settle_by: Instant,
+    },
+}
+
+impl Watches {
+    /// Starts monitors of resources that are new and stops those of resources that are gone.
+    fn follow(
+        &mut self,
+        shared: &Arc<Shared>,
+        discovered: &Discovered,
+        tasks: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) {
+        let Self::Monitors { running, unsettled, .. } = self else { return };
+        let wanted: BTreeSet<&Resource> =
+            discovered.resources.iter().filter(|resource| is_collected(resource)).collect();
+        running.retain(|resource, stop| {
+            let stays = wanted.contains(resource);
+            if !stays {
+                stop.cancel();
+            }
+            stays
+        });
+        unsettled.retain(|(resource, _)| wanted.contains(resource));
+        for resource in wanted {
+            if running.contains_key(resource) {
+                continue;
+            }
+            let stop = stop.child_token();
+            let monitor = monitor::start(shared, resource, tasks, stop.clone());
+            unsettled.push((resource.clone(), monitor));
+            running.insert(resource.clone(), stop);
         }
-        stays
-    });
-    *shared.discovered.lock() = Arc::new(discovered);
-    let mut started = Vec::new();
-    for resource in wanted {
-        if monitors.contains_key(&resource) {
-            continue;
-        }
-        let stop = stop.child_token();
-        started.push(monitor::start(shared, &resource, tasks, stop.clone()));
-        monitors.insert(resource, stop);
     }
-    started
+
+    /// Waits until every object that can be known is. Dropping it loses nothing.
+    async fn settled(&mut self) {
+        match self {
+            // A feed that ended before is a server that ended.
+            Self::Feed(is_synced) => drop(is_synced.wait_for(|synced| *synced).await),
+            Self::Monitors { unsettled, settle_by, .. } => {
+                let settled = async {
+                    while let Some((_, monitor)) = unsettled.last_mut() {
+                        monitor.settled().await;
+                        unsettled.pop();
+                    }
+                };
+                if tokio::time::timeout_at(*settle_by, settled).await.is_err() {
+                    let names: Vec<_> = unsettled.iter().map(|(r, _)| r.dotted()).collect();
+                    tracing::warn!(resources = ?names, "not listed yet: collecting without them");
+                }
+            }
+        }
+    }
 }
 
 fn is_collected(resource: &Resource) -> bool {
-    ["delete", "list", "watch"].iter().all(|verb| resource.serves(verb)) && resource.kind != "Event"
-}
-
-async fn all_synced(monitors: &[Monitor]) {
-    for monitor in monitors {
-        monitor.synced().await;
-    }
+    ["delete", "list", "watch"].iter().all(|verb| resource.serves(verb))
+        && is_collected_kind(&resource.kind)
 }
 
 async fn work(shared: Arc<Shared>) {
@@ -184,6 +332,10 @@ async fn work(shared: Arc<Shared>) {
         match collect::look_at(&shared, uid).await {
             Ok(()) => shared.queue.forget(uid),
             Err(error) => {
+                if matches!(&error, collect::CollectError::UnknownKind { .. }) {
+                    // It may be served since.
+                    shared.rediscover.notify_one();
+                }
                 let conflict = matches!(&error, collect::CollectError::Request(error) if RequestError::is_conflict(error));
                 if !conflict {
                     tracing::debug!(%uid, error = &error as &dyn std::error::Error, "looking again later");

@@ -8,7 +8,8 @@
 //! | controller | watches | does |
 //! |---|---|---|
 //! | [`NamespaceController`] | namespaces | empties one that is being deleted, then lets it go |
-//! | [`GarbageCollector`] | metadata of everything that can be deleted | deletes what lost its owners; foreground and orphan deletion |
+//! | [`GarbageCollector`] | metadata of everything that can be deleted, or a feed of the server in the same process | deletes what lost its owners; foreground and orphan deletion |
+//! | [`ProtectionController`] | metadata of claims, volumes and pods | lets a deleted claim or volume go once nothing uses it |
 //!
 //! They write as `kube-controller-manager`, the name that tools expect in `managedFields`. Constructors do nothing; what runs is
 //! a future that the caller owns. They know nothing of the API server's inside.
@@ -16,7 +17,9 @@
 mod api;
 pub mod gc;
 pub mod namespace;
+pub mod protection;
 
 pub use api::RequestError;
 pub use gc::GarbageCollector;
 pub use namespace::NamespaceController;
+pub use protection::ProtectionController;

@@ -4,7 +4,7 @@
 //! what they write carries preconditions, and they do twice what is done. But half of it would be conflicts.
 
 use setpoint_apiserver::ApiServer;
-use setpoint_controllers::{GarbageCollector, NamespaceController};
+use setpoint_controllers::{GarbageCollector, NamespaceController, ProtectionController};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
 use tokio_util::sync::CancellationToken;
 
@@ -50,11 +50,19 @@ impl Controllers {
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken) {
-    let namespaces = NamespaceController::new(server.client(), server.registry().clock().clone());
+    let clock = server.registry().clock();
+    let namespaces = NamespaceController::new(server.client(), clock.clone());
+    let protection = ProtectionController::new(server.client(), clock.clone());
     let garbage = GarbageCollector::new(server.client());
-    let (namespaces, ()) = tokio::join!(namespaces.run(stop.clone()), garbage.run(stop.clone()));
-    if let Err(error) = namespaces {
-        tracing::error!(%error, "the namespace controller has failed");
+    let (namespaces, protection, ()) = tokio::join!(
+        namespaces.run(stop.clone()),
+        protection.run(stop.clone()),
+        garbage.run(stop.clone())
+    );
+    for (controller, ended) in [("namespace", namespaces), ("storage protection", protection)] {
+        if let Err(error) = ended {
+            tracing::error!(%error, controller, "a built-in controller has failed");
+        }
     }
 }
 

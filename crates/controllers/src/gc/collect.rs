@@ -1,9 +1,9 @@
 //! One look at one object, and what follows from it.
 
 use super::Shared;
-use super::graph::{Node, Uid};
-use super::monitor::{FOREGROUND, ORPHAN};
+use super::graph::{Coordinates, Uid};
 use super::reference::{Standing, standing};
+use super::{FOREGROUND, ORPHAN};
 use crate::api::{RequestError, Resource};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -27,22 +27,20 @@ pub(super) enum CollectError {
 
 /// Looks at one object.
 pub(super) async fn look_at(shared: &Shared, uid: &Uid) -> Result<(), CollectError> {
-    let Some(node) = shared.graph.lock().get(uid).cloned() else { return Ok(()) };
+    let Some(coordinates) = shared.graph.lock().coordinates(uid).cloned() else { return Ok(()) };
+    let Coordinates { api_version, kind, namespace, name } = coordinates;
     let discovered = shared.discovered();
-    let resource = discovered
-        .of_kind(&node.coordinates.api_version, &node.coordinates.kind)
-        .ok_or_else(|| CollectError::UnknownKind {
-            api_version: node.coordinates.api_version.clone(),
-            kind: node.coordinates.kind.clone(),
-        })?;
-    let path = resource.object(&node.coordinates.namespace, &node.coordinates.name);
+    let resource = discovered.of_kind(&api_version, &kind).ok_or_else(|| {
+        CollectError::UnknownKind { api_version: api_version.to_string(), kind: kind.to_string() }
+    })?;
+    let path = resource.object(&namespace, &name);
     let live = match shared.api.get(&path).await {
         Ok(live) if live.uid() == &**uid => live,
         Ok(_) => return gone(shared, uid),
         Err(error) if error.is_not_found() => return gone(shared, uid),
         Err(error) => return Err(error.into()),
     };
-    let object = Looked { shared, uid, node, resource, path, live };
+    let object = Looked { shared, uid, resource, path, live };
     if object.live.deletion_timestamp().is_empty() {
         object.hold_to_owners().await
     } else if object.live.finalizers().contains(&ORPHAN) {
@@ -64,7 +62,6 @@ fn gone(shared: &Shared, uid: &Uid) -> Result<(), CollectError> {
 struct Looked<'a> {
     shared: &'a Shared,
     uid: &'a Uid,
-    node: Node,
     resource: &'a Resource,
     path: String,
     live: Value,
@@ -103,7 +100,7 @@ impl Looked<'_> {
                 kept => self.patch(json!({"ownerReferences": kept})).await,
             };
         }
-        let policy = if is(Standing::Waiting) && !self.node.dependents.is_empty() {
+        let policy = if is(Standing::Waiting) && self.shared.graph.lock().has_dependents(self.uid) {
             self.unblock_cycle().await?;
             "Foreground"
         } else if self.live.finalizers().contains(&ORPHAN) {
@@ -118,11 +115,9 @@ impl Looked<'_> {
 
     /// Objects that own each other and wait for each other would wait for ever: this one stops blocking.
     async fn unblock_cycle(&self) -> Result<(), CollectError> {
-        let waits =
-            |uid: &Uid| self.shared.graph.lock().get(uid).is_some_and(Node::waits_for_dependents);
         let blocks =
             self.references().iter().any(|reference| reference["blockOwnerDeletion"] == true);
-        if !blocks || !self.node.dependents.iter().any(waits) {
+        if !blocks || !self.shared.graph.lock().has_waiting_dependent(self.uid) {
             return Ok(());
         }
         let mut references = self.references().to_vec();
@@ -147,30 +142,21 @@ impl Looked<'_> {
         }
     }
 
-    /// Deleted in the foreground: sends every dependent on its way, and lets go when none is left that blocks.
+    /// Deleted in the foreground: lets go when no dependent is left that blocks. The graph had every dependent looked at when
+    /// the deletion began, and asks for another look at this object as each of them goes.
     async fn delete_dependents(&self) -> Result<(), CollectError> {
-        let mut blocking = 0;
-        for dependent in &self.node.dependents {
-            let node = self.shared.graph.lock().get(dependent).cloned();
-            let Some(node) = node else { continue };
-            blocking += usize::from(
-                node.reference_to(self.uid).is_some_and(|reference| reference.block_owner_deletion),
-            );
-            if !node.deleting {
-                self.shared.queue.add(dependent.clone());
-            }
-        }
-        // Each dependent that goes makes the graph ask for another look: no need to come back by the clock.
-        if blocking > 0 { Ok(()) } else { self.drop_finalizer(FOREGROUND).await }
+        let is_blocked = self.shared.graph.lock().is_blocked(self.uid);
+        if is_blocked { Ok(()) } else { self.drop_finalizer(FOREGROUND).await }
     }
 
     /// Deleted with its dependents to be left alone: takes the reference from each, then lets go.
     async fn orphan_dependents(&self) -> Result<(), CollectError> {
         let mut remaining = 0;
-        for dependent in &self.node.dependents {
-            let node = self.shared.graph.lock().get(dependent).cloned();
-            let Some(node) = node else { continue };
-            if let Err(error) = self.take_reference_from(&node, dependent).await {
+        let dependents = self.shared.graph.lock().dependents(self.uid);
+        for dependent in &dependents {
+            let coordinates = self.shared.graph.lock().coordinates(dependent).cloned();
+            let Some(coordinates) = coordinates else { continue };
+            if let Err(error) = self.take_reference_from(&coordinates, dependent).await {
                 tracing::debug!(%dependent, error = &error as &dyn std::error::Error, "take the reference from a dependent");
                 remaining += 1;
             }
@@ -181,14 +167,16 @@ impl Looked<'_> {
         self.drop_finalizer(ORPHAN).await
     }
 
-    async fn take_reference_from(&self, node: &Node, dependent: &Uid) -> Result<(), CollectError> {
+    async fn take_reference_from(
+        &self,
+        coordinates: &Coordinates,
+        dependent: &Uid,
+    ) -> Result<(), CollectError> {
         let discovered = self.shared.discovered();
-        let Some(resource) =
-            discovered.of_kind(&node.coordinates.api_version, &node.coordinates.kind)
-        else {
+        let Some(resource) = discovered.of_kind(&coordinates.api_version, &coordinates.kind) else {
             return Ok(());
         };
-        let path = resource.object(&node.coordinates.namespace, &node.coordinates.name);
+        let path = resource.object(&coordinates.namespace, &coordinates.name);
         let live = match self.shared.api.get(&path).await {
             Err(error) if error.is_not_found() => return Ok(()),
             other => other?,

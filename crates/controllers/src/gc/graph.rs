@@ -1,12 +1,12 @@
 //! Who owns whom: a graph of objects by uid, and what each change of it asks for.
 //!
-//! Pure data: no requests, no time. [`Graph::observe`] and [`Graph::forget`] take in what a watch tells and return the objects
-//! that have to be looked at because of it.
+//! Pure data: no requests, no time. [`Graph::observe`] and [`Graph::forget`] take in a change and return the objects that have
+//! to be looked at because of it. Each costs n·log n in the owner references of the object and the dependents it had.
 //!
-//! An owner that only a reference tells of is a *virtual* node until a watch shows it or a look at the server says that it is
+//! An owner known only from a reference is a *virtual* node until a watch shows it or a look at the server says that it is
 //! not there. A reference whose coordinates differ from the real object of that uid is followed like any other: only uids count.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The identity that a graph is keyed by.
@@ -15,20 +15,21 @@ pub(crate) type Uid = Arc<str>;
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Coordinates {
-    /// `apps/v1`.
-    pub(crate) api_version: String,
-    pub(crate) kind: String,
+    /// `apps/v1`. Shared by the objects of a type.
+    pub(crate) api_version: Arc<str>,
+    /// Shared by the objects of a type.
+    pub(crate) kind: Arc<str>,
     /// Empty for cluster-scoped objects.
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+    pub(crate) namespace: Box<str>,
+    pub(crate) name: Box<str>,
 }
 
 /// One owner reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnerReference {
-    pub(crate) api_version: String,
-    pub(crate) kind: String,
-    pub(crate) name: String,
+    pub(crate) api_version: Box<str>,
+    pub(crate) kind: Box<str>,
+    pub(crate) name: Box<str>,
     pub(crate) uid: Uid,
     pub(crate) block_owner_deletion: bool,
 }
@@ -46,27 +47,44 @@ pub(crate) struct Observation {
 }
 
 /// One object.
-#[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) coordinates: Coordinates,
-    pub(crate) owners: Vec<OwnerReference>,
-    pub(crate) dependents: BTreeSet<Uid>,
-    pub(crate) deleting: bool,
-    pub(crate) foreground: bool,
-    pub(crate) orphan: bool,
+#[derive(Debug)]
+struct Node {
+    coordinates: Coordinates,
+    owners: Box<[Uid]>,
+    /// Whether each blocks the deletion of this object in the foreground.
+    dependents: BTreeMap<Uid, bool>,
+    /// How many of the dependents block.
+    n_blocking: usize,
+    deleting: bool,
+    foreground: bool,
+    orphan: bool,
     /// Known from references only.
-    pub(crate) is_virtual: bool,
+    is_virtual: bool,
 }
 
 impl Node {
+    fn new(coordinates: Coordinates, is_virtual: bool) -> Self {
+        Self {
+            coordinates,
+            owners: Box::default(),
+            dependents: BTreeMap::new(),
+            n_blocking: 0,
+            deleting: false,
+            foreground: false,
+            orphan: false,
+            is_virtual,
+        }
+    }
+
     /// It is being deleted and waits for its dependents.
-    pub(crate) fn waits_for_dependents(&self) -> bool {
+    fn waits_for_dependents(&self) -> bool {
         self.deleting && self.foreground
     }
 
-    /// Its reference to an owner, if it has one.
-    pub(crate) fn reference_to(&self, owner: &Uid) -> Option<&OwnerReference> {
-        self.owners.iter().find(|reference| reference.uid == *owner)
+    fn link(&mut self, dependent: &Uid, blocks: bool) {
+        let before = self.dependents.insert(dependent.clone(), blocks);
+        self.n_blocking -= usize::from(before == Some(true));
+        self.n_blocking += usize::from(blocks);
     }
 }
 
@@ -77,65 +95,92 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    pub(crate) fn get(&self, uid: &Uid) -> Option<&Node> {
-        self.nodes.get(uid)
+    /// Where an object is, if the graph knows it.
+    pub(crate) fn coordinates(&self, uid: &str) -> Option<&Coordinates> {
+        self.nodes.get(uid).map(|node| &node.coordinates)
+    }
+
+    /// Where an object is that was seen, not only referred to.
+    pub(crate) fn seen(&self, uid: &str) -> Option<&Coordinates> {
+        self.nodes.get(uid).filter(|node| !node.is_virtual).map(|node| &node.coordinates)
+    }
+
+    /// Every object that was seen.
+    pub(crate) fn all_seen(&self) -> impl Iterator<Item = &Uid> {
+        self.nodes.iter().filter(|(_, node)| !node.is_virtual).map(|(uid, _)| uid)
+    }
+
+    pub(crate) fn has_dependents(&self, uid: &str) -> bool {
+        self.nodes.get(uid).is_some_and(|node| !node.dependents.is_empty())
+    }
+
+    /// Whether a dependent keeps this object from being deleted in the foreground.
+    pub(crate) fn is_blocked(&self, uid: &str) -> bool {
+        self.nodes.get(uid).is_some_and(|node| node.n_blocking > 0)
+    }
+
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<Uid> {
+        self.nodes.get(uid).into_iter().flat_map(|node| node.dependents.keys().cloned()).collect()
+    }
+
+    /// Whether a dependent of this object waits for dependents of its own.
+    pub(crate) fn has_waiting_dependent(&self, uid: &str) -> bool {
+        let waits = |uid: &Uid| self.nodes.get(uid).is_some_and(Node::waits_for_dependents);
+        self.nodes.get(uid).is_some_and(|node| node.dependents.keys().any(waits))
     }
 
     /// Takes in an object as it is now; returns what to look at.
     pub(crate) fn observe(&mut self, seen: Observation) -> Vec<Uid> {
         let mut look_at = Vec::new();
-        let before = self.nodes.get(&seen.uid).cloned();
-        let known: Vec<Uid> = before
-            .iter()
-            .flat_map(|node| &node.owners)
-            .map(|reference| reference.uid.clone())
+        let known: BTreeSet<Uid> = self
+            .nodes
+            .get(&seen.uid)
+            .into_iter()
+            .flat_map(|node| node.owners.iter().cloned())
             .collect();
+        let owners: BTreeSet<Uid> =
+            seen.owners.iter().map(|reference| reference.uid.clone()).collect();
         for reference in &seen.owners {
-            if known.contains(&reference.uid) {
-                continue;
-            }
             let owner = self.nodes.entry(reference.uid.clone()).or_insert_with(|| {
                 look_at.push(reference.uid.clone());
-                virtual_owner(reference, &seen.coordinates.namespace)
+                Node::new(virtual_owner(reference, &seen.coordinates.namespace), true)
             });
-            owner.dependents.insert(seen.uid.clone());
+            owner.link(&seen.uid, reference.block_owner_deletion);
+            if known.contains(&reference.uid)
+                && !reference.block_owner_deletion
+                && owner.waits_for_dependents()
+            {
+                // It may have been the last one that blocked.
+                look_at.push(reference.uid.clone());
+            }
         }
-        for uid in
-            known.iter().filter(|uid| !seen.owners.iter().any(|reference| reference.uid == **uid))
-        {
+        for uid in known.difference(&owners) {
             self.unlink(uid, &seen.uid);
             // An owner may have been waiting for this dependent.
             look_at.extend(self.waiting(uid));
         }
-        let gained_or_lost = known.len() != seen.owners.len()
-            || seen.owners.iter().any(|reference| !known.contains(&reference.uid));
-        if !seen.owners.is_empty() && gained_or_lost {
+        if !owners.is_empty() && known != owners {
             look_at.push(seen.uid.clone());
         }
         if seen.deleting {
             // A dependent that is on its way out may be what its owner waits for to act on another.
-            look_at.extend(seen.owners.iter().flat_map(|reference| self.waiting(&reference.uid)));
+            look_at.extend(owners.iter().filter_map(|uid| self.waiting(uid)));
         }
-        let node = self.nodes.entry(seen.uid.clone()).or_insert_with(|| Node {
-            coordinates: seen.coordinates.clone(),
-            owners: Vec::new(),
-            dependents: BTreeSet::new(),
-            deleting: false,
-            foreground: false,
-            orphan: false,
-            is_virtual: false,
-        });
+        let node = self
+            .nodes
+            .entry(seen.uid.clone())
+            .or_insert_with(|| Node::new(seen.coordinates.clone(), false));
         let (began_foreground, began_orphan) = (
             seen.deleting && seen.foreground && !node.waits_for_dependents(),
             seen.deleting && seen.orphan && !(node.deleting && node.orphan),
         );
         node.coordinates = seen.coordinates;
-        node.owners = seen.owners;
+        node.owners = owners.into_iter().collect();
         (node.deleting, node.foreground, node.orphan) =
             (seen.deleting, seen.foreground, seen.orphan);
         node.is_virtual = false;
         if began_foreground {
-            look_at.extend(node.dependents.iter().cloned());
+            look_at.extend(node.dependents.keys().cloned());
         }
         if began_foreground || began_orphan {
             look_at.push(seen.uid);
@@ -144,19 +189,21 @@ impl Graph {
     }
 
     /// Takes in that an object is gone; returns what to look at.
-    pub(crate) fn forget(&mut self, uid: &Uid) -> Vec<Uid> {
+    pub(crate) fn forget(&mut self, uid: &str) -> Vec<Uid> {
         let Some(node) = self.nodes.remove(uid) else { return Vec::new() };
-        let mut look_at: Vec<Uid> = node.dependents.iter().cloned().collect();
-        for reference in &node.owners {
-            self.unlink(&reference.uid, uid);
-            look_at.extend(self.waiting(&reference.uid));
+        let mut look_at: Vec<Uid> = node.dependents.into_keys().collect();
+        for owner in &node.owners {
+            self.unlink(owner, uid);
+            look_at.extend(self.waiting(owner));
         }
         look_at
     }
 
-    fn unlink(&mut self, owner: &Uid, dependent: &Uid) {
+    fn unlink(&mut self, owner: &str, dependent: &str) {
         if let Some(node) = self.nodes.get_mut(owner) {
-            node.dependents.remove(dependent);
+            if node.dependents.remove(dependent) == Some(true) {
+                node.n_blocking -= 1;
+            }
             if node.is_virtual && node.dependents.is_empty() {
                 self.nodes.remove(owner);
             }
@@ -168,21 +215,13 @@ impl Graph {
     }
 }
 
-/// The node of an owner that only a reference tells of. It is looked for in its dependent's namespace.
-fn virtual_owner(reference: &OwnerReference, namespace: &str) -> Node {
-    Node {
-        coordinates: Coordinates {
-            api_version: reference.api_version.clone(),
-            kind: reference.kind.clone(),
-            namespace: namespace.to_owned(),
-            name: reference.name.clone(),
-        },
-        owners: Vec::new(),
-        dependents: BTreeSet::new(),
-        deleting: false,
-        foreground: false,
-        orphan: false,
-        is_virtual: true,
+/// Where an owner is said to be that only a reference tells of: in its dependent's namespace.
+fn virtual_owner(reference: &OwnerReference, namespace: &str) -> Coordinates {
+    Coordinates {
+        api_version: (&*reference.api_version).into(),
+        kind: (&*reference.kind).into(),
+        namespace: namespace.into(),
+        name: reference.name.clone(),
     }
 }
 
@@ -197,7 +236,7 @@ mod tests {
         let mut told = Vec::new();
         for step in script.split_whitespace() {
             let look_at = if let Some(uid) = step.strip_prefix('-') {
-                graph.forget(&uid.into())
+                graph.forget(uid)
             } else {
                 let (foreground, orphan) = (step.starts_with('~'), step.starts_with('^'));
                 let (uid, owners) = step

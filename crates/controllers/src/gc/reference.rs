@@ -1,8 +1,7 @@
 //! What an owner reference of a live object leads to.
 
-use super::Shared;
 use super::collect::CollectError;
-use super::monitor::FOREGROUND;
+use super::{FOREGROUND, Shared};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 
@@ -57,10 +56,8 @@ pub(super) async fn standing(
 /// Says so, by an Event, when the owner exists in another namespace. Failing to say so changes nothing.
 async fn warn_of_other_namespace(shared: &Shared, dependent: &Value, reference: &Value) {
     let uid = text(reference, "uid");
-    let elsewhere = shared.graph.lock().get(&uid.into()).is_some_and(|node| {
-        !node.is_virtual
-            && !node.coordinates.namespace.is_empty()
-            && node.coordinates.namespace != dependent.namespace()
+    let elsewhere = shared.graph.lock().seen(uid).is_some_and(|owner| {
+        !owner.namespace.is_empty() && &*owner.namespace != dependent.namespace()
     });
     if !elsewhere {
         return;

@@ -6,9 +6,6 @@ use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use std::time::Duration;
 
-/// How many objects are listed at a time where a collection cannot be deleted as one.
-const PAGE: usize = 500;
-
 /// The pods of a namespace that names no period get this one.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
 
@@ -105,16 +102,6 @@ async fn try_delete(
 
 async fn list(api: &Api, collection: &str) -> Result<Vec<Value>, RequestError> {
     let mut objects = Vec::new();
-    let mut token = String::new();
-    loop {
-        let mut page = api.get(&format!("{collection}?limit={PAGE}&continue={token}")).await?;
-        if let Some(items) = page["items"].as_array_mut() {
-            objects.append(items);
-        }
-        // Tokens are of the URL-safe alphabet.
-        token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
-        if token.is_empty() {
-            return Ok(objects);
-        }
-    }
+    api.list_pages(collection, |object| objects.push(object)).await?;
+    Ok(objects)
 }

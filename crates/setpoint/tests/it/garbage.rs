@@ -4,6 +4,7 @@ use crate::plane::{NETWORKS_CRD, Person, map, maps, network, networks, owner, wi
 use kube_client::client::Body;
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
+use setpoint_controllers::gc::FIRST_LISTS_MAX;
 use setpoint_controllers::{GarbageCollector, NamespaceController};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -302,39 +303,57 @@ async fn namespace_that_owns_and_is_deleted_in_the_foreground_goes() {
     .await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn type_that_cannot_be_listed_holds_up_the_collector_only_while_it_is_there() {
-    let plane = ControlPlane::builder().simulated(0).controllers(false).build();
+/// A collector over a remote server that serves Networks and answers lists of them with this status, or not at all.
+async fn collect_beside_networks_that_cannot_be_listed(code: Option<u16>) {
+    let plane = ControlPlane::builder().simulated(1).controllers(false).build();
     let person = Person { client: plane.client() };
     let mut running = JoinSet::new();
     running.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });
     person.define_networks().await;
-    // The collector's view: Networks are served, and nobody can read them.
+    let a = person.map("default", "a", &[]).await;
+    person.map("default", "b", &[owner(&a)]).await;
     let inner = person.client.clone();
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let inner = inner.clone();
         async move {
-            match request.uri().path().ends_with("/networks") {
-                true => Err(kube_client::Error::Service("connection refused".into())),
-                false => inner.send(request).await,
+            if !request.uri().path().ends_with("/networks") {
+                return inner.send(request).await;
             }
+            let Some(code) = code else {
+                return Err(kube_client::Error::Service("connection refused".into()));
+            };
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "metadata": {},
+                "reason": "", "message": "no",
+            });
+            let mut answer = http::Response::new(Body::from(status.to_string().into_bytes()));
+            *answer.status_mut() = http::StatusCode::from_u16(code).unwrap();
+            Ok(answer)
         }
     });
     let collector = GarbageCollector::new(kube_client::Client::new(service, "default"));
     running.spawn(collector.run(CancellationToken::new()));
-    let a = person.map("default", "a", &[]).await;
-    person.map("default", "b", &[owner(&a)]).await;
     person.delete(&maps("default", "a"), "Background").await;
-    quiet().await;
-    assert!(person.get(&maps("default", "b")).await.is_some(), "it does not know all dependents");
-    person.delete(NETWORKS_CRD, "Background").await;
-    person.gone(NETWORKS_CRD).await;
     person.gone(&maps("default", "b")).await;
 }
 
 #[tokio::test(start_paused = true)]
+async fn type_that_cannot_be_listed_delays_nothing_else() {
+    for code in [None, Some(500)] {
+        let started = tokio::time::Instant::now();
+        collect_beside_networks_that_cannot_be_listed(code).await;
+        let took = started.elapsed();
+        assert!(took >= FIRST_LISTS_MAX, "{code:?}: perhaps it would have come back: {took:?}");
+        assert!(took < FIRST_LISTS_MAX * 2, "{code:?}: {took:?}");
+    }
+    let started = tokio::time::Instant::now();
+    collect_beside_networks_that_cannot_be_listed(Some(403)).await;
+    assert!(started.elapsed() < FIRST_LISTS_MAX / 2, "a refusal is not waited for");
+}
+
+#[tokio::test(start_paused = true)]
 async fn namespace_that_fails_in_ever_new_words_is_not_tried_without_end() {
-    let plane = ControlPlane::builder().simulated(0).controllers(false).build();
+    let plane = ControlPlane::builder().simulated(1).controllers(false).build();
     let person = Person { client: plane.client() };
     let clock = plane.server().registry().clock().clone();
     let mut running = JoinSet::new();

@@ -13,6 +13,7 @@ mod model;
 mod namespaces;
 mod networks;
 mod plane;
+mod protection;
 mod runtime;
 mod shared;
 mod simulation;

@@ -1,0 +1,268 @@
+//! Storage protection: a claim or volume that is being deleted stays while it is in use.
+//!
+//! # Theory
+//!
+//! Admission gives every PersistentVolumeClaim the finalizer `kubernetes.io/pvc-protection` and every PersistentVolume
+//! `kubernetes.io/pv-protection`. Two controllers take them off again:
+//!
+//! | object being deleted | loses its finalizer when |
+//! |---|---|
+//! | claim | no pod with a node uses it, by name or as the claim of a generic ephemeral volume |
+//! | volume | its phase is not `Bound` |
+//!
+//! Claims are looked at by namespace: a claim whose deletion begins and a pod that ends both ask for a look at their namespace.
+//! A look lists the pods of the namespace once, from the server, so that no pod is overlooked that a cache does not show yet.
+//! A pod without a node does not count, as no kubelet starts a pod whose claim is being deleted. The rules are those of
+//! kube-controller-manager's `pvc-protection-controller` and `pv-protection-controller`.
+
+use crate::api::{Api, RequestError};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube_client::{Client, Resource};
+use kube_core::metadata::PartialObjectMeta;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint_informer::{Event, Object};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::time::Clock;
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// The finalizer of claims.
+const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
+/// The finalizer of volumes.
+const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+
+/// Both protection controllers; nothing runs before [`ProtectionController::run`].
+#[must_use]
+pub struct ProtectionController {
+    client: Client,
+    clock: Clock,
+}
+
+impl ProtectionController {
+    /// Controllers that work through `client`.
+    pub fn new(client: Client, clock: Clock) -> Self {
+        Self { client, clock }
+    }
+
+    /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything at once.
+    ///
+    /// # Errors
+    ///
+    /// When a part of it fails for good.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
+        let mut manager = Manager::builder(self.client.clone(), self.clock).build();
+        let waiting = Arc::new(Waiting::default());
+        let claims = Claims {
+            api: Api::new(self.client.clone(), "pvc-protection-controller"),
+            waiting: waiting.clone(),
+        };
+        let pods = waiting.clone();
+        let claims = Controller::builder("pvc-protection-controller")
+            .maps(
+                Watch::<PersistentVolumeClaim>::metadata().filter(being_deleted(CLAIM_FINALIZER)),
+                move |claim: &Object<PartialObjectMeta<PersistentVolumeClaim>>| {
+                    let key = claim.key();
+                    waiting.add(&key.namespace, &key.name);
+                    vec![Request::cluster(key.namespace.clone())]
+                },
+            )
+            .watches(Watch::<Pod>::metadata(), move |event: &Event<PartialObjectMeta<Pod>>| {
+                let ends = matches!(event, Event::Deleted { .. })
+                    || event.object().is_some_and(|pod| !pod.skim().deletion_timestamp.is_empty());
+                let namespace = &event.key().namespace;
+                let asks = ends && pods.is_any(namespace);
+                asks.then(|| Request::cluster(namespace.clone())).into_iter().collect()
+            })
+            .sync_timeout(None)
+            .build(claims)?;
+        manager.add(claims)?;
+        let volumes = Volumes { api: Api::new(self.client, "pv-protection-controller") };
+        let volumes = Controller::builder("pv-protection-controller")
+            .for_(Watch::<PersistentVolume>::metadata().filter(being_deleted(VOLUME_FINALIZER)))
+            .sync_timeout(None)
+            .build(volumes)?;
+        manager.add(volumes)?;
+        Ok(manager.run(stop).await?)
+    }
+}
+
+/// Objects that are being deleted and have a finalizer.
+fn being_deleted<K>(finalizer: &'static str) -> Predicate<PartialObjectMeta<K>>
+where
+    PartialObjectMeta<K>: Resource + 'static,
+{
+    Predicate::new(move |event: &Event<PartialObjectMeta<K>>| {
+        !matches!(event, Event::Deleted { .. })
+            && event.object().is_some_and(|object| {
+                let skim = object.skim();
+                !skim.deletion_timestamp.is_empty()
+                    && skim.finalizers.iter().any(|f| f == finalizer)
+            })
+    })
+}
+
+/// The claims that wait to lose their finalizer, by namespace.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<BTreeMap<Arc<str>, BTreeSet<Arc<str>>>>);
+
+impl Waiting {
+    fn add(&self, namespace: &Arc<str>, name: &Arc<str>) {
+        self.0.lock().entry(namespace.clone()).or_default().insert(name.clone());
+    }
+
+    fn remove(&self, namespace: &str, name: &str) {
+        let mut waiting = self.0.lock();
+        let Some(names) = waiting.get_mut(namespace) else { return };
+        names.remove(name);
+        if names.is_empty() {
+            waiting.remove(namespace);
+        }
+    }
+
+    fn is_any(&self, namespace: &str) -> bool {
+        self.0.lock().contains_key(namespace)
+    }
+
+    fn of(&self, namespace: &str) -> Vec<Arc<str>> {
+        self.0.lock().get(namespace).into_iter().flatten().cloned().collect()
+    }
+}
+
+/// Reconciles the claims of one namespace, which is the key's name.
+struct Claims {
+    api: Api,
+    waiting: Arc<Waiting>,
+}
+
+impl Reconciler for Claims {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+        let namespace = &*request.name;
+        let waiting = self.waiting.of(namespace);
+        if waiting.is_empty() {
+            return Ok(Action::await_change());
+        }
+        let used = self.used(namespace).await?;
+        for name in waiting {
+            let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
+            let claim = match self.api.get(&path).await {
+                Err(error) if error.is_not_found() => {
+                    self.waiting.remove(namespace, &name);
+                    continue;
+                }
+                claim => claim?,
+            };
+            let is_used = used.by_name.contains(&*name)
+                || used.ephemeral.contains(&(&*name, controller(&claim)));
+            if !is_used {
+                release(&self.api, &path, &claim, CLAIM_FINALIZER).await?;
+                self.waiting.remove(namespace, &name);
+            }
+        }
+        Ok(Action::await_change())
+    }
+}
+
+/// What the pods of a namespace use.
+#[derive(Debug, Default)]
+struct Used {
+    /// Claims that are named.
+    by_name: BTreeSet<String>,
+    /// Claims of generic ephemeral volumes: name, and uid of the pod, which is the claim's controller.
+    ephemeral: EphemeralClaims,
+}
+
+#[derive(Debug, Default)]
+struct EphemeralClaims(BTreeMap<String, BTreeSet<String>>);
+
+impl EphemeralClaims {
+    fn contains(&self, (name, pod): &(&str, &str)) -> bool {
+        self.0.get(*name).is_some_and(|pods| pods.contains(*pod))
+    }
+}
+
+impl Claims {
+    async fn used(&self, namespace: &str) -> Result<Used, RequestError> {
+        let mut used = Used::default();
+        self.api
+            .list_pages(&format!("/api/v1/namespaces/{namespace}/pods"), |pod| used.take_in(&pod))
+            .await?;
+        Ok(used)
+    }
+}
+
+impl Used {
+    fn take_in(&mut self, pod: &Value) {
+        if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
+            return;
+        }
+        // It has been set up for deletion and only waits for its removal, perhaps by way of this very claim.
+        let is_shut_down = !pod.deletion_timestamp().is_empty()
+            && pod["metadata"]["deletionGracePeriodSeconds"] == 0;
+        for volume in pod["spec"]["volumes"].as_array().into_iter().flatten() {
+            if let Some(claim) = volume["persistentVolumeClaim"]["claimName"].as_str() {
+                self.by_name.insert(claim.to_owned());
+            }
+            if !is_shut_down && volume["ephemeral"].is_object() {
+                let volume = volume["name"].as_str().unwrap_or_default();
+                let claim = format!("{}-{volume}", pod.name());
+                self.ephemeral.0.entry(claim).or_default().insert(pod.uid().to_owned());
+            }
+        }
+    }
+}
+
+/// The uid of an object's controller; empty without one.
+fn controller(object: &Value) -> &str {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+    controller.and_then(|owner| owner["uid"].as_str()).unwrap_or_default()
+}
+
+/// Reconciles volumes.
+struct Volumes {
+    api: Api,
+}
+
+impl Reconciler for Volumes {
+    type Error = BoxError;
+
+    async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
+        let path = format!("/api/v1/persistentvolumes/{}", request.name);
+        let volume = match self.api.get(&path).await {
+            Err(error) if error.is_not_found() => return Ok(Action::await_change()),
+            volume => volume?,
+        };
+        if volume["status"]["phase"] != "Bound" {
+            release(&self.api, &path, &volume, VOLUME_FINALIZER).await?;
+        }
+        Ok(Action::await_change())
+    }
+}
+
+/// Takes a finalizer off an object that is being deleted, if it is still as it was looked at.
+async fn release(
+    api: &Api,
+    path: &str,
+    object: &Value,
+    finalizer: &str,
+) -> Result<(), RequestError> {
+    let finalizers = object.finalizers();
+    if object.deletion_timestamp().is_empty() || !finalizers.contains(&finalizer) {
+        return Ok(());
+    }
+    let kept: Vec<&str> = finalizers.into_iter().filter(|found| *found != finalizer).collect();
+    let metadata = json!({
+        "uid": object.uid(), "resourceVersion": object.resource_version(), "finalizers": kept,
+    });
+    match api.merge_patch(path, &json!({"metadata": metadata})).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other.map(drop),
+    }
+}
