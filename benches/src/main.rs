@@ -1,11 +1,12 @@
 //! What is measured, and the table it goes into.
 //!
 //! `cargo xtask bench` builds the program and this one for release, measures the API server and rewrites its part of
-//! `benches/RESULTS.md`; `cargo xtask bench informer`, `… workqueue`, `… runtime`, `… storage` and `… watch` do the same for informers, the work queue, controllers,
-//! storage and watchers.
+//! `benches/RESULTS.md`; `cargo xtask bench api`, `… informer`, `… workqueue`, `… runtime`, `… storage` and `… watch` do the same for the API over HTTPS, informers, the
+//! work queue, controllers, storage and watchers.
 //! Figures of one run compare; figures of different machines or days do not. Each goal stands beside its figure.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
+mod api;
 mod client;
 mod explain;
 mod https;
@@ -37,6 +38,8 @@ struct Cli {
 /// What to run; nothing: the API server's table.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measure the API over HTTPS, and write its table.
+    Api(api::Args),
     /// Serve Pods on the loopback address, for clients to be measured with.
     Source(source::Args),
     /// Run one client of the source and print what it found.
@@ -62,6 +65,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         None => server(),
+        Some(Command::Api(args)) => api::measure(&args),
         Some(Command::Source(args)) => source::run(&args),
         Some(Command::Client(args)) => client::run(&args, || 0),
         Some(Command::Explain(args)) => explain::measure(&args),

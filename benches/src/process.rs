@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,11 +32,15 @@ impl Program {
 
     /// The same with further arguments of `setpoint up`.
     pub(crate) fn start_with(args: &[&OsStr]) -> anyhow::Result<Self> {
+        // Beside this program, where `cargo xtask bench` has built it.
+        Self::start_binary(&std::env::current_exe()?.with_file_name("setpoint"), args)
+    }
+
+    /// The same of another build.
+    pub(crate) fn start_binary(binary: &Path, args: &[&OsStr]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
-        // Beside this program, where `cargo xtask bench` has built it.
-        let binary = std::env::current_exe()?.with_file_name("setpoint");
-        let mut process = Command::new(&binary)
+        let mut process = Command::new(binary)
             .args(["up", "--secure-port", "0", "--kubeconfig"])
             .arg(&kubeconfig)
             .args(args)
@@ -61,6 +65,18 @@ impl Program {
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill(Pid::from_raw(self.process.id().try_into()?), signal)?)
+    }
+
+    /// CPU time of all its threads so far, user and system.
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+        /// The kernel's unit of these figures: a hundredth of a second on every architecture (`USER_HZ`).
+        const TICK: Duration = Duration::from_millis(10);
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
+        // The name of the program, which may hold anything, ends with the last parenthesis.
+        let (_, rest) = stat.rsplit_once(')').context("stat")?;
+        let ticks = rest.split_ascii_whitespace().skip(11).take(2);
+        let ticks = ticks.map(str::parse::<u32>).sum::<Result<u32, _>>()?;
+        Ok(TICK * ticks)
     }
 
     /// Resident memory, in KiB.

@@ -8,7 +8,7 @@ use std::process::Command;
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Arguments of the bench program: `informer`, `workqueue`, `runtime`, `storage` or `watch` for their tables, the peers included; none: the API server's.
+    /// Arguments of the bench program: `api`, `informer`, `workqueue`, `runtime`, `storage` or `watch` for their tables, the peers included; none: the API server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }

@@ -2,10 +2,9 @@
 
 use crate::BoxError;
 use bytes::{Bytes, BytesMut};
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use http_body::{Frame, SizeHint};
 use setpoint_object::ApiError;
-use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +14,7 @@ use std::task::{Context, Poll};
 /// 3 MiB, as the reference server's; one byte more is answered with 413.
 pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// A response body: nothing, one piece, or a stream of pieces that ends when its watch does.
+/// A response body: nothing, one piece, or a stream of pieces.
 #[must_use]
 pub struct Body(Kind);
 
@@ -23,7 +22,19 @@ enum Kind {
     /// One piece, until it is taken.
     Once(Option<Bytes>),
     /// Pieces as they come.
-    Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    Stream(Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>),
+}
+
+/// Why an answer ends before it is whole. Its connection, over HTTP/2 its stream, is reset, so that nobody takes a part for the whole.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// The client took too little of it for too long.
+    #[error("the client reads its answer too slowly")]
+    Slow,
+    /// An item cannot be encoded.
+    #[error("encode the answer: {0}")]
+    Encode(String),
 }
 
 impl Body {
@@ -40,6 +51,13 @@ impl Body {
 
     /// A piece per item of the stream, each flushed as it comes.
     pub fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self::try_stream(stream.map(Ok))
+    }
+
+    /// The same of a stream that may fail.
+    pub fn try_stream(
+        stream: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
+    ) -> Self {
         Self(Kind::Stream(Box::pin(stream)))
     }
 
@@ -63,16 +81,16 @@ impl fmt::Debug for Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
             Kind::Once(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Stream(stream) => {
-                stream.as_mut().poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
+                stream.as_mut().poll_next(cx).map(|next| next.map(|bytes| bytes.map(Frame::data)))
             }
         }
     }

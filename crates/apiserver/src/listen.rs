@@ -175,6 +175,11 @@ impl Listener {
             stop.cancelled().await;
             api.drain();
         };
-        tokio::join!(server.run(answer, stop.clone()), drain);
+        let served = async { tokio::join!(server.run(answer, stop.clone()), drain) };
+        tokio::select! {
+            _ = served => {}
+            // Cancel safe: it only looks, and ends with the connections.
+            () = api.end_slow_answers() => {}
+        }
     }
 }

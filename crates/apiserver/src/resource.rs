@@ -1,14 +1,15 @@
 //! Requests on resources: negotiate, read, parse, one call of the registry, write the answer.
 
 use crate::body::{self, Body, RequestBody};
-use crate::list;
+use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
+use crate::list::Form;
 use crate::negotiate::{self, Accepted, Encoding, Endpoint, Transform, accept_header, negotiate};
 use crate::options;
 use crate::query::Query;
 use crate::respond::{self, Style};
 use crate::route::ResourceRoute;
 use crate::scan;
-use crate::table::{self, IncludeObject, Printer, printable};
+use crate::table::{self, IncludeObject};
 use crate::verb::Verb;
 use crate::watch;
 use crate::websocket::Upgrade;
@@ -17,7 +18,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, GroupVersion, Status};
-use setpoint_registry::{Body as Sent, Caller, Catalog, Deleted, List, Listed, Registry, Target};
+use setpoint_registry::{Body as Sent, Caller, Catalog, Deleted, List, Registry, Target};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,9 @@ pub(crate) struct Exchange<'a> {
     pub(crate) query: &'a Query,
     pub(crate) style: Style,
     pub(crate) caller: &'a Caller,
+    /// Whose the bytes of the answer are.
+    pub(crate) user: Arc<str>,
+    pub(crate) large: &'a LargeAnswers,
 }
 
 /// A failure to answer with.
@@ -78,14 +82,14 @@ impl Exchange<'_> {
         }
         let version = self.query.text("resourceVersion");
         let object = self.registry.get(self.caller, target, version).await?;
-        Ok(self.object(StatusCode::OK, accepted, target, object.bytes))
+        self.object(StatusCode::OK, accepted, target, object.bytes, false).await
     }
 
     async fn list(&self, target: &Target) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept_list(target)?;
         let options = options::list(self.query)?;
         let list = self.registry.list(self.caller, target, &options).await?;
-        Ok(self.whole_list(accepted, target, &list))
+        self.whole_list(accepted, target, list, false).await
     }
 
     async fn watch(&self, mut target: Target) -> Result<Response<Body>, Refusal> {
@@ -118,7 +122,7 @@ impl Exchange<'_> {
         let body = self.sent(target, body).await?;
         let options = options::write(self.query, "CreateOptions")?;
         let written = self.registry.create(self.caller, target, body, &options).await?;
-        Ok(self.object(StatusCode::CREATED, accepted, target, written.object.bytes))
+        self.object(StatusCode::CREATED, accepted, target, written.object.bytes, true).await
     }
 
     async fn update(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
@@ -126,7 +130,7 @@ impl Exchange<'_> {
         let body = self.sent(target, body).await?;
         let options = options::write(self.query, "UpdateOptions")?;
         let written = self.registry.update(self.caller, target, body, &options).await?;
-        Ok(self.object(code(written.created), accepted, target, written.object.bytes))
+        self.object(code(written.created), accepted, target, written.object.bytes, true).await
     }
 
     async fn patch(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
@@ -137,7 +141,7 @@ impl Exchange<'_> {
         let options = options::patch(self.query, patch_type)?;
         let body = Sent { bytes, format };
         let written = self.registry.patch(self.caller, target, patch_type, body, &options).await?;
-        Ok(self.object(code(written.created), accepted, target, written.object.bytes))
+        self.object(code(written.created), accepted, target, written.object.bytes, true).await
     }
 
     async fn delete(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
@@ -148,11 +152,11 @@ impl Exchange<'_> {
                 // 202 only where clients asked for background deletion in its oldest form.
                 let accepted_only = remains && options.orphan_dependents == Some(false);
                 let code = if accepted_only { StatusCode::ACCEPTED } else { StatusCode::OK };
-                Ok(self.object(code, accepted, target, object.bytes))
+                self.object(code, accepted, target, object.bytes, true).await
             }
             Deleted::Gone { uid } => {
                 let status = gone(target, uid);
-                Ok(self.object(StatusCode::OK, accepted, target, status))
+                self.object(StatusCode::OK, accepted, target, status, true).await
             }
         }
     }
@@ -167,7 +171,7 @@ impl Exchange<'_> {
         let options = self.delete_options(target, body).await?;
         let list =
             self.registry.delete_collection(self.caller, target, &list_options, &options).await?;
-        Ok(self.whole_list(accepted, target, &list))
+        self.whole_list(accepted, target, list, true).await
     }
 
     /// The form of a single object.
@@ -228,74 +232,86 @@ impl Exchange<'_> {
         options::delete(self.query, &bytes, format, served)
     }
 
-    /// Answers with one object, transformed. A `Status` is never transformed.
-    fn object(
+    /// Answers with one object, transformed. A `Status` is never transformed. What makes a tree of a large object does so off the threads
+    /// that serve. `is_done`: a write has been done, and its answer is not refused.
+    async fn object(
         &self,
         code: StatusCode,
         accepted: Accepted,
         target: &Target,
         bytes: Bytes,
-    ) -> Response<Body> {
-        let plain = scan::member(&bytes, "kind") == Some(b"\"Status\"");
-        let json = match accepted.transform {
-            Transform::Table(version) if !plain => {
-                let printer = self.printer(target, version);
-                let metadata = table::object_metadata(&bytes);
-                printer.table(std::iter::once(&bytes[..]), &metadata, true).into()
-            }
-            Transform::Partial(version) if !plain => {
-                let mut out = Vec::new();
-                table::partial(&mut out, &bytes, version);
-                out.into()
-            }
-            _ => bytes,
+        is_done: bool,
+    ) -> Result<Response<Body>, Refusal> {
+        let (large, user) = (self.large, &self.user);
+        let bytes = match is_done {
+            true => large.count_at_once(user, bytes),
+            false => large.count(user, bytes)?,
         };
-        respond::document(code, accepted, self.style, json)
+        let is_plain = accepted == Accepted::default() && !self.style.pretty;
+        let is_large = bytes.len() > LARGE_BYTES_MIN;
+        let (form, style) = (self.form(accepted, target), self.style);
+        let answer = move || single(code, accepted, style, &form, bytes);
+        if is_plain || !is_large {
+            return Ok(answer());
+        }
+        Ok(large.off_threads(answer).await.map_err(ApiError::internal)?)
     }
 
     /// Answers with a list, transformed.
-    fn whole_list(&self, accepted: Accepted, target: &Target, list: &List) -> Response<Body> {
-        let is_written_out = accepted.encoding != Encoding::Protobuf
-            && matches!(accepted.transform, Transform::None);
-        let made = |item: &Listed| {
-            let mut object = Vec::with_capacity(item.room());
-            item.push_to(&mut object);
-            object
-        };
-        let objects: Vec<_> = list.items.iter().filter(|_| !is_written_out).map(made).collect();
-        let items = || objects.iter().map(|object| &object[..]);
-        let metadata = || list::metadata(list, false);
-        let whole = || match accepted.transform {
-            Transform::Table(version) => {
-                self.printer(target, version).table(items(), &metadata(), true).into()
-            }
-            Transform::PartialList(version) => table::partial_list(items(), &metadata(), version),
-            Transform::None | Transform::Partial(_) => list::encode(&target.resource, list),
-        };
-        if accepted.encoding != Encoding::Protobuf {
-            return respond::document(StatusCode::OK, accepted, self.style, whole());
-        }
-        let own_version = target.resource.group_version().to_string();
-        let (api_version, kind) = match accepted.transform {
-            Transform::PartialList(version) => (version.api_version(), table::PARTIAL_LIST),
-            _ => (own_version.as_str(), &*target.resource.list_kind),
-        };
-        respond::protobuf_list(self.style, (api_version, kind, &metadata()), items(), whole)
+    async fn whole_list(
+        &self,
+        accepted: Accepted,
+        target: &Target,
+        list: List,
+        is_done: bool,
+    ) -> Result<Response<Body>, Refusal> {
+        let form = self.form(accepted, target);
+        let (large, user) = (self.large, &self.user);
+        let list = respond::LargeList { form, list, large, user, is_done };
+        Ok(respond::list(self.style, list).await?)
     }
 
-    fn printer<'b>(&self, target: &'b Target, version: negotiate::MetaVersion) -> Printer<'b> {
+    /// How objects of a resource are written.
+    fn form(&self, accepted: Accepted, target: &Target) -> Form {
         // Subresources with bodies of their own (Scale) have no printer.
         let own_body = target
             .resource
             .subresource(&target.subresource)
             .is_some_and(|sub| sub.gvk != target.resource.gvk);
-        Printer {
-            columns: if own_body { None } else { printable(&target.resource.columns) },
-            version,
+        Form {
+            resource: target.resource.clone(),
+            transform: accepted.transform,
+            encoding: accepted.encoding,
+            pretty: self.style.pretty || accepted.pretty,
             include: IncludeObject::of(self.query).unwrap_or_default(),
+            has_printer: !own_body,
             now: self.registry.clock().now(),
         }
     }
+}
+
+/// One object as it is answered with.
+fn single(
+    code: StatusCode,
+    accepted: Accepted,
+    style: Style,
+    form: &Form,
+    bytes: Bytes,
+) -> Response<Body> {
+    let json = match accepted.transform {
+        Transform::None | Transform::PartialList(_) => bytes,
+        _ if scan::member(&bytes, "kind") == Some(b"\"Status\"") => bytes,
+        Transform::Table(version) => {
+            let metadata = table::object_metadata(&bytes);
+            form.printer(version).table(&bytes, &metadata, true).into()
+        }
+        Transform::Partial(version) => {
+            let mut out = Vec::new();
+            table::partial(&mut out, &bytes, version);
+            out.into()
+        }
+    };
+    respond::document(code, accepted, style, json)
 }
 
 fn code(created: bool) -> StatusCode {

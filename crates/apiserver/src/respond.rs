@@ -1,19 +1,32 @@
 //! Writing answers: JSON, YAML or protobuf, indented or not, compressed or not; a `Status` for every failure.
 
-use crate::body::Body;
+use crate::body::{Body, BodyError};
+use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
 use crate::go;
+use crate::list::{Form, ListWriter};
 use crate::negotiate::{Accepted, Encoding, Endpoint, accept_header, negotiate};
 use crate::query::Query;
 use crate::scan;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures::Stream;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use setpoint_object::ApiError;
+use setpoint_registry::{List, Listed};
 use setpoint_schema::protobuf;
 use std::io::Write as _;
+use std::sync::Arc;
 
 /// Bodies longer than this many bytes are compressed for clients that take gzip: 128 KiB, as the reference server's.
-const GZIP_BYTES_MIN: usize = 128 * 1024;
+const GZIP_BYTES_MIN: usize = LARGE_BYTES_MIN;
+/// Bytes of a large answer that are made at a time, and then wait for the client: 64 KiB, four frames of HTTP/2 as clients take them.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Bytes that are compressed in one go: about a millisecond's work.
+const ZIP_SLICE_BYTES: usize = 64 * 1024;
+/// Items whose sizes are summed up in one go: each may be a look into cold memory.
+const SUM_SLICE: usize = 8192;
+/// Bytes of a list around its items, generously.
+const ENVELOPE_BYTES: usize = 512;
 
 /// What of a request decides how its answer is written.
 #[derive(Debug, Clone, Copy)]
@@ -56,11 +69,9 @@ pub(crate) fn document(
     let mut media_type = accepted.encoding.media_type();
     let body = match accepted.encoding {
         Encoding::Json if style.pretty || accepted.pretty => {
-            let mut text = scan::indent(&json);
-            text.push(b'\n');
-            Bytes::from(text)
+            with_newline(scan::indent(&json).into())
         }
-        Encoding::Json => with_newline(&json),
+        Encoding::Json => with_newline(json),
         Encoding::Yaml => match to_yaml(&json) {
             Ok(text) => text.into(),
             Err(error) => return status(&ApiError::internal(error), Accepted::default(), style),
@@ -69,25 +80,164 @@ pub(crate) fn document(
             Ok(bytes) => bytes.into(),
             Err(error) => {
                 media_type = not_in_protobuf(&error);
-                with_newline(&json)
+                with_newline(json)
             }
         },
     };
     with_body(code, media_type, style, body)
 }
 
-/// Answers with a list in protobuf, put together from its metadata and items. `whole` makes the same list in JSON.
-pub(crate) fn protobuf_list<'a>(
+/// A list, and what bounds its answer.
+pub(crate) struct LargeList<'a> {
+    pub(crate) form: Form,
+    pub(crate) list: List,
+    pub(crate) large: &'a LargeAnswers,
+    pub(crate) user: &'a Arc<str>,
+    /// What is answered has been done, and cannot be refused.
+    pub(crate) is_done: bool,
+}
+
+/// Answers with a list. Up to [`LARGE_BYTES_MIN`] it is one piece, with its length; more is made as the client reads it.
+///
+/// # Errors
+///
+/// 429 when too many large lists are being sent; 500 when one of the first items cannot be encoded.
+pub(crate) async fn list(
     style: Style,
-    (api_version, kind, metadata): (&str, &str, &str),
-    items: impl DoubleEndedIterator<Item = &'a [u8]>,
-    whole: impl FnOnce() -> Bytes,
-) -> Response<Body> {
-    let (media_type, body) = match protobuf::list(api_version, kind, metadata, items) {
-        Ok(bytes) => (Encoding::Protobuf.media_type(), bytes.into()),
-        Err(error) => (not_in_protobuf(&error), with_newline(&whole())),
+    LargeList { form, list, large, user, is_done }: LargeList<'_>,
+) -> Result<Response<Body>, ApiError> {
+    let mut items_bytes: usize = 0;
+    for items in list.items.chunks(SUM_SLICE) {
+        if items_bytes > 0 {
+            tokio::task::yield_now().await;
+        }
+        items_bytes += items.iter().map(Listed::room).sum::<usize>();
+    }
+    let place = async || match is_done {
+        true => Ok(large.place_at_once(user, items_bytes)),
+        false => large.place(user, items_bytes).await,
     };
-    with_body(StatusCode::OK, media_type, style, body)
+    // Taken before any work is done, if it is certain to be needed.
+    let early = if items_bytes > LARGE_BYTES_MIN { Some(place().await?) } else { None };
+    let mut writer =
+        ListWriter::new(form, list, large.clone()).await.map_err(ApiError::internal)?;
+    let mut first = Vec::with_capacity(items_bytes.min(LARGE_BYTES_MIN) + ENVELOPE_BYTES);
+    while first.len() <= LARGE_BYTES_MIN {
+        if !writer.push_slice(&mut first).await.map_err(ApiError::internal)? {
+            let media_type = writer.media_type();
+            return Ok(with_body(StatusCode::OK, media_type, style, first.into()));
+        }
+        tokio::task::yield_now().await;
+    }
+    let place = match early {
+        Some(place) => place,
+        None => place().await?,
+    };
+    let media_type = writer.media_type();
+    let zip = style.gzip.then(Zip::new);
+    let chunks = Chunks { writer, zip, first, is_done: false };
+    let body = Body::try_stream(place.send(chunks.into_stream()));
+    Ok(response(StatusCode::OK, media_type, style.gzip, body))
+}
+
+/// A large list, chunk by chunk.
+struct Chunks {
+    writer: ListWriter,
+    zip: Option<Zip>,
+    /// What is written and not yet handed on.
+    first: Vec<u8>,
+    is_done: bool,
+}
+
+impl Chunks {
+    fn into_stream(self) -> impl Stream<Item = Result<Vec<u8>, BodyError>> + Send {
+        futures::stream::unfold(self, |mut chunks| async move {
+            if chunks.is_done {
+                return None;
+            }
+            let chunk = chunks.next().await;
+            chunks.is_done |= chunk.is_err();
+            Some((chunk, chunks))
+        })
+    }
+
+    /// The next one, of [`CHUNK_BYTES`] and what the last item has more. Yields between slices.
+    async fn next(&mut self) -> Result<Vec<u8>, BodyError> {
+        let mut out = Vec::new();
+        loop {
+            let mut slice = std::mem::take(&mut self.first);
+            if slice.is_empty() {
+                tokio::task::yield_now().await;
+                slice.reserve(CHUNK_BYTES + CHUNK_BYTES / 4);
+                self.is_done = !self.writer.push_slice(&mut slice).await?;
+            }
+            match &mut self.zip {
+                Some(zip) => zip.push_all(&slice, &mut out).await?,
+                None if out.is_empty() => out = slice,
+                None => out.append(&mut slice),
+            }
+            if self.is_done
+                && let Some(zip) = self.zip.take()
+            {
+                zip.finish(&mut out)?;
+            }
+            if self.is_done || out.len() >= CHUNK_BYTES {
+                return Ok(out);
+            }
+        }
+    }
+}
+
+/// Compression of an answer as it is made.
+struct Zip(flate2::write::GzEncoder<Vec<u8>>);
+
+impl Zip {
+    fn new() -> Self {
+        // Level 4 of 9, as the reference server: most of the saving at a fraction of the time.
+        Self(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(4)))
+    }
+
+    /// Compresses, and yields after each part of about a millisecond's work.
+    async fn push_all(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), BodyError> {
+        for (at, part) in bytes.chunks(ZIP_SLICE_BYTES).enumerate() {
+            if at > 0 {
+                tokio::task::yield_now().await;
+            }
+            self.0.write_all(part).map_err(unzippable)?;
+            out.append(self.0.get_mut());
+        }
+        Ok(())
+    }
+
+    fn finish(self, out: &mut Vec<u8>) -> Result<(), BodyError> {
+        out.append(&mut self.0.finish().map_err(unzippable)?);
+        Ok(())
+    }
+}
+
+/// Into memory it does not fail.
+fn unzippable(error: std::io::Error) -> BodyError {
+    BodyError::Encode(error.to_string())
+}
+
+/// Bytes compressed as they are sent.
+fn zipped(bytes: Bytes) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
+    futures::stream::unfold(Some((Zip::new(), bytes)), |left| async move {
+        let (mut zip, mut bytes) = left?;
+        let mut out = Vec::new();
+        while out.len() < CHUNK_BYTES && !bytes.is_empty() {
+            let part = bytes.split_to(bytes.len().min(ZIP_SLICE_BYTES));
+            tokio::task::yield_now().await;
+            if let Err(error) = zip.push_all(&part, &mut out).await {
+                return Some((Err(error), None));
+            }
+        }
+        if !bytes.is_empty() {
+            return Some((Ok(out.into()), Some((zip, bytes))));
+        }
+        let ended = zip.finish(&mut out).map(|()| out.into());
+        Some((ended, None))
+    })
 }
 
 /// What has no form in protobuf, which objects at rest do have, is answered in JSON: the write it may tell of is done.
@@ -96,11 +246,18 @@ fn not_in_protobuf(error: &protobuf::EncodeError) -> &'static str {
     Encoding::Json.media_type()
 }
 
-fn with_newline(json: &[u8]) -> Bytes {
-    let mut text = Vec::with_capacity(json.len() + 1);
-    text.extend_from_slice(json);
-    text.push(b'\n');
-    text.into()
+/// Adds the newline that ends an answer: in place if nobody else holds the bytes.
+fn with_newline(json: Bytes) -> Bytes {
+    let mut text = match json.try_into_mut() {
+        Ok(text) => text,
+        Err(shared) => {
+            let mut text = BytesMut::with_capacity(shared.len() + 1);
+            text.extend_from_slice(&shared);
+            text
+        }
+    };
+    text.extend_from_slice(b"\n");
+    text.freeze()
 }
 
 /// Answers with a body of a media type, compressed when it is long and the client takes it.
@@ -110,32 +267,30 @@ pub(crate) fn with_body(
     style: Style,
     body: Bytes,
 ) -> Response<Body> {
-    let compressed = (style.gzip && body.len() > GZIP_BYTES_MIN).then(|| gzip(&body)).flatten();
-    let zipped = compressed.is_some();
-    let mut response = Response::new(Body::once(compressed.unwrap_or(body)));
+    let is_zipped = style.gzip && body.len() > GZIP_BYTES_MIN;
+    let body = if is_zipped { Body::try_stream(zipped(body)) } else { Body::once(body) };
+    response(code, media_type, is_zipped, body)
+}
+
+fn response(
+    code: StatusCode,
+    media_type: &'static str,
+    is_zipped: bool,
+    body: Body,
+) -> Response<Body> {
+    let mut response = Response::new(body);
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    if zipped {
+    if is_zipped {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     }
     response
 }
 
-/// Compresses; `None` when that fails, which in memory it does not.
-fn gzip(body: &[u8]) -> Option<Bytes> {
-    // Level 4 of 9, as the reference server: most of the saving at a fraction of the time.
-    let mut encoder = flate2::write::GzEncoder::new(
-        Vec::with_capacity(body.len() / 6),
-        flate2::Compression::new(4),
-    );
-    encoder.write_all(body).ok()?;
-    encoder.finish().ok().map(Bytes::from)
-}
-
 /// JSON as YAML.
-fn to_yaml(json: &[u8]) -> Result<String, String> {
+pub(crate) fn to_yaml(json: &[u8]) -> Result<String, String> {
     let value: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     serde_saphyr::to_string(&value).map_err(|error| error.to_string())
 }

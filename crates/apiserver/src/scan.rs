@@ -54,42 +54,18 @@ pub(crate) fn member<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
         .map(|member| &bytes[member.value])
 }
 
-/// Appends an object without its `apiVersion` and `kind`. Reads only up to the second of them.
-pub(crate) fn push_without_type(out: &mut Vec<u8>, bytes: &[u8]) {
-    let mut walk = members(bytes);
-    let (mut first, mut cut) = (true, 0);
-    out.push(b'{');
-    while let Some(member) = walk.next() {
-        if matches!(&bytes[member.name.clone()], b"apiVersion" | b"kind") {
-            cut += 1;
-        } else {
-            if !first {
-                out.push(b',');
-            }
-            first = false;
-            out.extend_from_slice(&bytes[member.name.start - 1..member.value.end]);
-        }
-        if cut == 2 {
-            let rest = &bytes[walk.at..];
-            out.extend_from_slice(if first {
-                rest.strip_prefix(b",").unwrap_or(rest)
-            } else {
-                rest
-            });
-            return;
-        }
-    }
-    out.push(b'}');
-}
-
 /// Indents compact JSON with two spaces as Go's `json.Indent` does.
 pub(crate) fn indent(bytes: &[u8]) -> Vec<u8> {
-    fn line(out: &mut Vec<u8>, depth: usize) {
-        out.push(b'\n');
-        out.resize(out.len() + depth * 2, b' ');
-    }
-    let mut out = Vec::with_capacity(bytes.len() * 2);
-    let (mut at, mut depth) = (0, 0_usize);
+    // Room for the newline that ends an answer, too.
+    let mut out = Vec::with_capacity(bytes.len() * 2 + 1);
+    push_indented(&mut out, bytes, 0);
+    out
+}
+
+/// Appends a part of a JSON text, indented. `depth`: how many brackets are open before it. A part ends where a value or an item of
+/// a list does, or behind an opening bracket that something follows.
+pub(crate) fn push_indented(out: &mut Vec<u8>, bytes: &[u8], mut depth: usize) {
+    let mut at = 0;
     while at < bytes.len() {
         match bytes[at] {
             b'"' => {
@@ -107,16 +83,16 @@ pub(crate) fn indent(bytes: &[u8]) -> Vec<u8> {
                     continue;
                 }
                 depth += 1;
-                line(&mut out, depth);
+                push_line(out, depth);
             }
             close @ (b'}' | b']') => {
                 depth = depth.saturating_sub(1);
-                line(&mut out, depth);
+                push_line(out, depth);
                 out.push(close);
             }
             b',' => {
                 out.push(b',');
-                line(&mut out, depth);
+                push_line(out, depth);
             }
             b':' => out.extend_from_slice(b": "),
             b' ' | b'\n' | b'\r' | b'\t' => {}
@@ -124,7 +100,12 @@ pub(crate) fn indent(bytes: &[u8]) -> Vec<u8> {
         }
         at += 1;
     }
-    out
+}
+
+/// Begins a line inside so many brackets.
+fn push_line(out: &mut Vec<u8>, depth: usize) {
+    out.push(b'\n');
+    out.resize(out.len() + depth * 2, b' ');
 }
 
 fn skip_space(bytes: &[u8], mut at: usize) -> usize {
@@ -187,23 +168,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::Value;
-
-    fn cut(text: &str) -> String {
-        let mut out = Vec::new();
-        push_without_type(&mut out, text.as_bytes());
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn type_is_cut_wherever_it_stands() {
-        assert_eq!(cut(r#"{"apiVersion":"v1","kind":"Pod","metadata":{}}"#), r#"{"metadata":{}}"#);
-        assert_eq!(
-            cut(r#"{"apiVersion":"v1","data":{"kind":"x"},"kind":"ConfigMap","metadata":{}}"#),
-            r#"{"data":{"kind":"x"},"metadata":{}}"#
-        );
-        assert_eq!(cut(r#"{"apiVersion":"v1","kind":"Pod"}"#), "{}");
-        assert_eq!(cut(r#"{"a":1}"#), r#"{"a":1}"#);
-    }
 
     #[test]
     fn member_is_found_behind_nested_and_escaped_ones() {

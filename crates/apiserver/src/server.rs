@@ -5,6 +5,7 @@ use crate::body::{Body, RequestBody};
 use crate::discovery::Aggregated;
 use crate::filter::authenticate::Credentials;
 use crate::filter::in_flight::InFlight;
+use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, deadline, panics, readiness};
 use crate::health::Health;
 use crate::openapi;
@@ -45,6 +46,7 @@ struct Inner {
     // State.
     rng: Mutex<SmallRng>,
     in_flight: InFlight,
+    large: LargeAnswers,
     aggregated: Aggregated,
     open_api: openapi::Documents,
     drain: CancellationToken,
@@ -89,6 +91,7 @@ impl ApiServerBuilder {
                 address: self.address,
                 rng: Mutex::new(SmallRng::seed_from_u64(seed)),
                 in_flight: InFlight::new(),
+                large: LargeAnswers::default(),
                 aggregated: Aggregated::default(),
                 open_api: openapi::Documents::default(),
                 drain: CancellationToken::new(),
@@ -116,6 +119,11 @@ impl ApiServer {
     /// Ends when the server begins shutdown ([`ApiServer::drain`]): for streams that do not come through [`ApiServer::serve`].
     pub fn drained(&self) -> impl Future<Output = ()> + Send + use<> {
         self.inner.drain.clone().cancelled_owned()
+    }
+
+    /// Ends large lists that their clients take too slowly, until it is dropped. Whoever serves over sockets runs it.
+    pub(crate) async fn end_slow_answers(&self) {
+        self.inner.large.end_slow().await;
     }
 
     /// Answers one request. Dropping it drops the request's handler; a write it had begun may still have happened.
@@ -241,6 +249,8 @@ impl Inner {
             query,
             style,
             caller: &caller,
+            user: identity.user.clone(),
+            large: &self.large,
             drain: &self.drain,
         };
         let mut response = match exchange.answer(verb, route, body).await {

@@ -3,7 +3,6 @@
 use crate::negotiate::MetaVersion;
 use crate::query::Query;
 use crate::scan;
-use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason};
@@ -54,30 +53,25 @@ pub(crate) struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// A Table of objects. `metadata` is the JSON of its metadata; `headings`: with column definitions (a watch sends them in
-    /// its first event only).
-    pub(crate) fn table<'b>(
-        &self,
-        objects: impl Iterator<Item = &'b [u8]>,
-        metadata: &str,
-        headings: bool,
-    ) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024);
-        out.extend_from_slice(b"{\"kind\":\"Table\",\"apiVersion\":\"");
-        out.extend_from_slice(self.version.api_version().as_bytes());
-        out.extend_from_slice(b"\",\"metadata\":");
-        out.extend_from_slice(metadata.as_bytes());
-        out.extend_from_slice(b",\"columnDefinitions\":");
-        out.extend_from_slice(if headings { self.headings() } else { "null".into() }.as_bytes());
-        out.extend_from_slice(b",\"rows\":[");
-        for (at, object) in objects.enumerate() {
-            if at > 0 {
-                out.push(b',');
-            }
-            self.row(&mut out, object);
-        }
-        out.extend_from_slice(b"]}");
+    /// A Table of one object. `metadata` is the JSON of its metadata; `headings`: with column definitions (a watch sends them in its
+    /// first event only).
+    pub(crate) fn table(&self, object: &[u8], metadata: &str, headings: bool) -> Vec<u8> {
+        let (head, tail) = self.envelope(metadata, headings);
+        let mut out = Vec::with_capacity(head.len() + object.len() + tail.len());
+        out.extend_from_slice(head.as_bytes());
+        self.row(&mut out, object);
+        out.extend_from_slice(tail.as_bytes());
         out
+    }
+
+    /// What stands before and behind the rows.
+    pub(crate) fn envelope(&self, metadata: &str, headings: bool) -> (String, &'static str) {
+        let version = self.version.api_version();
+        let headings = if headings { self.headings() } else { "null".into() };
+        let head = format!(
+            "{{\"kind\":\"Table\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"columnDefinitions\":{headings},\"rows\":["
+        );
+        (head, "]}")
     }
 
     fn headings(&self) -> String {
@@ -91,7 +85,8 @@ impl Printer<'_> {
         definitions.to_string()
     }
 
-    fn row(&self, out: &mut Vec<u8>, object: &[u8]) {
+    /// Appends the row of an object.
+    pub(crate) fn row(&self, out: &mut Vec<u8>, object: &[u8]) {
         let tree: Value = serde_json::from_slice(object).unwrap_or_default();
         let cells = match self.columns {
             Some(columns) => columns.row(&tree, self.now),
@@ -131,28 +126,13 @@ pub(crate) fn partial(out: &mut Vec<u8>, object: &[u8], version: MetaVersion) {
 /// The kind of the metadata-only form of a list.
 pub(crate) const PARTIAL_LIST: &str = "PartialObjectMetadataList";
 
-/// The metadata-only form of a list.
-pub(crate) fn partial_list<'b>(
-    objects: impl Iterator<Item = &'b [u8]>,
-    metadata: &str,
-    version: MetaVersion,
-) -> Bytes {
-    let mut out = Vec::with_capacity(1024);
-    out.extend_from_slice(
-        format!(
-            "{{\"kind\":\"{PARTIAL_LIST}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
-            version.api_version()
-        )
-        .as_bytes(),
+/// What stands before and behind the items of a list's metadata-only form.
+pub(crate) fn partial_envelope(metadata: &str, version: MetaVersion) -> (String, &'static str) {
+    let version = version.api_version();
+    let head = format!(
+        "{{\"kind\":\"{PARTIAL_LIST}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":["
     );
-    for (at, object) in objects.enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        partial(&mut out, object, version);
-    }
-    out.extend_from_slice(b"]}");
-    out.into()
+    (head, "]}")
 }
 
 /// The metadata of a single object's Table: its resourceVersion.

@@ -151,7 +151,7 @@ impl Framing {
             include: self.include,
             now: self.clock.now(),
         };
-        printer.table(std::iter::once(object), &object_metadata(object), headings)
+        printer.table(object, &object_metadata(object), headings)
     }
 }
 

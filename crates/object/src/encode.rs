@@ -82,6 +82,87 @@ pub fn push_with_resource_version(out: &mut Vec<u8>, stored: &[u8], revision: u6
     }
 }
 
+/// Appends a stored object as an item of a list of its kind: with its resourceVersion spliced in as by
+/// [`push_with_resource_version`], without its top-level `apiVersion` and `kind`, which the list tells. Bytes that are no
+/// object are appended as they are.
+///
+/// One pass over what stands before the resourceVersion, and one copy.
+pub fn push_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
+    let mut digits = itoa::Buffer::new();
+    let version: [&[u8]; 3] = [b"\"", digits.format(revision).as_bytes(), b"\""];
+    if let Ok((api_version, kind, place)) = list_item_places(stored) {
+        out.push(b'{');
+        out.extend_from_slice(&stored[api_version.end + 1..kind.start]);
+        place.push_from(kind.end + 1, out, stored, &version);
+        return;
+    }
+    // Not in canonical order, which no object of this server's own is.
+    let object = with_resource_version(stored, revision);
+    match without_type(&object) {
+        Ok(pieces) => {
+            out.push(b'{');
+            for (at, piece) in pieces.into_iter().enumerate() {
+                if at > 0 {
+                    out.push(b',');
+                }
+                out.extend_from_slice(&object[piece]);
+            }
+            out.push(b'}');
+        }
+        Err(_) => out.extend_from_slice(&object),
+    }
+}
+/// Where `apiVersion` and `kind` stand in a canonical object, each with a comma behind it, and where its resourceVersion stands
+/// or belongs, which is behind both.
+fn list_item_places(
+    stored: &[u8],
+) -> Result<(Range<usize>, Range<usize>, Place<'static>), SkimError> {
+    let mut cursor = Cursor::new(stored);
+    cursor.object()?;
+    let (mut first, mut api_version, mut kind) = (true, None, None);
+    loop {
+        let Some(key) = cursor.key(&mut first)? else { return cursor.fail("metadata") };
+        let start = key.at - 1;
+        if key.is("metadata") {
+            break;
+        }
+        let end = cursor.skip()?.end;
+        let place = match () {
+            () if key.is("apiVersion") => &mut api_version,
+            () if key.is("kind") => &mut kind,
+            () => continue,
+        };
+        if stored.get(end) != Some(&b',') || place.replace(start..end).is_some() {
+            return cursor.fail("one comma");
+        }
+    }
+    let (Some(api_version), Some(kind)) = (api_version, kind) else {
+        return cursor.fail("apiVersion and kind before metadata");
+    };
+    if api_version.start != 1 || api_version.end >= kind.start {
+        return cursor.fail("apiVersion first");
+    }
+    let place = match seek(&mut cursor, &["resourceVersion"])? {
+        Some(place) => place,
+        None => Place::There(cursor.skip()?),
+    };
+    Ok((api_version, kind, place))
+}
+/// The members of an object but for `apiVersion` and `kind`, names and values.
+fn without_type(object: &[u8]) -> Result<Vec<Range<usize>>, SkimError> {
+    let mut cursor = Cursor::new(object);
+    cursor.object()?;
+    let (mut first, mut pieces) = (true, Vec::new());
+    while let Some(key) = cursor.key(&mut first)? {
+        let start = key.at - 1;
+        let end = cursor.skip()?.end;
+        if !key.is("apiVersion") && !key.is("kind") {
+            pieces.push(start..end);
+        }
+    }
+    Ok(pieces)
+}
+
 /// Exchanges the top-level `apiVersion` of an encoded object without building a tree; adds one when there is none.
 ///
 /// Bytes that are no object come back as they are.
@@ -119,11 +200,15 @@ enum Comma {
 impl Place<'_> {
     /// Appends the text with the value, given in parts, put in.
     fn push(&self, out: &mut Vec<u8>, bytes: &[u8], value: &[&[u8]]) {
+        self.push_from(0, out, bytes, value);
+    }
+    /// As [`Place::push`], without the bytes before `start`.
+    fn push_from(&self, start: usize, out: &mut Vec<u8>, bytes: &[u8], value: &[&[u8]]) {
         let (range, path, comma) = match self {
             Place::There(range) => (range.clone(), &[][..], Comma::None),
             Place::Missing { at, path, comma } => (*at..*at, *path, *comma),
         };
-        out.extend_from_slice(&bytes[..range.start]);
+        out.extend_from_slice(&bytes[start..range.start]);
         if comma == Comma::Before {
             out.push(b',');
         }
@@ -145,33 +230,39 @@ impl Place<'_> {
 /// Finds a member by its path, the first of repeated ones.
 fn place_of<'p>(bytes: &[u8], path: &'p [&'p str]) -> Result<Place<'p>, SkimError> {
     let mut cursor = Cursor::new(bytes);
-    for (level, name) in path.iter().enumerate() {
-        let missing = &path[level..];
-        cursor.object()?;
-        let (mut first, mut before) = (true, None);
-        let mut n_members = 0_usize;
-        loop {
-            let at = cursor.position();
-            cursor.peek();
-            let Some(key) = cursor.key(&mut first)? else {
-                // Not there: at the first member that sorts behind it, else at the end.
-                let comma = if n_members == 0 { Comma::None } else { Comma::Before };
-                return Ok(match before {
-                    Some(at) => Place::Missing { at, path: missing, comma: Comma::After },
-                    None => Place::Missing { at, path: missing, comma },
-                });
-            };
-            if key.is(name) {
-                break;
-            }
-            if key.raw > name.as_bytes() && before.is_none() {
-                before = Some(key.at - 1);
-            }
-            n_members += 1;
-            cursor.skip()?;
+    for level in 0..path.len() {
+        if let Some(place) = seek(&mut cursor, &path[level..])? {
+            return Ok(place);
         }
     }
     Ok(Place::There(cursor.skip()?))
+}
+/// Goes into the object at the cursor and up to the value of the first member of `path`. If it is missing: where the path belongs.
+fn seek<'p>(cursor: &mut Cursor<'_>, path: &'p [&'p str]) -> Result<Option<Place<'p>>, SkimError> {
+    let name = path.first().copied().unwrap_or_default();
+    cursor.object()?;
+    let (mut first, mut before) = (true, None);
+    let mut n_members = 0_usize;
+    loop {
+        let at = cursor.position();
+        cursor.peek();
+        let Some(key) = cursor.key(&mut first)? else {
+            // Not there: at the first member that sorts behind it, else at the end.
+            let comma = if n_members == 0 { Comma::None } else { Comma::Before };
+            return Ok(Some(match before {
+                Some(at) => Place::Missing { at, path, comma: Comma::After },
+                None => Place::Missing { at, path, comma },
+            }));
+        };
+        if key.is(name) {
+            return Ok(None);
+        }
+        if key.raw > name.as_bytes() && before.is_none() {
+            before = Some(key.at - 1);
+        }
+        n_members += 1;
+        cursor.skip()?;
+    }
 }
 
 #[cfg(test)]

@@ -192,7 +192,8 @@ pub struct Listed(Shown);
 enum Shown {
     /// As stored, without its resourceVersion.
     Stored(Arc<Item>),
-    Made(Bytes),
+    /// Converted, at this revision.
+    Made(Bytes, u64),
 }
 impl Listed {
     /// A stored object as a row lists it.
@@ -201,27 +202,42 @@ impl Listed {
             return Ok(Self(Shown::Stored(item.clone())));
         }
         let bytes = convert::serve(resource, &item.value, item.revision)?;
-        Ok(Self(Shown::Made(bytes)))
+        Ok(Self(Shown::Made(bytes, item.revision)))
     }
     /// Appends the object as served: canonical JSON. Nothing is kept of it.
     pub fn push_to(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Shown::Stored(item) => item.push_spliced(out),
-            Shown::Made(bytes) => out.extend_from_slice(bytes),
+            Shown::Made(bytes, _) => out.extend_from_slice(bytes),
+        }
+    }
+    /// Appends the object as an item of a list of a built-in kind: without `apiVersion` and `kind`, which the list tells.
+    pub fn push_item_to(&self, out: &mut Vec<u8>) {
+        match &self.0 {
+            Shown::Stored(item) => encode::push_list_item(out, &item.value, item.revision),
+            // Its resourceVersion is exchanged for itself.
+            Shown::Made(bytes, revision) => encode::push_list_item(out, bytes, *revision),
         }
     }
     /// The object as served, for whoever keeps it: shared by those in this process who do.
     pub fn bytes(&self) -> Bytes {
         match &self.0 {
             Shown::Stored(item) => item.spliced(),
-            Shown::Made(bytes) => bytes.clone(),
+            Shown::Made(bytes, _) => bytes.clone(),
+        }
+    }
+    /// How many bytes were made for it alone.
+    pub(crate) fn bytes_made(&self) -> usize {
+        match &self.0 {
+            Shown::Stored(_) => 0,
+            Shown::Made(bytes, _) => bytes.len(),
         }
     }
     /// How many bytes [`Listed::push_to`] appends at most.
     pub fn room(&self) -> usize {
         match &self.0 {
             Shown::Stored(item) => item.value.len() + encode::RESOURCE_VERSION_BYTES,
-            Shown::Made(bytes) => bytes.len(),
+            Shown::Made(bytes, _) => bytes.len(),
         }
     }
 }

@@ -91,36 +91,67 @@ struct Partial<'a> {
     metadata: Option<&'a RawValue>,
 }
 
-/// A list in its envelope, put together from its `metadata` and items, all in JSON; `kind` is that of the list.
+/// Encodes a list in pieces: each item by itself, and, once the length of all is known, what stands around them. Lists of built-in
+/// kinds and `PartialObjectMetadataList` can be written.
 ///
-/// Only one item is a tree at a time. Lists of built-in kinds and `PartialObjectMetadataList` can be written.
+/// ```
+/// use setpoint_schema::protobuf::ListEncoder;
 ///
-/// # Errors
-/// As [`object`].
-pub fn list<'a>(
-    api_version: &str,
-    kind: &str,
-    metadata: &str,
-    items: impl DoubleEndedIterator<Item = &'a [u8]>,
-) -> Result<Vec<u8>, EncodeError> {
-    let item_kind = kind.strip_suffix("List").unwrap_or(kind);
-    let shape = Shape::of(api_version, item_kind)?;
-    let mut writer = Writer::with_capacity(metadata_bytes(&items));
-    envelope(&mut writer, api_version, kind, |writer| {
-        for item in items.rev() {
-            writer.message(2, |writer| shape.write(writer, item))?;
-        }
-        writer.message(1, |writer| match meta("ListMeta") {
-            Some(at) => whole(writer, at, metadata.as_bytes()),
-            None => Ok(()),
-        })
-    })?;
-    Ok(writer.finish())
+/// let encoder = ListEncoder::new("v1", "ConfigMapList")?;
+/// let item = encoder.item(br#"{"metadata":{"name":"a"}}"#)?;
+/// let (head, tail) = encoder.around(r#"{"resourceVersion":"7"}"#, item.len())?;
+/// let whole = [head, item, tail].concat();
+/// assert!(whole.starts_with(b"k8s\0"));
+/// # Ok::<(), setpoint_schema::protobuf::EncodeError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct ListEncoder {
+    api_version: String,
+    kind: String,
+    item: Shape,
 }
 
-/// Bytes to begin with for a list: a kibibyte for each item that is known to come.
-fn metadata_bytes<'a>(items: &impl Iterator<Item = &'a [u8]>) -> usize {
-    items.size_hint().0.saturating_mul(1024).saturating_add(256)
+impl ListEncoder {
+    /// Of a list's version and kind (`PodList`).
+    ///
+    /// # Errors
+    /// No such kind is known.
+    pub fn new(api_version: &str, kind: &str) -> Result<Self, EncodeError> {
+        let item_kind = kind.strip_suffix("List").unwrap_or(kind);
+        let item = Shape::of(api_version, item_kind)?;
+        Ok(Self { api_version: api_version.to_owned(), kind: kind.to_owned(), item })
+    }
+
+    /// One item, as it stands in the list.
+    ///
+    /// # Errors
+    /// As [`object`].
+    pub fn item(&self, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
+        let mut writer = Writer::with_capacity(json.len());
+        writer.message(2, |writer| self.item.write(writer, json))?;
+        Ok(writer.finish())
+    }
+
+    /// What stands before and behind the items, which have `items_bytes` in sum. `metadata` is that of the list, in JSON.
+    ///
+    /// # Errors
+    /// The metadata is no JSON.
+    pub fn around(
+        &self,
+        metadata: &str,
+        items_bytes: usize,
+    ) -> Result<(Vec<u8>, Vec<u8>), EncodeError> {
+        let mut tail = Writer::with_capacity(8);
+        end_of_envelope(&mut tail);
+        let mut head = Writer::with_capacity(metadata.len() + self.kind.len() + 64);
+        head.message(1, |writer| match meta("ListMeta") {
+            Some(at) => whole(writer, at, metadata.as_bytes()),
+            None => Ok(()),
+        })?;
+        head.length(2, head.len() + items_bytes);
+        start_of_envelope(&mut head, &self.api_version, &self.kind)?;
+        Ok((head.finish(), tail.finish()))
+    }
 }
 
 /// A watch's `WatchEvent` around an object that is already in its envelope ([`object`]); streams hold it without one of its own.
@@ -188,9 +219,23 @@ fn envelope(
     kind: &str,
     raw: impl FnOnce(&mut Writer) -> Result<(), EncodeError>,
 ) -> Result<(), EncodeError> {
+    end_of_envelope(writer);
+    writer.message(2, raw)?;
+    start_of_envelope(writer, api_version, kind)
+}
+
+/// What stands in an envelope behind the message.
+fn end_of_envelope(writer: &mut Writer) {
     writer.bytes(4, b"");
     writer.bytes(3, b"");
-    writer.message(2, raw)?;
+}
+
+/// What stands before the message.
+fn start_of_envelope(
+    writer: &mut Writer,
+    api_version: &str,
+    kind: &str,
+) -> Result<(), EncodeError> {
     writer.message(1, |writer| {
         writer.bytes(2, kind.as_bytes());
         writer.bytes(1, api_version.as_bytes());

@@ -29,6 +29,9 @@ pub enum Protocol {
     Http2,
 }
 
+/// What makes an answer's body fail: its connection, over HTTP/2 its stream, is reset.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why a connection ended other than by its peer's or the server's wish.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -41,7 +44,7 @@ pub enum ConnectionError {
     Handshake,
     /// HTTP failed.
     #[error("speak HTTP")]
-    Http(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Http(#[source] BoxError),
     /// The peer did nothing for too long.
     #[error("the peer did nothing for too long ({0:?})")]
     Overdue(Overdue),
@@ -64,7 +67,7 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
     Fut: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes, Error = Infallible> + Unpin + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     let pace = Pace::new(protocol, limits);
     let tasks = Tasks::default();
@@ -163,14 +166,14 @@ impl<B: Body> Answered<B> {
     }
 }
 
-impl<B: Body<Data = Bytes, Error = Infallible> + Unpin> Body for Answered<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Answered<B> {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

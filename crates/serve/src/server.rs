@@ -1,6 +1,6 @@
 //! Accepting connections.
 
-use crate::connection::{ConnectionError, Protocol, serve_connection};
+use crate::connection::{BoxError, ConnectionError, Protocol, serve_connection};
 use crate::leftover::Received;
 #[cfg(feature = "tls")]
 use crate::limits::HANDSHAKE_MAX;
@@ -8,7 +8,6 @@ use crate::limits::Limits;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -57,7 +56,7 @@ impl Server {
     where
         A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data = Bytes, Error = Infallible> + Unpin + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
     {
         let mut connections = JoinSet::new();
         let places = Arc::new(Semaphore::new(self.limits.connections_max));
@@ -128,7 +127,7 @@ impl Acceptor {
     where
         A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data = Bytes, Error = Infallible> + Unpin + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
     {
         // Events of a watch are small and must not wait for each other.
         stream.set_nodelay(true)?;

@@ -40,6 +40,39 @@ fn the_revision_goes_to_the_objects_own_metadata() {
 }
 
 #[test]
+fn items_of_lists_have_their_revision_and_no_type() {
+    for (stored, item) in [
+        (
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"u"},"spec":{"kind":"x"}}"#,
+            r#"{"metadata":{"name":"a","resourceVersion":"7","uid":"u"},"spec":{"kind":"x"}}"#,
+        ),
+        (
+            r#"{"apiVersion":"v1","data":{"kind":"x"},"kind":"ConfigMap","metadata":{"name":"a"}}"#,
+            r#"{"data":{"kind":"x"},"metadata":{"name":"a","resourceVersion":"7"}}"#,
+        ),
+        (
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"1"}}"#,
+            r#"{"metadata":{"resourceVersion":"7"}}"#,
+        ),
+        // Not canonical.
+        (
+            r#"{"kind":"Pod", "apiVersion":"v1", "metadata":{"name":"a"}}"#,
+            r#"{"metadata":{"name":"a","resourceVersion":"7"}}"#,
+        ),
+        (
+            r#"{"metadata":{"name":"a"},"kind":"Pod"}"#,
+            r#"{"metadata":{"name":"a","resourceVersion":"7"}}"#,
+        ),
+        (r#"{"apiVersion":"v1","kind":"Pod"}"#, r#"{"metadata":{"resourceVersion":"7"}}"#),
+        ("[]", "[]"),
+    ] {
+        let mut out = Vec::new();
+        push_list_item(&mut out, stored.as_bytes(), 7);
+        assert_eq!(String::from_utf8(out).unwrap(), item, "{stored}");
+    }
+}
+
+#[test]
 fn the_api_version_is_exchanged_in_place() {
     let encoded = br#"{"apiVersion":"ex.io/v1","spec":{"apiVersion":"x"}}"#;
     assert_eq!(
@@ -53,6 +86,25 @@ fn the_api_version_is_exchanged_in_place() {
 }
 
 proptest! {
+    #[test]
+    fn items_of_lists_are_their_objects_without_a_type(tree in json_strategy::value()) {
+        let mut tree = tree;
+        if let Some(members) = tree.as_object_mut() {
+            members.insert("apiVersion".into(), "v1".into());
+            members.insert("kind".into(), "Pod".into());
+            members.insert("metadata".into(), json!({"name": "a", "uid": "u"}));
+            let stored = to_bytes(&tree);
+            let mut item = Vec::new();
+            push_list_item(&mut item, &stored, 7);
+            tree.set_meta("resourceVersion", "7".into());
+            if let Some(members) = tree.as_object_mut() {
+                members.remove("apiVersion");
+                members.remove("kind");
+            }
+            prop_assert_eq!(Bytes::from(item), to_bytes(&tree));
+        }
+    }
+
     #[test]
     fn encoding_is_what_serde_json_reads_back(tree in json_strategy::value()) {
         prop_assert_eq!(serde_json::from_slice::<Value>(&to_bytes(&tree)).unwrap(), tree);

@@ -14,6 +14,15 @@ use std::sync::Arc;
 /// Keys read at once when a selector leaves open how many a page takes.
 const CHUNK_MAX: usize = 1000;
 
+/// What is done before others have their turn, in nanoseconds as measured, about: one millisecond.
+const SLICE_COST: usize = 1_000_000;
+/// What it costs to look at one object, a selector for labels included.
+const LOOK_COST: usize = 500;
+/// What a byte costs of an object that is converted.
+const CONVERSION_COST: usize = 20;
+/// Objects that are counted before others have their turn: they are passed over in some nanoseconds each.
+const COUNT_SLICE: usize = 16_384;
+
 /// What an expired continue token is answered with.
 const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
@@ -138,30 +147,46 @@ impl<'a> List<'a> {
         if let Some(key) = resource.sealed(&start, &end) {
             return Err(super::sealed_error(self.inner, &key).await);
         }
-        let page = self.page_of(&index)?;
+        let page = self.page_of(&index).await?;
         Ok(self.answer(reached.max(newest), page))
     }
-    fn page_of(&self, index: &Index) -> Result<Page, ApiError> {
+    async fn page_of(&self, index: &Index) -> Result<Page, ApiError> {
         let (start, end) = self.scope.range();
         let mut items = index.range(Bound::Included(&start), upper(&end));
         let mut page = Page::default();
-        let last = self.fill(&mut page, items.by_ref())?;
+        let last = self.fill(&mut page, items.by_ref()).await?;
         if let Some(last) = last {
-            let n_left = items.count();
+            let mut n_left = 0;
+            loop {
+                let n = items.by_ref().take(COUNT_SLICE).count();
+                n_left += n;
+                if n < COUNT_SLICE {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
             page.last = (n_left > 0).then_some(last);
             page.remaining = (n_left > 0 && self.scope.is_everything()).then_some(n_left);
         }
         Ok(page)
     }
-    /// Adds what is selected until the page is full; then gives the key of its last item.
-    fn fill<'i>(
+    /// Adds what is selected until the page is full; then gives the key of its last item. Others have their turn in between.
+    async fn fill<'i>(
         &self,
         page: &mut Page,
         items: impl Iterator<Item = &'i Arc<Item>>,
     ) -> Result<Option<Bytes>, ApiError> {
+        let mut cost = 0;
         for item in items {
+            cost += LOOK_COST;
+            if cost > SLICE_COST {
+                cost = 0;
+                tokio::task::yield_now().await;
+            }
             if self.scope.selects(item)? {
-                page.objects.push(Listed::new(&self.scope.resource, item)?);
+                let listed = Listed::new(&self.scope.resource, item)?;
+                cost += listed.bytes_made() * CONVERSION_COST;
+                page.objects.push(listed);
                 if page.objects.len() == self.limit {
                     return Ok(Some(item.key.clone()));
                 }
@@ -200,7 +225,7 @@ impl<'a> List<'a> {
             let entries = snapshot.value.entries.into_iter();
             let items: Vec<_> = entries.map(|kv| Arc::new(Item::from(kv))).collect();
             let mut rest = items.iter();
-            match self.fill(&mut page, rest.by_ref()) {
+            match self.fill(&mut page, rest.by_ref()).await {
                 Err(error) => return Ok(Err(error)),
                 Ok(Some(last)) => {
                     let n_left = rest.len() + (count - n_read);

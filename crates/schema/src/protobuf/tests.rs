@@ -48,14 +48,10 @@ fn list_is_written_as_its_object_would_be() {
         "kind": "ConfigMapList", "apiVersion": "v1",
         "metadata": {"resourceVersion": "7", "remainingItemCount": 3}, "items": items,
     });
-    let items = items.map(|item| item.to_string());
-    let put_together = list(
-        "v1",
-        "ConfigMapList",
-        &whole["metadata"].to_string(),
-        items.iter().map(|item| item.as_bytes()),
-    );
-    assert_eq!(put_together.unwrap(), object(whole.to_string().as_bytes()).unwrap());
+    let encoder = ListEncoder::new("v1", "ConfigMapList").unwrap();
+    let items = items.map(|item| encoder.item(item.to_string().as_bytes()).unwrap()).concat();
+    let (head, tail) = encoder.around(&whole["metadata"].to_string(), items.len()).unwrap();
+    assert_eq!([head, items, tail].concat(), object(whole.to_string().as_bytes()).unwrap());
 }
 
 #[test]

@@ -57,6 +57,11 @@ impl Writer {
         Ok(())
     }
 
+    /// How many bytes there are.
+    pub(super) fn len(&self) -> usize {
+        self.reversed.len()
+    }
+
     /// A field that is a message of one field 1, which holds the bytes.
     pub(super) fn wrapped_bytes(&mut self, number: u32, bytes: &[u8]) {
         let end = self.reversed.len();
@@ -64,7 +69,8 @@ impl Writer {
         self.length(number, self.reversed.len() - end);
     }
 
-    fn length(&mut self, number: u32, length: usize) {
+    /// What stands before the bytes of a field that is a message or bytes.
+    pub(super) fn length(&mut self, number: u32, length: usize) {
         self.raw_varint(length as u64);
         self.tag(number, 2);
     }

@@ -29,7 +29,7 @@ fn connect<A, Fut, B>(
 where
     A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
     Fut: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes, Error = Infallible> + Unpin + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     let (near, far) = duplex(1024);
     let stop = stop.clone();

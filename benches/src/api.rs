@@ -1,0 +1,223 @@
+//! The API over HTTPS: what each kind of request costs the server, how soon it is answered, and what a flood of large lists does to
+//! small requests.
+//!
+//! `cargo xtask bench api`. The program runs as a process of its own; its CPU time is the kernel's figure for that process. Client and
+//! server are on the same cores. With `--before PATH` the same load goes to another build of the program in the same run, the two in
+//! turns, and the table has a column for each.
+
+mod beside;
+mod client;
+mod fan_out;
+mod large;
+mod payload;
+mod small;
+
+use crate::process::Program;
+use crate::results;
+use client::Endpoint;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// How much to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Another build of the `setpoint` program to compare with, in the same run.
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
+    /// The build to measure. Default: the one that `cargo xtask bench` made.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Take this measure alone, and write nothing.
+    #[arg(long)]
+    only: Option<Measure>,
+    /// How many Pods the large lists have.
+    #[arg(long, default_value_t = 10_000)]
+    pods: usize,
+    /// How often each build has its turn.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Write nothing.
+    #[arg(long)]
+    dry: bool,
+}
+
+/// What there is to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Measure {
+    /// Small requests, objects in memory.
+    Small,
+    /// Writes with a data folder.
+    Disk,
+    /// Lists of many Pods.
+    Large,
+    /// Small requests beside large lists.
+    Beside,
+    /// One change to many watchers.
+    FanOut,
+}
+
+/// In what a figure is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Micros,
+    Millis,
+    PerSecond,
+    Mebibytes,
+    Count,
+}
+
+impl Unit {
+    fn tell(self, figure: f64) -> String {
+        match self {
+            Self::Micros => format!("{figure:.1} µs"),
+            Self::Millis => format!("{figure:.1} ms"),
+            Self::PerSecond => format!("{figure:.0} /s"),
+            Self::Mebibytes => format!("{figure:.0} MiB"),
+            Self::Count => format!("{figure:.0}"),
+        }
+    }
+}
+
+/// What is to be reached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Goal {
+    None,
+    /// At most this figure.
+    Most(f64),
+    /// At most this share of the figure before.
+    Share(f64),
+}
+
+/// Figures of every turn, in the order in which they were first taken.
+#[derive(Debug, Default)]
+struct Figures {
+    names: Vec<(String, Unit, Goal)>,
+    /// By name and build.
+    turns: BTreeMap<(String, usize), Vec<f64>>,
+    /// The build whose turn it is.
+    build: usize,
+}
+
+impl Figures {
+    fn add(&mut self, name: &str, unit: Unit, goal: Goal, figure: f64) {
+        eprintln!("[{}] {name}: {}", self.build, unit.tell(figure));
+        if !self.names.iter().any(|(known, ..)| known == name) {
+            self.names.push((name.to_owned(), unit, goal));
+        }
+        self.turns.entry((name.to_owned(), self.build)).or_default().push(figure);
+    }
+
+    fn median(&self, name: &str, build: usize) -> Option<f64> {
+        let mut figures = self.turns.get(&(name.to_owned(), build))?.clone();
+        figures.sort_unstable_by(f64::total_cmp);
+        figures.get(figures.len() / 2).copied()
+    }
+
+    /// The table: with the build before, if there is one.
+    fn table(&self, has_before: bool) -> String {
+        let mut out = String::from(if has_before {
+            "| measure | before | after | after ÷ before | goal | verdict |\n|---|---|---|---|---|---|"
+        } else {
+            "| measure | figure | goal | verdict |\n|---|---|---|---|"
+        });
+        for (name, unit, goal) in &self.names {
+            let after = self.median(name, 0);
+            let before = self.median(name, 1);
+            let told =
+                |figure: Option<f64>| figure.map_or("–".to_owned(), |figure| unit.tell(figure));
+            let ratio = before.zip(after).map(|(before, after)| after / before);
+            let (wanted, is_met) = match *goal {
+                Goal::None => ("–".to_owned(), None),
+                Goal::Most(most) => (format!("≤ {}", unit.tell(most)), after.map(|a| a <= most)),
+                Goal::Share(share) => (format!("≤ {share:.2}×"), ratio.map(|ratio| ratio <= share)),
+            };
+            let verdict = match is_met {
+                Some(true) => "met",
+                Some(false) => "**missed**",
+                None => "–",
+            };
+            let _ = if has_before {
+                let ratio = ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.2}×"));
+                write!(
+                    out,
+                    "\n| {name} | {} | {} | {ratio} | {wanted} | {verdict} |",
+                    told(before),
+                    told(after)
+                )
+            } else {
+                write!(out, "\n| {name} | {} | {wanted} | {verdict} |", told(after))
+            };
+        }
+        out
+    }
+}
+
+/// Takes every measure and writes the table.
+pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // A socket a watcher, in the program and here.
+    let (_, most) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, most, most)?;
+    let wants = |what| args.only.is_none_or(|only| only == what);
+    // The one that `cargo xtask bench` built comes first in the figures, and second in turns.
+    let builds = [args.before.clone().map(|path| (1, Some(path))), Some((0, args.program.clone()))];
+    let mut figures = Figures::default();
+    for _ in 0..args.rounds {
+        for (build, path) in builds.iter().flatten() {
+            figures.build = *build;
+            let start = |more: &[&OsStr]| -> anyhow::Result<(Program, Endpoint)> {
+                let program = match path {
+                    Some(path) => Program::start_binary(path, more)?,
+                    None => Program::start_with(more)?,
+                };
+                let endpoint = Endpoint::of(&program.kubeconfig)?;
+                Ok((program, endpoint))
+            };
+            if wants(Measure::Small) {
+                let (program, endpoint) = start(&[])?;
+                small::measure(&program, &endpoint, &mut figures)?;
+            }
+            if wants(Measure::Disk) {
+                let folder = tempfile::tempdir()?;
+                let (program, endpoint) =
+                    start(&[OsStr::new("--data"), folder.path().as_os_str()])?;
+                small::measure_writes(&program, &endpoint, &mut figures, ", `--data`")?;
+            }
+            if wants(Measure::Large) || wants(Measure::Beside) {
+                let (program, endpoint) = start(&[])?;
+                large::fill(&endpoint, args.pods)?;
+                if wants(Measure::Large) {
+                    large::measure(&program, &endpoint, &mut figures, args.pods)?;
+                }
+                if wants(Measure::Beside) {
+                    beside::measure(&program, &endpoint, &mut figures, args.pods)?;
+                }
+            }
+            if wants(Measure::FanOut) {
+                let (program, endpoint) = start(&[])?;
+                fan_out::measure(&program, &endpoint, &mut figures)?;
+            }
+        }
+    }
+    let table = figures.table(args.before.is_some());
+    println!("{table}");
+    if args.dry || args.only.is_some() {
+        return Ok(());
+    }
+    let compared = if args.before.is_some() {
+        " Before and after are two builds of the program, in turns in one run."
+    } else {
+        ""
+    };
+    results::write(
+        Some("API"),
+        &format!(
+            "{} Command: `cargo xtask bench api`. Release build; client and server on the same cores, HTTPS with HTTP/2. Medians of {} turns.{compared} CPU is the \
+             server process's, user and system, per request.\n\n{table}",
+            results::machine()?,
+            args.rounds
+        ),
+    )
+}

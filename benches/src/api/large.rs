@@ -1,0 +1,109 @@
+//! Lists of many Pods, one after the other.
+
+use super::client::{Ask, Endpoint};
+use super::payload::{PODS, pod, status_patch};
+use super::{Figures, Goal, Unit};
+use crate::process::Program;
+use anyhow::ensure;
+use bytes::Bytes;
+use tokio::task::JoinSet;
+
+/// How often each list is read in a turn.
+const READS: u32 = 10;
+/// Connections that fill the server.
+const N_FILLERS: usize = 16;
+
+/// How a list is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Form {
+    pub(super) name: &'static str,
+    accept: &'static str,
+    gzip: bool,
+    /// Wall time of the whole, server CPU, and time to the first bytes, in milliseconds.
+    goals: [Goal; 3],
+}
+
+impl Form {
+    pub(super) const JSON: Self = Self {
+        name: "JSON",
+        accept: "application/json",
+        gzip: false,
+        goals: [Goal::Most(60.0), Goal::Most(40.0), Goal::None],
+    };
+    pub(super) const GZIP: Self =
+        Self { name: "JSON in gzip", gzip: true, ..Self::free("application/json") };
+    pub(super) const YAML: Self = Self { name: "YAML", ..Self::free("application/yaml") };
+    pub(super) const TABLE: Self =
+        Self { name: "Table", ..Self::free("application/json;as=Table;g=meta.k8s.io;v=v1") };
+    pub(super) const PROTOBUF: Self =
+        Self { name: "protobuf", ..Self::free("application/vnd.kubernetes.protobuf") };
+
+    const fn free(accept: &'static str) -> Self {
+        Self { name: "", accept, gzip: false, goals: [Goal::None; 3] }
+    }
+
+    /// The request for all Pods.
+    pub(super) fn ask(self) -> Ask<'static> {
+        Ask { accept: self.accept, gzip: self.gzip, ..Ask::get("/api/v1/pods") }
+    }
+}
+
+/// Creates Pods with a status.
+pub(super) fn fill(endpoint: &Endpoint, n_pods: usize) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        for filler in 0..N_FILLERS {
+            let mut connection = endpoint.connect().await?;
+            tasks.spawn(async move {
+                for n in (filler..n_pods).step_by(N_FILLERS) {
+                    let name = format!("pod-{n}");
+                    connection.send(Ask::write("POST", PODS), pod(&name)).await?.ok()?;
+                    let path = format!("{PODS}/{name}/status");
+                    let content_type = "application/merge-patch+json";
+                    let ask = Ask { content_type, ..Ask::write("PATCH", &path) };
+                    connection.send(ask, status_patch(n as u64)).await?.ok()?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        tasks.join_all().await.into_iter().collect()
+    })
+}
+
+pub(super) fn measure(
+    program: &Program,
+    endpoint: &Endpoint,
+    figures: &mut Figures,
+    n_pods: usize,
+) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut connection = endpoint.connect().await?;
+        for form in [Form::JSON, Form::GZIP, Form::TABLE, Form::YAML, Form::PROTOBUF] {
+            connection.send(form.ask(), Bytes::new()).await?.ok()?;
+            let cpu = program.cpu()?;
+            let (mut whole, mut first, mut n_bytes) = (Vec::new(), Vec::new(), 0);
+            for _ in 0..READS {
+                let answer = connection.send(form.ask(), Bytes::new()).await?.ok()?;
+                whole.push(answer.whole.as_secs_f64() * 1e3);
+                first.push(answer.first.as_secs_f64() * 1e3);
+                n_bytes = answer.n_bytes;
+            }
+            let cpu = (program.cpu()? - cpu).as_secs_f64() * 1e3 / f64::from(READS);
+            ensure!(n_bytes > n_pods, "{} bytes for {n_pods} Pods", n_bytes);
+            let median = |mut figures: Vec<f64>| {
+                figures.sort_unstable_by(f64::total_cmp);
+                figures[figures.len() / 2]
+            };
+            let name = format!("LIST of {n_pods} Pods, {}", form.name);
+            let [whole_goal, cpu_goal, first_goal] = form.goals;
+            figures.add(&format!("{name}: whole"), Unit::Millis, whole_goal, median(whole));
+            figures.add(&format!("{name}: CPU"), Unit::Millis, cpu_goal, cpu);
+            figures.add(&format!("{name}: first bytes"), Unit::Millis, first_goal, median(first));
+            let mib = n_bytes as f64 / f64::from(1 << 20);
+            figures.add(&format!("{name}: size"), Unit::Mebibytes, Goal::None, mib);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,77 @@
+//! The objects that are written.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+/// The collection of ConfigMaps.
+pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// The collection of Pods.
+pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
+/// How many bytes a Pod has, about, as it is sent.
+const POD_BYTES: usize = 4096;
+
+/// A ConfigMap of 1 KiB. `n` makes it differ from another of the same name.
+pub(super) fn config_map(name: &str, n: u64) -> Bytes {
+    let payload = "x".repeat(1024);
+    format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"n":"{n}","payload":"{payload}"}}}}"#
+    )
+    .into()
+}
+
+/// A Pod of 4 KB with what Pods of a Deployment have.
+pub(super) fn pod(name: &str) -> Bytes {
+    let env: Vec<Value> = (0..24)
+        .map(|n| json!({"name": format!("SETTING_{n}"), "value": format!("the value of setting {n}")}))
+        .collect();
+    let probe = json!({"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10});
+    let mut pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {"app": "web", "pod-template-hash": "6d4b75cb6d", "tier": "frontend"},
+            "annotations": {"checksum/config": "d2b2c1f4".repeat(8)},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6d4b75cb6d",
+                "uid": "0d6a4d4c-0000-4000-8000-000000000000", "controller": true, "blockOwnerDeletion": true}],
+        },
+        "spec": {
+            "serviceAccountName": "web",
+            "nodeName": "node-17",
+            "containers": [{
+                "name": "web",
+                "image": "registry.example.com/shop/web:v1.27.3",
+                "args": ["--listen=:8080", "--log-format=json"],
+                "ports": [{"name": "http", "containerPort": 8080}],
+                "env": env,
+                "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}},
+                "readinessProbe": probe,
+                "livenessProbe": probe,
+                "volumeMounts": [{"name": "config", "mountPath": "/etc/web", "readOnly": true}],
+            }],
+            "tolerations": [
+                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+                {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+            ],
+            "volumes": [{"name": "config", "configMap": {"name": "web"}}],
+        },
+    });
+    let missing = POD_BYTES.saturating_sub(pod.to_string().len() + 20);
+    pod["metadata"]["annotations"]["note"] = "x".repeat(missing).into();
+    pod.to_string().into()
+}
+
+/// A merge patch of a Pod's status, as a kubelet sends it.
+pub(super) fn status_patch(n: u64) -> Bytes {
+    json!({"status": {"phase": "Running", "podIP": format!("10.0.{}.{}", n / 250 % 250, n % 250), "conditions": [
+        {"type": "Ready", "status": if n.is_multiple_of(2) { "True" } else { "False" }, "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        {"type": "ContainersReady", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+    ]}})
+    .to_string()
+    .into()
+}
+
+/// An apply of a ConfigMap.
+pub(super) fn applied(name: &str, n: u64) -> Bytes {
+    config_map(name, n)
+}

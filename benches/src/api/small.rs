@@ -1,0 +1,172 @@
+//! Small requests on sixteen connections, each with one request at a time.
+
+use super::client::{Ask, Endpoint};
+use super::payload::{CONFIG_MAPS, PODS, applied, config_map, pod, status_patch};
+use super::{Figures, Goal, Unit};
+use crate::process::Program;
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+const N_CONNECTIONS: usize = 16;
+/// How long each load lasts.
+const LOAD: Duration = Duration::from_secs(3);
+/// The share of the CPU of before that small requests may take.
+const SHARE: f64 = 0.67;
+
+/// What one connection asks, again and again.
+#[derive(Debug, Clone, Copy)]
+enum Load {
+    Create,
+    Get,
+    Update,
+    Apply,
+    PodCreate,
+    StatusPatch,
+    Delete,
+}
+
+impl Load {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create of a ConfigMap (1 KiB)",
+            Self::Get => "get of a ConfigMap",
+            Self::Update => "update of a ConfigMap",
+            Self::Apply => "apply of a ConfigMap",
+            Self::PodCreate => "create of a Pod (4 KB)",
+            Self::StatusPatch => "status merge patch of a Pod (4 KB)",
+            Self::Delete => "delete of a ConfigMap",
+        }
+    }
+
+    fn goal(self) -> Goal {
+        match self {
+            Self::Create | Self::Get | Self::Update | Self::PodCreate | Self::StatusPatch => {
+                Goal::Share(SHARE)
+            }
+            Self::Apply | Self::Delete => Goal::None,
+        }
+    }
+
+    /// Method, path, type and body of a connection's `n`th request. `run` makes names differ between loads.
+    fn request(
+        self,
+        run: &str,
+        connection: usize,
+        n: u64,
+    ) -> (&'static str, String, &'static str, Bytes) {
+        let json = "application/json";
+        let own = format!("own-{connection}");
+        let new = format!("{run}-{connection}-{n}");
+        match self {
+            Self::Create => ("POST", CONFIG_MAPS.to_owned(), json, config_map(&new, n)),
+            Self::Get => ("GET", format!("{CONFIG_MAPS}/{own}"), json, Bytes::new()),
+            Self::Update => ("PUT", format!("{CONFIG_MAPS}/{own}"), json, config_map(&own, n + 1)),
+            Self::Apply => (
+                "PATCH",
+                format!("{CONFIG_MAPS}/applied-{connection}?fieldManager=bench&force=true"),
+                "application/apply-patch+yaml",
+                applied(&format!("applied-{connection}"), n + 1),
+            ),
+            Self::PodCreate => ("POST", PODS.to_owned(), json, pod(&new)),
+            Self::StatusPatch => (
+                "PATCH",
+                format!("{PODS}/{own}/status"),
+                "application/merge-patch+json",
+                status_patch(n + 1),
+            ),
+            Self::Delete => {
+                ("DELETE", format!("{CONFIG_MAPS}/create-{connection}-{n}"), json, Bytes::new())
+            }
+        }
+    }
+
+    fn run_name(self) -> &'static str {
+        match self {
+            Self::PodCreate => "pod",
+            _ => "create",
+        }
+    }
+}
+
+pub(super) fn measure(
+    program: &Program,
+    endpoint: &Endpoint,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
+    let loads = [
+        Load::Create,
+        Load::Get,
+        Load::Update,
+        Load::Apply,
+        Load::PodCreate,
+        Load::StatusPatch,
+        Load::Delete,
+    ];
+    run(program, endpoint, figures, "", &loads)
+}
+
+pub(super) fn measure_writes(
+    program: &Program,
+    endpoint: &Endpoint,
+    figures: &mut Figures,
+    how: &str,
+) -> anyhow::Result<()> {
+    run(program, endpoint, figures, how, &[Load::Create, Load::Update, Load::StatusPatch])
+}
+
+fn run(
+    program: &Program,
+    endpoint: &Endpoint,
+    figures: &mut Figures,
+    how: &str,
+    loads: &[Load],
+) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut connections = Vec::new();
+        for n in 0..N_CONNECTIONS {
+            let mut connection = endpoint.connect().await?;
+            let own = format!("own-{n}");
+            connection.send(Ask::write("POST", CONFIG_MAPS), config_map(&own, 0)).await?.ok()?;
+            connection.send(Ask::write("POST", PODS), pod(&own)).await?.ok()?;
+            connections.push(connection);
+        }
+        for load in loads {
+            let cpu = program.cpu()?;
+            let started = Instant::now();
+            let mut tasks = JoinSet::new();
+            for (number, mut connection) in connections.drain(..).enumerate() {
+                let load = *load;
+                tasks.spawn(async move {
+                    let mut n = 0;
+                    while started.elapsed() < LOAD {
+                        let (method, path, content_type, body) =
+                            load.request(load.run_name(), number, n);
+                        let ask = Ask { content_type, ..Ask::write(method, &path) };
+                        let answer = connection.send(ask, body).await?;
+                        if matches!(load, Load::Delete) && answer.status == 404 {
+                            // All that there was is gone.
+                            break;
+                        }
+                        answer.ok()?;
+                        n += 1;
+                    }
+                    anyhow::Ok((number, connection, n))
+                });
+            }
+            let mut back: Vec<_> = tasks.join_all().await.into_iter().collect::<Result<_, _>>()?;
+            let took = started.elapsed();
+            let cpu = program.cpu()? - cpu;
+            let n: u64 = back.iter().map(|(.., n)| n).sum();
+            back.sort_unstable_by_key(|(number, ..)| *number);
+            connections.extend(back.into_iter().map(|(_, connection, _)| connection));
+            let name = load.name();
+            let per_request = cpu.as_secs_f64() * 1e6 / n as f64;
+            figures.add(&format!("{name}{how}: CPU"), Unit::Micros, load.goal(), per_request);
+            let rate = n as f64 / took.as_secs_f64();
+            figures.add(&format!("{name}{how}: rate"), Unit::PerSecond, Goal::None, rate);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,124 @@
+use super::*;
+use futures::{FutureExt as _, StreamExt as _};
+
+const MIB: usize = 1 << 20;
+
+fn user(name: &str) -> Arc<str> {
+    name.into()
+}
+
+/// As many places as a user gets.
+async fn all_of(large: &LargeAnswers, name: &str) -> Vec<Place> {
+    let mut places = Vec::new();
+    for _ in 0..PLACES_PER_USER_MAX {
+        places.push(large.place(&user(name), MIB).await.unwrap());
+    }
+    places
+}
+
+#[tokio::test(start_paused = true)]
+async fn user_beyond_their_places_waits_a_second_and_is_refused_with_429() {
+    let large = LargeAnswers::default();
+    let _held = all_of(&large, "a").await;
+    let begun = Instant::now();
+    let refused = large.place(&user("a"), MIB).await.unwrap_err();
+    assert_eq!((refused.code(), begun.elapsed()), (429, WAIT_MAX));
+    assert_eq!(refused.0.details.unwrap().retry_after_seconds, 1);
+    // Others are not touched by it.
+    assert!(large.place(&user("b"), MIB).now_or_never().unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn free_place_goes_to_the_user_who_has_the_fewest() {
+    let large = LargeAnswers::default();
+    let mut held = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        held.push(all_of(&large, name).await);
+    }
+    let (name_a, name_e) = (user("a"), user("e"));
+    let first = large.place(&name_a, MIB);
+    let second = large.place(&name_e, MIB);
+    let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
+    assert!(first.as_mut().now_or_never().is_none());
+    assert!(second.as_mut().now_or_never().is_none());
+    // One of b's.
+    held[1].pop();
+    assert!(second.now_or_never().unwrap().is_ok());
+    assert!(first.now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_who_wait_are_refused_at_once() {
+    let large = LargeAnswers::default();
+    let name = user("a");
+    let _held = all_of(&large, "a").await;
+    let mut waiting: Vec<_> =
+        (0..WAITING_PER_USER_MAX).map(|_| Box::pin(large.place(&name, MIB))).collect();
+    assert!(waiting.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+    assert_eq!(large.place(&name, MIB).now_or_never().unwrap().unwrap_err().code(), 429);
+    // Who gives up makes room.
+    waiting.pop();
+    assert!(large.place(&name, MIB).now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_are_bounded_for_a_user_and_in_sum_and_one_answer_is_always_possible() {
+    let large = LargeAnswers::default();
+    let huge = large.place(&user("a"), BYTES_MAX * 2).await.unwrap();
+    assert_eq!(large.place(&user("a"), MIB).await.unwrap_err().code(), 429);
+    assert_eq!(large.place(&user("b"), MIB).await.unwrap_err().code(), 429);
+    drop(huge);
+    let object = Bytes::from(vec![0; MIB]);
+    let held: Vec<_> = (0..BYTES_PER_USER_MAX / MIB)
+        .map(|_| large.count(&user("a"), object.clone()).unwrap())
+        .collect();
+    assert_eq!(large.count(&user("a"), object.clone()).unwrap_err().code(), 429);
+    // What was done is answered.
+    drop(large.count_at_once(&user("a"), object.clone()));
+    // A part keeps the whole.
+    let part = held[0].slice(..1);
+    drop(held);
+    assert_eq!(large.0.state.lock().all.bytes, MIB);
+    drop(part);
+    assert_eq!(large.0.state.lock().all.bytes, 0);
+    assert!(large.0.state.lock().users.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_that_nobody_takes_ends_and_gives_its_place_back() {
+    let large = LargeAnswers::default();
+    let place = large.place(&user("a"), MIB).await.unwrap();
+    let chunks = futures::stream::repeat_with(|| Ok(vec![0; 1024]));
+    let mut sending = Box::pin(place.send(chunks));
+    let chunk = sending.next().await.unwrap().unwrap();
+    let looking = tokio::time::timeout(TAKING_MAX + LOOK_PERIOD * 2, large.end_slow());
+    assert!(looking.await.is_err(), "it goes on looking");
+    assert_eq!(large.0.state.lock().all.places, 0);
+    assert!(matches!(sending.next().await, Some(Err(BodyError::Slow))));
+    assert!(sending.next().await.is_none());
+    // The chunk is still with the transport.
+    assert_eq!(large.0.state.lock().all.bytes, 1024);
+    drop((chunk, sending));
+    let state = large.0.state.lock();
+    assert_eq!((state.all.bytes, state.sending.len(), state.users.len()), (0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_that_is_taken_a_little_at_a_time_ends_after_a_minute() {
+    let large = LargeAnswers::default();
+    let place = large.place(&user("a"), MIB).await.unwrap();
+    let chunks = futures::stream::repeat_with(|| Ok(vec![0; 1024]));
+    let mut sending = Box::pin(place.send(chunks));
+    let looking = large.end_slow();
+    let reading = async {
+        let begun = Instant::now();
+        while sending.next().await.unwrap().is_ok() {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        begun.elapsed()
+    };
+    tokio::select! {
+        () = looking => unreachable!(),
+        took = reading => assert!(took >= SENDING_MAX && took <= SENDING_MAX + Duration::from_secs(15)),
+    }
+}
