@@ -14,8 +14,10 @@
 //! Stores from before there were claims, and Services that others wrote, are brought up to it at start ([`bring_up`]).
 mod bring_up;
 mod claims;
+mod service;
 
 pub(crate) use claims::Claims;
+pub(crate) use service::give;
 
 use parking_lot::Mutex;
 use rand::Rng;

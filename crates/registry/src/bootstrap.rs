@@ -2,11 +2,11 @@
 //!
 //! Rows are made once per process from the facts table and shared by every registry: they never change. What changes (custom
 //! resources) is a new [`Catalog`] that holds the same rows and some more.
-use crate::catalog::{Catalog, Group, Resource, ScalePaths, Subresource};
-use crate::strategy::Strategy;
+use crate::catalog::{Catalog, Group, Resource, ScalePaths, SelectableField, Subresource};
+use crate::kind::{self, Kind};
 use crate::table::Columns;
 use base64::Engine;
-use setpoint_object::{GroupVersionKind, Scope, keys};
+use setpoint_object::{GroupVersion, GroupVersionKind, Scope, keys};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -24,9 +24,8 @@ fn built_in() -> Catalog {
     let mut rows = BTreeMap::new();
     for fact in setpoint_facts::RESOURCES {
         // A kind whose schema the facts do not carry is not served.
-        let Some(schema) =
-            setpoint_schema::builtin::type_schema(fact.group, fact.version, fact.kind)
-        else {
+        let schema = setpoint_schema::builtin::type_schema(fact.group, fact.version, fact.kind);
+        let (Some(schema), Some(kind)) = (schema, kind::of(fact.group, fact.kind)) else {
             continue;
         };
         let version: Arc<str> = fact.version.into();
@@ -39,7 +38,7 @@ fn built_in() -> Catalog {
                 custom: false,
             }),
         }
-        let row = row(fact, schema);
+        let row = row(fact, kind, schema);
         rows.insert(
             (row.gvk.group.clone(), row.gvk.version.clone(), row.resource.clone()),
             Arc::new(row),
@@ -48,10 +47,15 @@ fn built_in() -> Catalog {
     Catalog { generation: 0, groups, rows }
 }
 
-fn row(fact: &setpoint_facts::Resource, schema: setpoint_schema::node::TypeSchema) -> Resource {
+fn row(
+    fact: &setpoint_facts::Resource,
+    kind: &'static Kind,
+    schema: setpoint_schema::node::TypeSchema,
+) -> Resource {
     let gvk = GroupVersionKind::new(fact.group, fact.version, fact.kind);
-    let (storage_group, storage_version) = storage_version(fact);
-    let stored = fact.verbs.contains(&"get") && fact.resource != "componentstatuses";
+    let (storage_group, storage_version) = kind.storage.unwrap_or((fact.group, fact.version));
+    // Component statuses can be read and are stored nowhere.
+    let stored = fact.serves("get") && fact.serves("watch");
     let words = |words: &[&str]| words.iter().map(|w| Arc::from(*w)).collect::<Vec<Arc<str>>>();
     Resource {
         resource: fact.resource.into(),
@@ -63,14 +67,15 @@ fn row(fact: &setpoint_facts::Resource, schema: setpoint_schema::node::TypeSchem
         categories: words(fact.categories),
         subresources: fact.subresources.iter().map(subresource).collect(),
         schema,
+        storage_group: storage_group.into(),
         storage_version: storage_version.into(),
         storage_prefix: keys::built_in_prefix(fact.group, fact.resource).into(),
         versions: served_versions(fact),
         custom: false,
         open_api: None,
-        columns: Columns::builtin(fact.group, fact.version, fact.kind),
-        selectable: words(selectable(fact)),
-        deprecation: deprecation(fact).map(str::to_owned),
+        columns: Columns::built_in(fact.columns, kind.cells),
+        selectable: kind.selectable.iter().map(SelectableField::from).collect(),
+        deprecation: (!kind.deprecation.is_empty()).then(|| kind.deprecation.to_owned()),
         tracks_generation: fact.generation,
         storage_version_hash: if stored {
             storage_version_hash(storage_group, storage_version, fact.kind)
@@ -79,7 +84,7 @@ fn row(fact: &setpoint_facts::Resource, schema: setpoint_schema::node::TypeSchem
         },
         terminating: false,
         stored: None,
-        strategy: Strategy::built_in(fact.group, fact.kind),
+        kind,
         gvk,
     }
 }
@@ -98,30 +103,13 @@ fn subresource(fact: &setpoint_facts::Subresource) -> Subresource {
     }
 }
 
-/// Group and version a kind is stored in: the only one for most; `autoscaling/v2` for HorizontalPodAutoscaler; `v1` for both Event kinds.
-fn storage_version(fact: &setpoint_facts::Resource) -> (&'static str, &'static str) {
-    match (fact.group, fact.kind) {
-        ("autoscaling", "HorizontalPodAutoscaler") => ("autoscaling", "v2"),
-        ("events.k8s.io", "Event") => ("", "v1"),
-        _ => (fact.group, fact.version),
-    }
-}
-
-/// Served versions of a kind as `apiVersion`s, one object's other faces included (Events live in two groups).
+/// Served versions of a kind as `apiVersion`s, one object's other faces included (Events are served by two groups).
 fn served_versions(fact: &setpoint_facts::Resource) -> Vec<String> {
+    let prefix = keys::built_in_prefix(fact.group, fact.resource);
     setpoint_facts::RESOURCES
         .iter()
-        .filter(|r| {
-            r.kind == fact.kind
-                && (r.group == fact.group || (r.kind == "Event" && r.resource == fact.resource))
-        })
-        .map(|r| {
-            if r.group.is_empty() {
-                r.version.to_owned()
-            } else {
-                format!("{}/{}", r.group, r.version)
-            }
-        })
+        .filter(|r| r.kind == fact.kind && keys::built_in_prefix(r.group, r.resource) == prefix)
+        .map(|r| GroupVersion::new(r.group, r.version).to_string())
         .collect()
 }
 
@@ -129,68 +117,6 @@ fn served_versions(fact: &setpoint_facts::Resource) -> Vec<String> {
 pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     let digest = Sha256::digest(format!("{group}/{version}/{kind}"));
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
-}
-
-/// Field-selector labels beside `metadata.name` and `metadata.namespace` (spec: api-server §8).
-fn selectable(fact: &setpoint_facts::Resource) -> &'static [&'static str] {
-    match (fact.group, fact.kind) {
-        ("", "Pod") => &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.podIPs",
-            "status.nominatedNodeName",
-        ],
-        ("", "Node") => &["spec.unschedulable"],
-        ("", "ReplicationController") => &["status.replicas"],
-        ("", "Event") => &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-        ("events.k8s.io", "Event") => &[
-            "regarding.kind",
-            "regarding.namespace",
-            "regarding.name",
-            "regarding.uid",
-            "regarding.apiVersion",
-            "regarding.resourceVersion",
-            "regarding.fieldPath",
-            "reason",
-            "reportingController",
-            "type",
-        ],
-        ("", "Namespace") => &["status.phase"],
-        ("", "Secret") => &["type"],
-        ("", "Service") => &["spec.clusterIP", "spec.type"],
-        ("batch", "Job") => &["status.successful"],
-        ("certificates.k8s.io", "CertificateSigningRequest") => &["spec.signerName"],
-        ("resource.k8s.io", "ResourceSlice") => &["spec.nodeName", "spec.driver"],
-        _ => &[],
-    }
-}
-
-/// The warning of kinds that are on their way out.
-fn deprecation(fact: &setpoint_facts::Resource) -> Option<&'static str> {
-    match (fact.group, fact.kind) {
-        ("", "Endpoints") => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

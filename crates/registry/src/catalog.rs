@@ -1,4 +1,5 @@
 //! Served resources as data: built-in rows and custom rows in one immutable table; a change of a CRD makes a new table.
+use crate::kind::{Kind, Selectable};
 use bytes::Bytes;
 use setpoint_object::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, Scope, keys};
 use setpoint_schema::node::TypeSchema;
@@ -71,6 +72,8 @@ pub struct Resource {
     pub subresources: Vec<Subresource>,
     /// The schema of this version.
     pub schema: TypeSchema,
+    /// The group objects are stored in.
+    pub storage_group: Arc<str>,
     /// The version objects are stored in.
     pub storage_version: Arc<str>,
     /// Key prefix in the store, with a trailing slash: `/registry/configmaps/`.
@@ -83,8 +86,8 @@ pub struct Resource {
     pub open_api: Option<Arc<serde_json::Value>>,
     /// Table columns.
     pub columns: crate::table::Columns,
-    /// Extra field-selector labels and their paths (`spec.nodeName`).
-    pub selectable: Vec<Arc<str>>,
+    /// Fields to select by, beside name and namespace.
+    pub selectable: Vec<SelectableField>,
     /// Warning sent with every answer (deprecated versions).
     pub deprecation: Option<String>,
     /// Whether it tracks `metadata.generation`.
@@ -95,8 +98,8 @@ pub struct Resource {
     pub terminating: bool,
     /// How its stored objects are read; `None` for built-in kinds, whose types never change.
     pub(crate) stored: Option<Stored>,
-    /// What its writes may change (`strategy::CUSTOM` for custom resources).
-    pub(crate) strategy: &'static crate::strategy::Strategy,
+    /// What the server knows about its kind.
+    pub kind: &'static Kind,
 }
 impl Resource {
     /// Group and resource, as messages name it.
@@ -119,6 +122,10 @@ impl Resource {
     pub fn names<'k>(&self, key: &'k [u8]) -> (&'k str, &'k str) {
         keys::names(self.storage_prefix.len(), self.scope, key)
     }
+    /// Group and version that objects are stored in.
+    pub fn storage_group_version(&self) -> GroupVersion {
+        GroupVersion::new(self.storage_group.clone(), self.storage_version.clone())
+    }
     /// A subresource by name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| &*s.name == name)
@@ -127,6 +134,37 @@ impl Resource {
     pub fn serves(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| &**v == verb)
     }
+}
+/// A field that lists and watches can select by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SelectableField {
+    /// The label in a field selector: `spec.nodeName`.
+    pub label: Arc<str>,
+    /// Where the value is: member names, outermost first.
+    pub path: Arc<[Box<str>]>,
+    /// Where it is when it is not there.
+    pub or_path: Option<Arc<[Box<str>]>>,
+    /// The text that stands for an absent value.
+    pub absent: &'static str,
+}
+impl SelectableField {
+    /// One whose label is its path.
+    pub fn new(label: &str) -> Self {
+        Self { label: label.into(), path: names(label), or_path: None, absent: "" }
+    }
+}
+impl From<&Selectable> for SelectableField {
+    fn from(field: &Selectable) -> Self {
+        Self {
+            label: field.label.into(),
+            path: names(field.path),
+            or_path: (!field.or_path.is_empty()).then(|| names(field.or_path)),
+            absent: field.absent,
+        }
+    }
+}
+fn names(path: &str) -> Arc<[Box<str>]> {
+    path.split('.').map(Box::from).collect()
 }
 /// What a stored custom object is held to when it is read.
 #[derive(Debug, Clone)]

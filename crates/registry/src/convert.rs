@@ -1,11 +1,8 @@
 //! Stored bytes to the version asked for, and back.
 //!
 //! One object has one identity in every served version of its kind. Custom resources without a conversion webhook change
-//! nothing but `apiVersion`, and lose what the other version's schema does not declare. The built-in kinds that share one
-//! storage have their own functions: Events of the core group and of `events.k8s.io`, and HorizontalPodAutoscalers.
-mod autoscaler;
-mod event;
-
+//! nothing but `apiVersion`, and lose what the other version's schema does not declare. Built-in kinds that are served in several
+//! versions have a function of their own (`Kind::convert`).
 use crate::catalog::Resource;
 use bytes::Bytes;
 use serde_json::Value;
@@ -38,11 +35,7 @@ pub(crate) fn to_stored(
     storage: Option<&Resource>,
     mut served: Value,
 ) -> Result<Value, ApiError> {
-    let mut target = resource.group_version();
-    if is_event(resource) {
-        target.group = "".into();
-    }
-    target.version = resource.storage_version.clone();
+    let target = resource.storage_group_version();
     if convert(resource, &mut served, target.to_string())?
         && let Some(storage) = storage.filter(|storage| storage.custom)
     {
@@ -123,30 +116,19 @@ fn is_version(stored: &[u8], resource: &Resource) -> bool {
     rest.and_then(|rest| rest.strip_prefix(version)).is_some_and(|rest| rest.starts_with(b"\""))
 }
 
-fn is_event(resource: &Resource) -> bool {
-    !resource.custom
-        && &*resource.gvk.kind == "Event"
-        && matches!(&*resource.gvk.group, "" | "events.k8s.io")
-}
 /// Changes a tree to another version of its kind; `false` when it is of that version already.
 fn convert(resource: &Resource, tree: &mut Value, target: String) -> Result<bool, ApiError> {
     let source = tree.get("apiVersion").and_then(Value::as_str).unwrap_or("").to_owned();
     if source == target {
         return Ok(false);
     }
-    if !resource.custom {
-        match (source.as_str(), target.as_str()) {
-            ("v1", "events.k8s.io/v1") if is_event(resource) => event::to_events_group(tree),
-            ("events.k8s.io/v1", "v1") if is_event(resource) => event::to_core_group(tree),
-            ("autoscaling/v2", "autoscaling/v1") => autoscaler::to_v1(tree),
-            ("autoscaling/v1", "autoscaling/v2") => autoscaler::to_v2(tree),
-            // A tree that says nothing about its version is of the one it is asked for.
-            ("", _) => {}
-            _ => {
-                let kind = &resource.gvk.kind;
-                let text = format!("unable to convert {kind} from {source} to {target}");
-                return Err(ApiError::internal(text));
-            }
+    // A tree that says nothing about its version is of the one it is asked for.
+    if !resource.custom && !source.is_empty() {
+        let converts = resource.kind.convert.is_some_and(|f| f(tree, &source, &target));
+        if !converts {
+            let kind = &resource.gvk.kind;
+            let text = format!("unable to convert {kind} from {source} to {target}");
+            return Err(ApiError::internal(text));
         }
     }
     if resource.stored.as_ref().is_some_and(|stored| stored.by_webhook) {

@@ -36,11 +36,11 @@ mod convert;
 mod crd;
 mod followed;
 mod foreign;
+pub mod kind;
 mod read;
 pub mod registry;
 pub mod request;
 mod shared;
-mod strategy;
 pub mod table;
 #[cfg(test)]
 mod testing;

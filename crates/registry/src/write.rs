@@ -16,12 +16,10 @@
 //! A patch that loses a race is applied again to what won; a PUT that carries a resourceVersion is refused instead. Two trees exist
 //! in a request, the stored one and the new one; neither outlives it. What was stored and what is answered are the same bytes.
 mod apply;
-mod approval;
 mod binding;
 mod body;
 mod collection;
 mod connect;
-mod containers;
 mod create;
 mod delete;
 mod eviction;
@@ -35,9 +33,7 @@ mod status;
 mod update;
 mod version;
 
-pub(crate) use binding::set_condition;
 pub(crate) use connect::{is_connected, no_agent};
-pub(crate) use metadata::{validate_annotations, validate_labels};
 pub(crate) use persist::{store_error, tree};
 pub(crate) use scale::scale_of;
 

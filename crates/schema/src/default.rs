@@ -1,8 +1,4 @@
-//! Defaults: those a schema declares, and (for built-in kinds) those Kubernetes applies in code.
-
-mod builtin;
-
-pub use builtin::apply_builtin;
+//! Defaults that a schema declares. What Kubernetes fills in code is each kind's, and the registry's.
 
 use crate::node::{Node, TypeSchema, View};
 use serde_json::Value;
@@ -86,6 +82,42 @@ fn replace_null(schema: &Node, value: &mut Value) {
         && let Some(default) = &schema.default
     {
         *value = default.clone();
+    }
+}
+
+/// Fills the scalars of a built-in object that are absent and have a declared default. It must have been put in order by
+/// [`crate::decode::conform`], so that "absent" covers null and, for plain fields, zero.
+pub fn declared(schema: &TypeSchema, value: &mut Value) {
+    fill_declared(schema.view(), value);
+}
+
+/// Fills absent scalars that have a declared default. A default that the field's encoding would leave out is none.
+fn fill_declared(schema: View<'_>, value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for (name, id) in &schema.node().properties {
+                let property = schema.at(*id);
+                let Some(default) = &property.default else { continue };
+                let omitted = property.omit_empty
+                    && matches!(default, Value::String(text) if text.is_empty());
+                if !omitted && !default.is_object() && !members.contains_key(name.as_ref()) {
+                    members.insert(name.clone().into_owned(), default.clone());
+                }
+            }
+            for (name, member) in members.iter_mut() {
+                if (member.is_object() || member.is_array())
+                    && let Some(property) = schema.member(name)
+                {
+                    fill_declared(property, member);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema) = schema.items() {
+                items.iter_mut().for_each(|item| fill_declared(schema, item));
+            }
+        }
+        _ => {}
     }
 }
 

@@ -10,7 +10,7 @@
 //! A write passes through in this order:
 //!
 //! ```text
-//! bytes ─ decode::parse ─▶ tree ─┬─ built-in: decode::conform ─▶ default::apply_builtin ─▶ (the registry's strategies)
+//! bytes ─ decode::parse ─▶ tree ─┬─ built-in: decode::conform ─▶ default::declared ─▶ (the registry's kinds)
 //!                                └─ custom:   prune::prune ─▶ decode::conform_metadata ─▶ default::apply ─▶ validate::validate
 //! a patch is made of the stored tree before that (patch), an apply of it and the managers' fields (apply)
 //! ```

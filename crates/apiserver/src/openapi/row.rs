@@ -59,7 +59,7 @@ impl<'a> Row<'a> {
             custom: row.custom,
             open_api: row.open_api.as_deref(),
             selectable: match row.custom {
-                true => row.selectable.iter().map(|path| &**path).collect(),
+                true => row.selectable.iter().map(|field| &*field.label).collect(),
                 false => Vec::new(),
             },
         }

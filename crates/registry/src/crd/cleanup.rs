@@ -1,10 +1,10 @@
 //! The objects of a definition that is being deleted go before it does.
 use super::{RETRY_PERIOD, caller, update};
 use crate::catalog::Resource;
+use crate::kind::{CLEANUP_FINALIZER, set_condition};
 use crate::request::{DeleteOptions, Target};
 use crate::shared::Registry;
-use crate::strategy::CLEANUP_FINALIZER;
-use crate::write::{set_condition, store_error};
+use crate::write::store_error;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;

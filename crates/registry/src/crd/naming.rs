@@ -1,6 +1,6 @@
 //! Which names a definition gets, and its conditions: a pure function of all definitions.
 use super::Definition;
-use crate::write::set_condition;
+use crate::kind::set_condition;
 use serde_json::{Map, Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;

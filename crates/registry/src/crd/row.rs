@@ -1,7 +1,7 @@
 //! A definition's versions as rows.
 use crate::bootstrap::storage_version_hash;
-use crate::catalog::{Resource, ScalePaths, Stored, Subresource};
-use crate::strategy;
+use crate::catalog::{Resource, ScalePaths, SelectableField, Stored, Subresource};
+use crate::kind;
 use crate::table::Columns;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -90,6 +90,7 @@ fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
         subresources: subresources(&gvk, &version["subresources"]),
         // One schema for both uses: a version's own nodes may be many.
         schema: if version["storage"] == true { stored.schema.clone() } else { schema(version) },
+        storage_group: group.into(),
         storage_version: storage_version.into(),
         storage_prefix: storage_prefix(definition),
         versions: served.map(|version| format!("{group}/{}", text(version, "name"))).collect(),
@@ -102,7 +103,7 @@ fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
         storage_version_hash: storage_version_hash(group, storage_version, kind),
         terminating: !definition.deletion_timestamp().is_empty(),
         stored: Some(stored),
-        strategy: &strategy::CUSTOM,
+        kind: &kind::CUSTOM,
         gvk,
     }
 }
@@ -138,9 +139,9 @@ fn subresources(gvk: &GroupVersionKind, declared: &Value) -> Vec<Subresource> {
 }
 
 /// Field-selector labels: paths without the leading dot.
-fn selectable(fields: &Value) -> Vec<Arc<str>> {
+fn selectable(fields: &Value) -> Vec<SelectableField> {
     let paths = fields.as_array().into_iter().flatten().filter_map(|f| f["jsonPath"].as_str());
-    paths.map(|path| path.strip_prefix('.').unwrap_or(path).into()).collect()
+    paths.map(|path| SelectableField::new(path.strip_prefix('.').unwrap_or(path))).collect()
 }
 
 /// The warning of a deprecated version, with a hint to the first newer one that is not.

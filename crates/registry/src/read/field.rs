@@ -1,6 +1,6 @@
 //! Where the values of field labels are found (spec: api-server §8).
 use crate::cache::Item;
-use crate::catalog::Resource;
+use crate::catalog::{Resource, SelectableField};
 use crate::convert;
 use setpoint_object::{ApiError, skim};
 use std::borrow::Cow;
@@ -8,17 +8,21 @@ use std::sync::Arc;
 
 /// Where the value of a field label is found in an object as a row serves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Field {
-    /// A member, with the text that stands for an absent one.
-    Member(Arc<[Box<str>]>, &'static str),
-    /// The first of several members that is not empty.
-    First([&'static [&'static str]; 2]),
+pub(crate) struct Field {
+    path: Path,
+    or_path: Option<Path>,
+    /// The text that stands for an absent value.
+    absent: &'static str,
 }
+type Path = Arc<[Box<str>]>;
 
-impl Field {
-    pub(super) fn member(path: &str, absent: &'static str) -> Self {
-        Self::Member(path.split('.').map(Box::from).collect(), absent)
+impl From<&SelectableField> for Field {
+    fn from(field: &SelectableField) -> Self {
+        let SelectableField { path, or_path, absent, .. } = field.clone();
+        Self { path, or_path, absent }
     }
+}
+impl Field {
     /// The value.
     ///
     /// # Errors
@@ -35,13 +39,11 @@ impl Field {
         })
     }
     fn value_in<'b>(&self, object: &'b [u8]) -> Cow<'b, str> {
-        let scalar = |path: &[&str]| skim::scalar(object, path).filter(|text| !text.is_empty());
-        match self {
-            Self::Member(path, absent) => {
-                let path: Vec<&str> = path.iter().map(|name| &**name).collect();
-                scalar(&path).unwrap_or(Cow::Borrowed(absent))
-            }
-            Self::First(paths) => paths.iter().find_map(|path| scalar(path)).unwrap_or_default(),
-        }
+        let scalar = |path: &Path| {
+            let path: Vec<&str> = path.iter().map(|name| &**name).collect();
+            skim::scalar(object, &path).filter(|text| !text.is_empty())
+        };
+        let value = scalar(&self.path).or_else(|| self.or_path.as_ref().and_then(scalar));
+        value.unwrap_or(Cow::Borrowed(self.absent))
     }
 }

@@ -5,7 +5,6 @@ use crate::catalog::Resource;
 use crate::request::{ListOptions, Target};
 use bytes::Bytes;
 use setpoint_object::ApiError;
-use setpoint_object::field::quote;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::keys;
 use setpoint_object::label::{Operator, Selector};
@@ -143,43 +142,16 @@ fn only_key(resource: &Resource, namespace: &str, fields: &FieldSelector) -> Opt
 
 /// What a field label names.
 fn field_label(resource: &Resource, label: &str) -> Result<FieldLabel, ApiError> {
-    let kind = &*resource.gvk.kind;
-    // These kinds list their labels themselves, and the namespace is not among them.
-    let has_namespace = resource.custom
-        || !matches!(kind, "Namespace" | "Node" | "CertificateSigningRequest" | "ResourceSlice");
     match label {
         "metadata.name" => return Ok(FieldLabel::Name),
-        "metadata.namespace" if has_namespace => return Ok(FieldLabel::Namespace),
+        "metadata.namespace" if resource.kind.selects_namespace => {
+            return Ok(FieldLabel::Namespace);
+        }
         _ => {}
     }
-    let label = if kind == "Pod" && label == "spec.host" { "spec.nodeName" } else { label };
-    if !resource.selectable.iter().any(|selectable| **selectable == *label) {
-        return Err(ApiError::bad_request(unsupported(resource, label)));
-    }
-    let member = Field::member;
-    Ok(FieldLabel::Of(match (kind, label) {
-        _ if resource.custom => member(label, ""),
-        ("Pod", "spec.hostNetwork") | ("Node", "spec.unschedulable") => member(label, "false"),
-        ("ReplicationController", "status.replicas") => member(label, "0"),
-        ("Job", "status.successful") => member("status.succeeded", "0"),
-        ("Event", "source") => Field::First([&["source", "component"], &["reportingComponent"]]),
-        _ => member(label, ""),
-    }))
-}
-fn unsupported(resource: &Resource, label: &str) -> String {
-    let gvk = &resource.gvk;
-    let lists_labels = resource.custom || !resource.selectable.is_empty() || &*gvk.group == "apps";
-    match &*gvk.kind {
-        "Job" if !resource.custom => {
-            format!("field label {} not supported for Job", quote(label))
-        }
-        "ResourceSlice" if !resource.custom => {
-            format!("field label not supported for {gvk}: {label}")
-        }
-        _ if lists_labels => format!("field label not supported: {label}"),
-        _ => format!(
-            "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
-            quote(label)
-        ),
+    let field = resource.selectable.iter().find(|field| *field.label == *label);
+    match field {
+        Some(field) => Ok(FieldLabel::Of(Field::from(field))),
+        None => Err(ApiError::bad_request((resource.kind.unknown_label)(&resource.gvk, label))),
     }
 }

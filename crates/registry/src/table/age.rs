@@ -3,9 +3,9 @@
 use setpoint_object::time::Timestamp;
 
 /// An age for a moment that is not known.
-pub(super) const UNKNOWN: &str = "<unknown>";
+pub(crate) const UNKNOWN: &str = "<unknown>";
 /// An age of a moment that lies ahead, or of text that is no time.
-pub(super) const INVALID: &str = "<invalid>";
+pub(crate) const INVALID: &str = "<invalid>";
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
@@ -47,7 +47,7 @@ pub fn age_of(text: &str, now: Timestamp) -> String {
 }
 
 /// Whole seconds from one moment to another, negative when the second is earlier.
-pub(super) fn seconds_between(from: Timestamp, to: Timestamp) -> i64 {
+pub(crate) fn seconds_between(from: Timestamp, to: Timestamp) -> i64 {
     let seconds =
         |a: Timestamp, b: Timestamp| i64::try_from(b.since(a).as_secs()).unwrap_or(i64::MAX);
     if to >= from {

@@ -1,4 +1,4 @@
-//! Reading an object's tree for cells: absent members read as empty.
+//! Cells: reading an object's tree, where absent members read as empty, and what many kinds show.
 
 use super::age;
 use serde_json::Value;
@@ -6,37 +6,37 @@ use setpoint_object::time::Timestamp;
 use std::borrow::Cow;
 
 /// What stands where there is nothing to show.
-pub(super) const NONE: &str = "<none>";
+pub const NONE: &str = "<none>";
 /// What stands for an option that was not set.
-pub(super) const UNSET: &str = "<unset>";
+pub const UNSET: &str = "<unset>";
 static NULL: Value = Value::Null;
 
 /// The member at a dotted path of plain names; null when any part is absent.
-pub(super) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+pub fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(value, |value, name| value.get(name).unwrap_or(&NULL))
 }
 /// A string at a path, empty when absent.
-pub(super) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+pub fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     at(value, path).as_str().unwrap_or_default()
 }
 /// A string at a path, or what stands for nothing.
-pub(super) fn text_or<'a>(value: &'a Value, path: &str, or: &'a str) -> &'a str {
+pub fn text_or<'a>(value: &'a Value, path: &str, or: &'a str) -> &'a str {
     Some(text(value, path)).filter(|text| !text.is_empty()).unwrap_or(or)
 }
 /// A number at a path, 0 when absent.
-pub(super) fn int(value: &Value, path: &str) -> i64 {
+pub fn int(value: &Value, path: &str) -> i64 {
     at(value, path).as_i64().unwrap_or(0)
 }
 /// A list at a path, empty when absent.
-pub(super) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
+pub fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     at(value, path).as_array().map(Vec::as_slice).unwrap_or_default()
 }
 /// The strings of a list.
-pub(super) fn strings<'a>(value: &'a Value, path: &str) -> Vec<&'a str> {
+pub fn strings<'a>(value: &'a Value, path: &str) -> Vec<&'a str> {
     list(value, path).iter().filter_map(Value::as_str).collect()
 }
 /// How many members a list or map has.
-pub(super) fn len(value: &Value, path: &str) -> i64 {
+pub fn len(value: &Value, path: &str) -> i64 {
     let len = match at(value, path) {
         Value::Array(items) => items.len(),
         Value::Object(members) => members.len(),
@@ -45,11 +45,11 @@ pub(super) fn len(value: &Value, path: &str) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
 /// Whether a path leads to something.
-pub(super) fn has(value: &Value, path: &str) -> bool {
+pub fn has(value: &Value, path: &str) -> bool {
     !at(value, path).is_null()
 }
 /// A quantity, int-or-string or other scalar as text; empty when absent.
-pub(super) fn scalar<'a>(value: &'a Value, path: &str) -> Cow<'a, str> {
+pub fn scalar<'a>(value: &'a Value, path: &str) -> Cow<'a, str> {
     match at(value, path) {
         Value::String(text) => text.as_str().into(),
         Value::Null => "".into(),
@@ -58,27 +58,31 @@ pub(super) fn scalar<'a>(value: &'a Value, path: &str) -> Cow<'a, str> {
 }
 
 /// The name cell.
-pub(super) fn name(object: &Value) -> Value {
+pub fn name(object: &Value) -> Value {
     text(object, "metadata.name").into()
 }
 /// The age cell.
-pub(super) fn age(object: &Value, now: Timestamp) -> Value {
+pub fn age(object: &Value, now: Timestamp) -> Value {
     age::age_of(text(object, "metadata.creationTimestamp"), now).into()
 }
+/// The cells of kinds that show nothing else.
+pub fn name_and_age(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![name(object), age(object, now)]
+}
 /// Whether the object is being deleted.
-pub(super) fn deleting(object: &Value) -> bool {
+pub fn deleting(object: &Value) -> bool {
     has(object, "metadata.deletionTimestamp")
 }
 /// The condition of a type, in the list at a path.
-pub(super) fn condition<'a>(object: &'a Value, path: &str, ty: &str) -> Option<&'a Value> {
+pub fn condition<'a>(object: &'a Value, path: &str, ty: &str) -> Option<&'a Value> {
     list(object, path).iter().find(|condition| text(condition, "type") == ty)
 }
 /// Whether the object's status has a condition of this type that is true.
-pub(super) fn condition_is_true(object: &Value, ty: &str) -> bool {
+pub fn condition_is_true(object: &Value, ty: &str) -> bool {
     condition(object, "status.conditions", ty).is_some_and(|found| text(found, "status") == "True")
 }
 /// `True`, `False`, or `<unset>`.
-pub(super) fn flag(value: &Value, path: &str) -> &'static str {
+pub fn flag(value: &Value, path: &str) -> &'static str {
     match at(value, path).as_bool() {
         Some(true) => "True",
         Some(false) => "False",
@@ -87,7 +91,7 @@ pub(super) fn flag(value: &Value, path: &str) -> &'static str {
 }
 
 /// A map of labels: `a=b,c=d` by key, or `<none>`.
-pub(super) fn labels(value: &Value, path: &str) -> String {
+pub fn labels(value: &Value, path: &str) -> String {
     let Some(members) = at(value, path).as_object().filter(|members| !members.is_empty()) else {
         return NONE.to_owned();
     };
@@ -99,7 +103,7 @@ pub(super) fn labels(value: &Value, path: &str) -> String {
     pairs.join(",")
 }
 /// A label selector in its text form, by key, or `<none>` when it selects everything or nothing.
-pub(super) fn selector(value: &Value, path: &str) -> String {
+pub fn selector(value: &Value, path: &str) -> String {
     let selector = at(value, path);
     let mut parts: Vec<(&str, String)> = Vec::new();
     for (key, value) in at(selector, "matchLabels").as_object().into_iter().flatten() {
@@ -128,7 +132,7 @@ pub(super) fn selector(value: &Value, path: &str) -> String {
     parts.into_iter().map(|(_, part)| part).collect::<Vec<_>>().join(",")
 }
 /// At most `max` entries, then how many more there are; `empty` when there are none.
-pub(super) fn some_of(entries: &[String], max: usize, separator: &str, empty: &str) -> String {
+pub fn some_of(entries: &[String], max: usize, separator: &str, empty: &str) -> String {
     match entries.len() {
         0 => empty.to_owned(),
         count if count > max => {
@@ -138,7 +142,7 @@ pub(super) fn some_of(entries: &[String], max: usize, separator: &str, empty: &s
     }
 }
 /// The names and the images of the containers at a path, comma separated.
-pub(super) fn containers(object: &Value, path: &str) -> [Value; 2] {
+pub fn containers(object: &Value, path: &str) -> [Value; 2] {
     let join = |member: &str| {
         let all: Vec<&str> = list(object, path).iter().map(|item| text(item, member)).collect();
         Value::from(all.join(","))

@@ -2,11 +2,11 @@
 use super::Write;
 use super::persist::tree;
 use super::update::Changed;
+use crate::kind::set_condition;
 use crate::request::{Body, Object, Target, Written};
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::status::Status;
-use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, GroupResource, GroupVersionKind};
 
 impl Write<'_> {
@@ -89,26 +89,4 @@ impl Write<'_> {
 pub(super) fn success() -> Written {
     let status = Status { code: Some(201), ..Status::success() };
     Written { object: Object { bytes: status.to_json().into() }, created: true }
-}
-/// Sets a condition of an object's status by its type; the transition time moves with its status only.
-pub(crate) fn set_condition(object: &mut Value, mut condition: Value, now: Timestamp) {
-    if !object["status"].is_object() {
-        object["status"] = json!({});
-    }
-    let conditions = &mut object["status"]["conditions"];
-    if !conditions.is_array() {
-        *conditions = json!([]);
-    }
-    let Some(list) = conditions.as_array_mut() else { return };
-    let present = list.iter().position(|c| c["type"] == condition["type"]);
-    condition["lastTransitionTime"] = match present {
-        Some(i) if list[i]["status"] == condition["status"] => {
-            list[i]["lastTransitionTime"].clone()
-        }
-        _ => now.rfc3339().into(),
-    };
-    match present {
-        Some(i) => list[i] = condition,
-        None => list.push(condition),
-    }
 }

@@ -153,16 +153,13 @@ impl Write<'_> {
     }
     /// Fills the defaults of the endpoint's version.
     pub(super) fn default(&self, value: &mut Value) {
-        let gvk = &self.resource.gvk;
         let schema = &self.resource.schema;
         if self.resource.custom {
             default::apply(schema, value);
         } else {
-            default::apply_builtin(&gvk.group, &gvk.version, &gvk.kind, schema, value);
-            match &*gvk.kind {
-                "CustomResourceDefinition" => setpoint_schema::crd::default_definition(value),
-                "Namespace" => crate::strategy::name_label(value),
-                _ => {}
+            default::declared(schema, value);
+            if let Some(members) = value.as_object_mut() {
+                (self.resource.kind.default)(members, &self.resource.gvk.version);
             }
         }
     }

@@ -5,8 +5,8 @@ use super::update::RACE_ATTEMPTS_MAX;
 use super::{Write, metadata};
 use crate::admission::{Operation, Review};
 use crate::allocate::Claims;
+use crate::kind::{Context, StatusRule};
 use crate::request::{Body, Object, Written};
-use crate::strategy::{Context, StatusRule};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::status::Details;
@@ -111,7 +111,7 @@ impl Write<'_> {
         if !errors.is_empty() {
             return Err(self.invalid(&stored, &errors));
         }
-        for warning in (self.resource.strategy.warnings)(&stored) {
+        for warning in (self.resource.kind.warnings)(&stored) {
             self.caller.warn(warning);
         }
         self.inner.admission.validate(review, Some(&stored)).await?;
@@ -171,7 +171,7 @@ impl Write<'_> {
         if let Some(rule) = self.status_rule() {
             set_initial_status(object, rule);
         }
-        (self.resource.strategy.prepare)(&self.context(), object, None);
+        (self.resource.kind.prepare)(&self.context(), object, None);
     }
     fn validate_create(&self, object: &Value, errors: &mut Vec<field::Error>) {
         if self.resource.custom {
@@ -182,7 +182,7 @@ impl Write<'_> {
             metadata::warn_of_finalizers(self.caller, object, None);
         } else {
             metadata::validate(self.resource, object, errors);
-            (self.resource.strategy.validate)(object, None, errors);
+            (self.resource.kind.validate)(object, None, errors);
         }
     }
     /// Custom resources: the kind of the body.
@@ -227,7 +227,7 @@ impl Write<'_> {
         if self.resource.custom {
             self.resource.subresource("status").map(|_| StatusRule::CUSTOM)
         } else {
-            self.resource.strategy.status
+            self.resource.kind.status
         }
     }
 }

@@ -107,7 +107,7 @@ impl Write<'_> {
                 Outcome::Lost(newer) => return Ok(Err(newer)),
             }
         }
-        if self.resource.strategy.returns_deleted {
+        if self.resource.kind.returns_deleted {
             let object = self.answer(&last, revision)?;
             return Ok(Ok(Deleted::Object { object, remains: false }));
         }
@@ -148,15 +148,14 @@ impl Write<'_> {
     }
     fn warn_of_orphans(&self, options: &DeleteOptions) {
         let is_default = options.propagation.is_none() && options.orphan_dependents.is_none();
-        if is_default && &*self.resource.gvk.group == "batch" && &*self.resource.gvk.kind == "Job" {
-            self.caller.warn("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
+        let warning = self.resource.kind.orphan_warning;
+        if is_default && !warning.is_empty() {
+            self.caller.warn(warning);
         }
     }
     /// What happens to the object, as a function of its present state alone.
     fn step(&self, object: &Value, options: &DeleteOptions) -> Step {
-        if let Some(first) = self.resource.strategy.first_delete
-            && !self.resource.custom
-        {
+        if let Some(first) = self.resource.kind.first_delete {
             if object.deletion_timestamp().is_empty() {
                 let mut marked = object.clone();
                 marked.set_meta("deletionTimestamp", self.now.rfc3339().into());
@@ -166,7 +165,7 @@ impl Write<'_> {
                 first(&self.context(), &mut marked);
                 return Step::Mark(marked);
             }
-            if self.resource.strategy.finalizers_in_spec
+            if self.resource.kind.finalizers_in_spec
                 && object["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
             {
                 return Step::Pending;
@@ -215,7 +214,7 @@ impl Write<'_> {
     }
     /// Finalizers with the garbage collector's ones as the options ask; `None` when they stay.
     fn finalizers(&self, object: &Value, options: &DeleteOptions) -> Option<Vec<String>> {
-        if !self.resource.strategy.collected {
+        if !self.resource.kind.propagates {
             return None;
         }
         let present = object.finalizers();
@@ -229,7 +228,7 @@ impl Write<'_> {
         };
         let policy = match asked {
             Some(policy) => policy,
-            None if self.resource.strategy.orphans_by_default => PropagationPolicy::Orphan,
+            None if self.resource.kind.orphans_by_default => PropagationPolicy::Orphan,
             None => PropagationPolicy::Background,
         };
         let own = match policy {
@@ -247,7 +246,7 @@ impl Write<'_> {
     }
     /// When the object goes, for the kinds that are given time.
     fn grace(&self, object: &Value, options: &DeleteOptions) -> Grace {
-        if !self.resource.strategy.graceful || self.resource.custom {
+        if !self.resource.kind.graceful {
             return Grace::None;
         }
         let asked = options.grace_period_seconds.map(|s| if s < 0 { 1 } else { s });

@@ -1,9 +1,10 @@
 //! `pods/eviction`: a delete that asks disruption budgets first (spec: api-server §5.6).
 use super::Write;
-use super::binding::{set_condition, success};
+use super::binding::success;
 use super::persist::{Outcome, tree};
 use super::update::Changed;
 use crate::allocate::Claims;
+use crate::kind::set_condition;
 use crate::request::{Body, DeleteOptions, PropagationPolicy, Target, Written};
 use crate::shared::Registry;
 use serde_json::{Value, json};

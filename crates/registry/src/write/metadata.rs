@@ -1,15 +1,13 @@
 //! What the API does to `metadata` whatever the kind (spec: api-server §5.3, §5.4, §12).
 use crate::catalog::Resource;
+use crate::kind::{NameRule, validate_annotations, validate_labels};
 use crate::request::{Caller, Target};
-use crate::strategy::NameRule;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, encode, field, name};
 use std::collections::HashSet;
 
-/// The most bytes that keys and values of one object's annotations may have together: 256 KiB, as `TotalAnnotationSizeLimitB`.
-const ANNOTATIONS_BYTES_MAX: usize = 262_144;
 /// Uids of repeated owners that a warning names: a header has no room for more.
 const UIDS_SHOWN_MAX: usize = 64;
 /// Controllers too many that are reported: each report shows all owners.
@@ -113,12 +111,10 @@ impl NameRule {
         match self {
             Self::Subdomain => name::dns1123_subdomain(name),
             Self::Label => name::dns1123_label(name),
-            Self::CronJob => {
+            Self::ShortSubdomain(max) => {
                 let mut errors = name::dns1123_subdomain(name);
-                if name.len() > CRON_JOB_NAME_CHARACTERS_MAX {
-                    errors.push(format!(
-                        "must be no more than {CRON_JOB_NAME_CHARACTERS_MAX} characters"
-                    ));
+                if name.len() > max {
+                    errors.push(format!("must be no more than {max} characters"));
                 }
                 errors
             }
@@ -139,13 +135,11 @@ impl NameRule {
         }
     }
 }
-/// CronJob names: eleven less than a label, so that the names of their Jobs fit.
-const CRON_JOB_NAME_CHARACTERS_MAX: usize = 52;
 
 /// Validates the metadata of a new object.
 pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<field::Error>) {
     let path = field::Path::new("metadata");
-    let rule = resource.strategy.name;
+    let rule = resource.kind.names;
     let base = object.meta_str("generateName");
     if !base.is_empty() {
         for message in rule.check_base(base) {
@@ -256,10 +250,7 @@ fn validate_common(
             format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set"),
         ));
     }
-    // Definitions and APIServices are held to the rules of custom resources.
-    let is_extension =
-        matches!(&*resource.gvk.group, "apiextensions.k8s.io" | "apiregistration.k8s.io");
-    if !resource.custom && !is_extension {
+    if resource.kind.qualified_finalizers {
         for (i, finalizer) in finalizers.iter().enumerate() {
             if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
                 errors.push(field::Error::invalid(
@@ -269,38 +260,6 @@ fn validate_common(
                 ));
             }
         }
-    }
-}
-/// Validates labels, here or in a pod template.
-pub(crate) fn validate_labels(
-    labels: Option<&Value>,
-    path: &field::Path,
-    errors: &mut Vec<field::Error>,
-) {
-    for (key, value) in members(labels) {
-        for message in name::qualified_name(key) {
-            errors.push(field::Error::invalid(path.clone(), &key.as_str().into(), message));
-        }
-        for message in name::label_value(value.as_str().unwrap_or_default()) {
-            errors.push(field::Error::invalid(path.clone(), value, message));
-        }
-    }
-}
-/// Validates annotations, here or in a pod template.
-pub(crate) fn validate_annotations(
-    annotations: Option<&Value>,
-    path: &field::Path,
-    errors: &mut Vec<field::Error>,
-) {
-    let mut size = 0;
-    for (key, value) in members(annotations) {
-        for message in name::qualified_name(&key.to_lowercase()) {
-            errors.push(field::Error::invalid(path.clone(), &key.as_str().into(), message));
-        }
-        size += key.len() + value.as_str().map_or(0, str::len);
-    }
-    if size > ANNOTATIONS_BYTES_MAX {
-        errors.push(field::Error::too_long(path.clone(), ANNOTATIONS_BYTES_MAX));
     }
 }
 fn validate_owners(object: &Value, path: &field::Path, errors: &mut Vec<field::Error>) {
@@ -393,7 +352,4 @@ pub(super) fn member_of<'a>(object: &'a Value, name: &str) -> Option<&'a Value> 
 /// An integer of the metadata.
 pub(super) fn integer(object: &Value, name: &str) -> Option<i64> {
     member_of(object, name).and_then(Value::as_i64)
-}
-fn members(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
-    value.and_then(Value::as_object).into_iter().flatten()
 }

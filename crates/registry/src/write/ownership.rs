@@ -26,9 +26,12 @@ impl Write<'_> {
     fn reset(&self) -> BTreeSet<&'static str> {
         match self.target.subresource.as_str() {
             "status" if self.resource.custom => BTreeSet::from(["metadata", "spec"]),
-            "status" | "approval" => BTreeSet::from(["spec"]),
+            "status" => BTreeSet::from(["spec"]),
             "" if self.status_rule().is_some() => BTreeSet::from(["status"]),
-            _ => BTreeSet::new(),
+            subresource => {
+                let part = self.resource.kind.part(subresource);
+                part.into_iter().flat_map(|part| part.resets.iter().copied()).collect()
+            }
         }
     }
     /// Runs `f` with the typing and manager of this request.

@@ -106,8 +106,7 @@ impl Write<'_> {
             Some(revision) => Compare::Modified(key.clone(), revision),
             None => Compare::Absent(key.clone()),
         };
-        let ttl = (&*self.resource.gvk.kind == "Event" && !self.resource.custom)
-            .then_some(self.inner.event_ttl);
+        let ttl = self.resource.kind.expires.then_some(self.inner.event_ttl);
         let txn =
             with(claims, Txn { compares: vec![compare], ops: vec![Op::Put(key, value)], ttl });
         Ok(outcome(self.inner.store.commit(txn).await?))

@@ -1,7 +1,7 @@
 //! Writes through `/status`: only `status` and, depending on the kind, some metadata are taken.
 use super::Write;
 use super::metadata::put_back;
-use crate::strategy::StatusMeta;
+use crate::kind::StatusMeta;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 
@@ -31,7 +31,7 @@ pub(super) fn prepare(write: &Write<'_>, new: &mut Value, old: &Value) {
             put_back(members, name, Some(value));
         }
     }
-    (write.resource.strategy.prepare_status)(&write.context(), new, old);
+    (write.resource.kind.prepare_status)(&write.context(), new, old);
 }
 fn is_kept(name: &str) -> bool {
     matches!(name, "status" | "metadata" | "apiVersion" | "kind")

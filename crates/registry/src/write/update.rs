@@ -1,13 +1,13 @@
 //! PUT, and the loop that every change of a stored object runs in.
 use super::metadata::{integer, put_back};
 use super::persist::{Outcome, store_error, tree};
-use super::{Write, approval, metadata, status};
+use super::{Write, metadata, status};
 use crate::admission::Operation;
 use crate::allocate::{Claims, Held, Reservation};
 use crate::request::{Body, Written};
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
-use setpoint_object::{ApiError, GroupKind, encode, field, keys};
+use setpoint_object::{ApiError, GroupKind, encode, field};
 use setpoint_schema::{apply, diff, validate};
 use setpoint_store::{KeyValue, Revision};
 
@@ -36,7 +36,7 @@ impl Write<'_> {
         let mut object = object;
         metadata::settle_namespace(self.target, &mut object)?;
         metadata::deduplicate_owners(self.caller, &mut object);
-        let creates = self.target.subresource.is_empty() && self.resource.strategy.create_on_update;
+        let creates = self.target.subresource.is_empty() && self.resource.kind.create_on_update;
         if creates && self.inner.live(&self.key(&self.target.name)).await?.is_none() {
             return self.create_by_update(object).await;
         }
@@ -190,7 +190,7 @@ impl Write<'_> {
         !new.deletion_timestamp().is_empty()
             && new.finalizers().is_empty()
             && integer(new, "deletionGracePeriodSeconds").unwrap_or(0) == 0
-            && !(self.resource.strategy.finalizers_in_spec
+            && !(self.resource.kind.finalizers_in_spec
                 && new["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()))
     }
     /// Holds the resourceVersion of a body against the stored one.
@@ -202,7 +202,7 @@ impl Write<'_> {
             }
         };
         if wanted == 0 {
-            if self.resource.strategy.unconditional_update || self.target.subresource == "scale" {
+            if self.resource.kind.unconditional_update || self.target.subresource == "scale" {
                 return Ok(());
             }
             // The resource stands where others put the kind.
@@ -233,16 +233,20 @@ impl Write<'_> {
                 {
                     put_back(members, "status", old.get("status"));
                 }
-                (self.resource.strategy.prepare)(&self.context(), new, Some(old));
+                (self.resource.kind.prepare)(&self.context(), new, Some(old));
                 self.step_generation(new, old, rule.is_some());
             }
             "status" => status::prepare(self, new, old),
-            "approval" => approval::date(new, old, self.now),
+            "scale" => self.step_generation(new, old, rule.is_some()),
             // Other subresources made `new` of `old` themselves.
-            "scale" | "resize" | "ephemeralcontainers" => {
-                self.step_generation(new, old, rule.is_some());
+            subresource => {
+                if let Some(part) = self.resource.kind.part(subresource) {
+                    (part.prepare)(&self.context(), new, Some(old));
+                    if part.steps_generation {
+                        self.step_generation(new, old, rule.is_some());
+                    }
+                }
             }
-            _ => {}
         }
     }
     fn step_generation(&self, new: &mut Value, old: &Value, ignore_status: bool) {
@@ -251,7 +255,7 @@ impl Write<'_> {
         }
         let annotations = |object: &Value| metadata::member_of(object, "annotations").cloned();
         let has_changed = diff::spec_differs(old, new, ignore_status || !self.resource.custom)
-            || self.resource.strategy.annotations_step_generation
+            || self.resource.kind.annotations_step_generation
                 && annotations(old) != annotations(new);
         if has_changed {
             let generation = integer(old, "generation").unwrap_or(0) + 1;
@@ -276,15 +280,17 @@ impl Write<'_> {
             return;
         }
         match self.target.subresource.as_str() {
-            "" | "scale" => (self.resource.strategy.validate)(new, Some(old), errors),
-            "ephemeralcontainers" => super::containers::validate_ephemeral(new, old, errors),
-            "resize" => super::containers::validate_resize(new, old, errors),
-            _ => {}
+            "" | "scale" => (self.resource.kind.validate)(new, Some(old), errors),
+            subresource => {
+                if let Some(part) = self.resource.kind.part(subresource) {
+                    (part.validate)(new, Some(old), errors);
+                }
+            }
         }
     }
     /// Whether this is about a Service itself.
     pub(super) fn is_service(&self) -> bool {
-        !self.resource.custom && &*self.resource.storage_prefix == keys::SERVICES
+        self.resource.kind.takes_numbers
     }
     /// Gives a Service its addresses and ports.
     pub(super) async fn allocate(
@@ -296,6 +302,21 @@ impl Write<'_> {
         if !self.is_service() || !self.target.subresource.is_empty() {
             return Ok(None);
         }
-        crate::strategy::service::allocate(self.inner, new, old, errors).await.map(Some)
+        crate::allocate::give(self.inner, new, old, errors).await.map(Some)
+    }
+    /// Of a whole object sent to a subresource, takes the part that is its own and the rest from the stored one.
+    pub(super) fn merge_subresource(&self, object: &mut Value, stored: &Value) {
+        let Some(part) = self.resource.kind.part(&self.target.subresource) else { return };
+        let mut merged = stored.clone();
+        (part.take)(&mut merged, object);
+        for member in ["resourceVersion", "managedFields"] {
+            if let Some(value) = object.meta().and_then(|m| m.get(member)) {
+                merged.set_meta(member, value.clone());
+            }
+        }
+        if let Some(spec) = merged.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.retain(|_, value| !value.is_null());
+        }
+        *object = merged;
     }
 }

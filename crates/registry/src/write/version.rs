@@ -9,7 +9,7 @@ impl Write<'_> {
     /// Whether requests and storage speak different versions.
     pub(super) fn converts(&self) -> bool {
         self.resource.gvk.version != self.resource.storage_version
-            || (&*self.resource.gvk.group == "events.k8s.io" && !self.resource.custom)
+            || self.resource.gvk.group != self.resource.storage_group
     }
     /// A stored tree in the request's version; the store may still hold one of an earlier storage version.
     pub(super) fn served_tree(&self, stored: Value) -> Result<Value, ApiError> {

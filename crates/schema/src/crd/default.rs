@@ -1,8 +1,8 @@
 //! What a definition leaves out.
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Fills the definition's own defaults (names.singular, names.listKind, conversion).
-pub fn default_definition(crd: &mut Value) {
+pub fn default_definition(crd: &mut Map<String, Value>) {
     let Some(spec) = crd.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();

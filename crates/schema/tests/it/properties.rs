@@ -72,11 +72,11 @@ proptest! {
         let mut pod = json!({"metadata": {"name": "a"}, "spec": spec});
         let mut problems = Vec::new();
         if decode::conform(&schema, "Pod", &mut pod, &mut problems).is_ok() {
-            default::apply_builtin("", "v1", "Pod", &schema, &mut pod);
+            default::declared(&schema, &mut pod);
             let mut again = pod.clone();
             problems.clear();
             prop_assert_eq!(decode::conform(&schema, "Pod", &mut again, &mut problems), Ok(()));
-            default::apply_builtin("", "v1", "Pod", &schema, &mut again);
+            default::declared(&schema, &mut again);
             prop_assert_eq!(problems, Vec::<String>::new());
             prop_assert_eq!(again, pod);
         }

@@ -1,0 +1,157 @@
+//! What a Service is given: cluster addresses, node ports and a port for health checks.
+use super::{AllocateError, Held, Number, Reservation};
+use crate::kind::core::service::{has_ports, is_external, node_port, wants_health_port};
+use crate::kind::{list, text};
+use crate::shared::Inner;
+use crate::write::store_error;
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use serde_json::{Value, json};
+use setpoint_object::{ApiError, field};
+use std::collections::HashMap;
+
+/// Gives a valid Service what it asks for, and what it needs without asking.
+///
+/// # Errors
+/// The store cannot say what is in use.
+pub(crate) async fn give<'a>(
+    inner: &'a Inner,
+    service: &mut Value,
+    old: Option<&Value>,
+    errors: &mut Vec<field::Error>,
+) -> Result<Reservation<'a>, ApiError> {
+    let mut reservation = inner.allocator.reserve(&*inner.store);
+    let held = old.map(Held::of).unwrap_or_default();
+    if !is_external(service) {
+        let spec = &mut service["spec"];
+        allocate_addresses(&mut reservation, &inner.rng, spec, &held, errors).await?;
+    }
+    let wants_ports =
+        has_ports(service) && service["spec"]["allocateLoadBalancerNodePorts"] != false;
+    let spec = &mut service["spec"];
+    allocate_ports(&mut reservation, &inner.rng, spec, &held, wants_ports, errors).await?;
+    allocate_health_port(&mut reservation, &inner.rng, spec, &held).await?;
+    Ok(reservation)
+}
+/// Tells what the client is to hear from what the store failed at.
+fn told<T>(result: Result<T, AllocateError>) -> Result<Result<T, AllocateError>, ApiError> {
+    match result {
+        Err(AllocateError::Store(error)) => Err(store_error(error)),
+        result => Ok(result),
+    }
+}
+async fn allocate_addresses(
+    reservation: &mut Reservation<'_>,
+    rng: &Mutex<SmallRng>,
+    spec: &mut Value,
+    held: &Held,
+    errors: &mut Vec<field::Error>,
+) -> Result<(), ApiError> {
+    let path = field::Path::new("spec.clusterIPs");
+    let first = text(spec, "clusterIP").to_owned();
+    if first == "None" {
+        return Ok(());
+    }
+    if first.is_empty() {
+        match told(reservation.any_address(rng).await)? {
+            Ok(address) => {
+                spec["clusterIP"] = address.to_string().into();
+                spec["clusterIPs"] = json!([address.to_string()]);
+            }
+            Err(error) => {
+                let text = format!("failed to allocate a serviceIP: {error}");
+                errors.push(field::Error::invalid(path, &spec["clusterIPs"], text));
+            }
+        }
+        return Ok(());
+    }
+    let more = list(spec, "clusterIPs").iter().filter_map(Value::as_str).skip(1).map(str::to_owned);
+    for wanted in std::iter::once(first).chain(more.collect::<Vec<_>>()) {
+        let result = match wanted.parse() {
+            Ok(address) if held.has(Number::Address(address)) => Ok(()),
+            Ok(address) => told(reservation.address(address).await)?,
+            Err(_) => Err(AllocateError::AddressOutside),
+        };
+        if let Err(error) = result {
+            let text = format!("failed to allocate IP {wanted}: {error}");
+            errors.push(field::Error::invalid(path.clone(), &spec["clusterIPs"], text));
+        }
+    }
+    Ok(())
+}
+async fn allocate_ports(
+    reservation: &mut Reservation<'_>,
+    rng: &Mutex<SmallRng>,
+    spec: &mut Value,
+    held: &Held,
+    wants_ports: bool,
+    errors: &mut Vec<field::Error>,
+) -> Result<(), ApiError> {
+    // Ports of one number share a node port whatever their protocols.
+    let mut given: HashMap<i64, i64> = HashMap::new();
+    let path = field::Path::new("spec.ports");
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+    for (i, port) in ports.into_iter().flatten().enumerate() {
+        let (number, wanted) = (port["port"].as_i64().unwrap_or(0), node_port(port));
+        let path = path.index(i).child("nodePort");
+        if wanted != 0 {
+            let result = match u16::try_from(wanted) {
+                _ if given.get(&number) == Some(&wanted) => Ok(()),
+                Ok(wanted) if held.has(Number::Port(wanted)) => Ok(()),
+                // The same one for two ports of this Service.
+                _ if given.values().any(|given| *given == wanted) => Err(AllocateError::PortTaken),
+                Ok(wanted) => told(reservation.port(wanted).await)?,
+                Err(_) => Err(AllocateError::PortOutside),
+            };
+            if let Err(error) = result {
+                errors.push(field::Error::invalid(path, &wanted.into(), error.to_string()));
+            }
+            given.insert(number, wanted);
+        } else if wants_ports {
+            let result = match given.get(&number) {
+                Some(same) => Ok(*same),
+                None => told(reservation.any_port(rng).await)?.map(i64::from),
+            };
+            match result {
+                Ok(free) => {
+                    given.insert(number, free);
+                    port["nodePort"] = free.into();
+                }
+                Err(error) => {
+                    errors.push(field::Error::internal(
+                        path,
+                        format!("failed to allocate a nodePort: {error}"),
+                    ));
+                    // What is left of a long list would only say the same.
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+async fn allocate_health_port(
+    reservation: &mut Reservation<'_>,
+    rng: &Mutex<SmallRng>,
+    spec: &mut Value,
+    held: &Held,
+) -> Result<(), ApiError> {
+    let wanted = spec["healthCheckNodePort"].as_i64().unwrap_or(0);
+    if wanted != 0 {
+        let result = match u16::try_from(wanted) {
+            Ok(wanted) if held.has(Number::Port(wanted)) => Ok(()),
+            Ok(wanted) => told(reservation.port(wanted).await)?,
+            Err(_) => Err(AllocateError::PortOutside),
+        };
+        return result.map_err(|error| {
+            let text = "failed to allocate requested HealthCheck NodePort";
+            ApiError::internal(format_args!("{text} {wanted}: {error}"))
+        });
+    }
+    if spec.as_object().is_some_and(wants_health_port)
+        && let Ok(free) = told(reservation.any_port(rng).await)?
+    {
+        spec["healthCheckNodePort"] = free.into();
+    }
+    Ok(())
+}

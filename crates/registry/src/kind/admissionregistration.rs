@@ -1,0 +1,3 @@
+//! Kinds of `admissionregistration.k8s.io`.
+pub(super) mod admission_policy;
+pub(super) mod webhook_configuration;

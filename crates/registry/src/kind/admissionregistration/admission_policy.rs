@@ -1,0 +1,99 @@
+//! Admission policies and their bindings, validating and mutating.
+use crate::kind::{Fill, Kind, Members, StatusMeta};
+use crate::table::cell;
+use serde_json::{Value, json};
+use setpoint_object::time::Timestamp;
+
+/// ValidatingAdmissionPolicy.
+pub(in crate::kind) static VALIDATING: Kind = Kind {
+    unconditional_update: false,
+    default,
+    cells: Some(validating),
+    ..Kind::with_status(
+        "admissionregistration.k8s.io",
+        "ValidatingAdmissionPolicy",
+        StatusMeta::Nothing,
+        "{}",
+    )
+};
+
+/// MutatingAdmissionPolicy.
+pub(in crate::kind) static MUTATING: Kind = Kind {
+    unconditional_update: false,
+    default,
+    cells: Some(mutating),
+    ..Kind::plain("admissionregistration.k8s.io", "MutatingAdmissionPolicy")
+};
+
+/// ValidatingAdmissionPolicyBinding.
+pub(in crate::kind) static VALIDATING_BINDING: Kind = Kind {
+    unconditional_update: false,
+    default: default_binding,
+    cells: Some(binding),
+    ..Kind::plain("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding")
+};
+
+/// MutatingAdmissionPolicyBinding.
+pub(in crate::kind) static MUTATING_BINDING: Kind = Kind {
+    unconditional_update: false,
+    default: default_binding,
+    cells: Some(binding),
+    ..Kind::plain("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding")
+};
+
+/// ValidatingAdmissionPolicy, MutatingAdmissionPolicy.
+fn default(object: &mut Members, _version: &str) {
+    let Some(spec) = object.object("spec") else { return };
+    spec.absent("failurePolicy", "Fail");
+    if let Some(constraints) = spec.object("matchConstraints") {
+        match_resources(constraints);
+    }
+}
+
+fn default_binding(object: &mut Members, _version: &str) {
+    if let Some(resources) = object.object("spec").and_then(|spec| spec.object("matchResources")) {
+        match_resources(resources);
+    }
+}
+
+fn match_resources(resources: &mut Members) {
+    resources.absent("matchPolicy", "Equivalent");
+    resources.absent("namespaceSelector", json!({}));
+    resources.absent("objectSelector", json!({}));
+    for list in ["resourceRules", "excludeResourceRules"] {
+        resources.each(list).for_each(|rule| rule.absent("scope", "*"));
+    }
+}
+
+fn validating(object: &Value, now: Timestamp) -> Vec<Value> {
+    policy(object, "spec.validations", now)
+}
+
+fn mutating(object: &Value, now: Timestamp) -> Vec<Value> {
+    policy(object, "spec.mutations", now)
+}
+
+fn policy(object: &Value, rules: &str, now: Timestamp) -> Vec<Value> {
+    let kind = cell::at(object, "spec.paramKind");
+    let kind = match kind.is_null() {
+        true => cell::UNSET.to_owned(),
+        false => format!("{}/{}", cell::text(kind, "apiVersion"), cell::text(kind, "kind")),
+    };
+    vec![cell::name(object), cell::len(object, rules).into(), kind.into(), cell::age(object, now)]
+}
+
+fn binding(object: &Value, now: Timestamp) -> Vec<Value> {
+    let reference = cell::at(object, "spec.paramRef");
+    let shown = match (cell::text(reference, "namespace"), cell::text(reference, "name")) {
+        (_, "") if cell::has(reference, "selector") => cell::selector(reference, "selector"),
+        (_, "") => cell::UNSET.to_owned(),
+        ("", name) => format!("*/{name}"),
+        (namespace, name) => format!("{namespace}/{name}"),
+    };
+    vec![
+        cell::name(object),
+        cell::text(object, "spec.policyName").into(),
+        shown.into(),
+        cell::age(object, now),
+    ]
+}

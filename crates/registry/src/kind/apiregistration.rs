@@ -1,0 +1,2 @@
+//! Kinds of `apiregistration.k8s.io`.
+pub(super) mod api_service;

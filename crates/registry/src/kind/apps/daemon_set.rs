@@ -1,0 +1,92 @@
+//! DaemonSets.
+use crate::kind::template::validate_template;
+use crate::kind::workload::{
+    REVISIONS, TEMPLATE_CONTAINERS, validate_common, validate_selector_kept,
+};
+use crate::kind::{Context, Fill, Kind, Members, StatusMeta, not_supported, pod_default};
+use crate::table::cell;
+use serde_json::{Value, json};
+use setpoint_object::field;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::time::Timestamp;
+
+/// DaemonSet.
+pub(in crate::kind) static KIND: Kind = Kind {
+    default,
+    prepare,
+    validate,
+    unknown_label: not_supported,
+    cells: Some(cells),
+    ..Kind::with_status(
+        "apps",
+        "DaemonSet",
+        StatusMeta::All,
+        r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
+    )
+};
+
+fn default(object: &mut Members, _version: &str) {
+    if let Some(metadata) = object.object_or_new("metadata")
+        && let Some(annotations) = metadata.object_or_new("annotations")
+    {
+        annotations.absent("deprecated.daemonset.template.generation", "1");
+    }
+    let Some(spec) = object.object("spec") else { return };
+    if let Some(strategy) = spec.object_or_new("updateStrategy") {
+        strategy.absent("type", "RollingUpdate");
+        if strategy.text("type") == "RollingUpdate" {
+            strategy.absent("rollingUpdate", json!({}));
+            if let Some(rolling) = strategy.object("rollingUpdate") {
+                rolling.absent("maxUnavailable", 1);
+                rolling.absent("maxSurge", 0);
+            }
+        }
+    }
+    spec.absent("revisionHistoryLimit", REVISIONS);
+    pod_default::template(spec);
+}
+
+/// The template generation of old clients.
+fn prepare(_: &Context<'_>, object: &mut Value, old: Option<&Value>) {
+    let key = "deprecated.daemonset.template.generation";
+    let generation = match old {
+        None => 1,
+        Some(old) => {
+            let generation = old["metadata"]["annotations"][key]
+                .as_str()
+                .and_then(|g| g.parse().ok())
+                .unwrap_or(1);
+            if old["spec"]["template"] == object["spec"]["template"] {
+                generation
+            } else {
+                generation + 1
+            }
+        }
+    };
+    let annotations = object.meta_mut().entry("annotations").or_insert_with(|| json!({}));
+    annotations[key] = generation.to_string().into();
+}
+
+fn validate(object: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    validate_common(object, "daemonset", false, validate_template, errors);
+    if let Some(old) = old {
+        validate_selector_kept(object, old, errors);
+    }
+}
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let [names, images] = cell::containers(object, TEMPLATE_CONTAINERS);
+    vec![
+        cell::name(object),
+        cell::int(object, "status.desiredNumberScheduled").into(),
+        cell::int(object, "status.currentNumberScheduled").into(),
+        cell::int(object, "status.numberReady").into(),
+        cell::int(object, "status.updatedNumberScheduled").into(),
+        cell::int(object, "status.numberAvailable").into(),
+        cell::labels(object, "spec.template.spec.nodeSelector").into(),
+        cell::age(object, now),
+        names,
+        images,
+        cell::selector(object, "spec.selector").into(),
+    ]
+}

@@ -1,0 +1,2 @@
+//! Kinds of `autoscaling`.
+pub(super) mod horizontal_pod_autoscaler;

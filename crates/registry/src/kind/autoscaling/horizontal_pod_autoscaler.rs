@@ -1,0 +1,98 @@
+//! Horizontal pod autoscalers, v1 and v2.
+mod cells;
+mod convert;
+
+use crate::kind::{Fill, Kind, Members, StatusMeta, text};
+use serde_json::{Value, json};
+use setpoint_object::field;
+
+/// HorizontalPodAutoscaler.
+pub(in crate::kind) static KIND: Kind = Kind {
+    storage: Some(("autoscaling", "v2")),
+    convert: Some(convert::convert),
+    default,
+    validate,
+    cells: Some(cells::cells),
+    ..Kind::with_status(
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        StatusMeta::All,
+        r#"{"currentMetrics":null,"desiredReplicas":0}"#,
+    )
+};
+
+/// Where `autoscaling/v1` keeps metrics it has no field for.
+const METRICS_ANNOTATION: &str = "autoscaling.alpha.kubernetes.io/metrics";
+
+/// The processor utilization aimed at when no metric is given, in percent.
+const CPU_PERCENT: i32 = 80;
+
+/// HorizontalPodAutoscaler.
+fn default(object: &mut Members, version: &str) {
+    // v1 carries other metrics of a newer version in an annotation.
+    let has_metrics = object
+        .get("metadata")
+        .and_then(|metadata| metadata.get("annotations"))
+        .is_some_and(|annotations| annotations.get(METRICS_ANNOTATION).is_some());
+    let Some(spec) = object.object("spec") else { return };
+    spec.absent("minReplicas", 1);
+    if version == "v1" {
+        if !has_metrics {
+            spec.absent("targetCPUUtilizationPercentage", CPU_PERCENT);
+        }
+        return;
+    }
+    spec.absent(
+        "metrics",
+        json!([{"type": "Resource", "resource": {"name": "cpu",
+            "target": {"type": "Utilization", "averageUtilization": CPU_PERCENT}}}]),
+    );
+    let Some(behavior) = spec.object("behavior") else { return };
+    let pace = |kind: &str, value: i32| json!({"type": kind, "value": value, "periodSeconds": 15});
+    rules(behavior, "scaleUp", Some(0), json!([pace("Pods", 4), pace("Percent", 100)]));
+    rules(behavior, "scaleDown", None, json!([pace("Percent", 100)]));
+}
+
+fn rules(behavior: &mut Members, name: &str, window_seconds: Option<i32>, policies: Value) {
+    let Some(rules) = behavior.object_or_new(name) else { return };
+    rules.absent("selectPolicy", "Max");
+    if let Some(seconds) = window_seconds {
+        rules.absent("stabilizationWindowSeconds", seconds);
+    }
+    rules.absent("policies", policies);
+}
+
+/// Autoscalers: bounds and a target.
+fn validate(autoscaler: &Value, _old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    let path = field::Path::new("spec");
+    let spec = &autoscaler["spec"];
+    let (min, max) =
+        (spec["minReplicas"].as_i64().unwrap_or(1), spec["maxReplicas"].as_i64().unwrap_or(0));
+    if min < 1 {
+        errors.push(field::Error::invalid(
+            path.child("minReplicas"),
+            &min.into(),
+            "must be greater than or equal to 1",
+        ));
+    }
+    if max < 1 {
+        errors.push(field::Error::invalid(
+            path.child("maxReplicas"),
+            &max.into(),
+            "must be greater than 0",
+        ));
+    }
+    if max < min {
+        errors.push(field::Error::invalid(
+            path.child("maxReplicas"),
+            &max.into(),
+            "must be greater than or equal to `minReplicas`",
+        ));
+    }
+    let target = &spec["scaleTargetRef"];
+    for member in ["kind", "name"] {
+        if text(target, member).is_empty() {
+            errors.push(field::Error::required(path.child("scaleTargetRef").child(member), ""));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The metrics of an autoscaler in one cell.
+use crate::table::cell;
+use serde_json::{Value, json};
+use setpoint_object::time::Timestamp;
+
+/// Each version shows its own members: `autoscaling/v1` knows one metric, the CPU's utilization.
+pub(super) fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    if cell::text(object, "apiVersion") == "autoscaling/v1" {
+        return autoscaler_v1(object, now);
+    }
+    let targets =
+        metrics(cell::list(object, "spec.metrics"), cell::list(object, "status.currentMetrics"));
+    autoscaler_row(object, targets, now)
+}
+
+/// How many metrics a cell names before it counts the rest.
+const METRICS_MAX: usize = 2;
+
+const UNKNOWN: &str = "<unknown>";
+
+/// autoscaling/v1 knows one metric, the CPU's utilization.
+fn autoscaler_v1(object: &Value, now: Timestamp) -> Vec<Value> {
+    let metric = |member: &str, path: &str| match cell::at(object, path) {
+        Value::Null => Vec::new(),
+        percent => vec![json!({
+            "type": "Resource",
+            "resource": {"name": "cpu", (member): {"averageUtilization": percent}},
+        })],
+    };
+    let wanted = metric("target", "spec.targetCPUUtilizationPercentage");
+    let current = metric("current", "status.currentCPUUtilizationPercentage");
+    autoscaler_row(object, metrics(&wanted, &current), now)
+}
+
+fn autoscaler_row(object: &Value, targets: String, now: Timestamp) -> Vec<Value> {
+    let reference = cell::at(object, "spec.scaleTargetRef");
+    let least = match cell::has(object, "spec.minReplicas") {
+        true => cell::scalar(object, "spec.minReplicas").into_owned(),
+        false => cell::UNSET.to_owned(),
+    };
+    vec![
+        cell::name(object),
+        format!("{}/{}", cell::text(reference, "kind"), cell::text(reference, "name")).into(),
+        targets.into(),
+        least.into(),
+        cell::int(object, "spec.maxReplicas").into(),
+        cell::int(object, "status.currentReplicas").into(),
+        cell::age(object, now),
+    ]
+}
+
+/// Current and wanted value of each metric; they correspond by place.
+fn metrics(wanted: &[Value], current: &[Value]) -> String {
+    let shown: Vec<String> = wanted
+        .iter()
+        .enumerate()
+        .map(|(place, metric)| {
+            let (member, named) = match cell::text(metric, "type") {
+                "External" => ("external", false),
+                "Pods" => ("pods", false),
+                "Object" => ("object", false),
+                "Resource" => ("resource", true),
+                "ContainerResource" => ("containerResource", true),
+                _ => return "<unknown type>".to_owned(),
+            };
+            let source = cell::at(metric, member);
+            let now = current
+                .get(place)
+                .map_or(&Value::Null, |now| cell::at(cell::at(now, member), "current"));
+            let pair = one_metric(cell::at(source, "target"), now, member);
+            if named { format!("{}: {pair}", cell::text(source, "name")) } else { pair }
+        })
+        .collect();
+    cell::some_of(&shown, METRICS_MAX, ", ", cell::NONE)
+}
+
+fn one_metric(target: &Value, now: &Value, member: &str) -> String {
+    let current = |path: &str| match cell::scalar(now, path) {
+        text if text.is_empty() => UNKNOWN.to_owned(),
+        text => text.into_owned(),
+    };
+    let is_resource = matches!(member, "resource" | "containerResource");
+    if cell::has(target, "averageValue") {
+        let average = if matches!(member, "external" | "object") { " (avg)" } else { "" };
+        return format!(
+            "{}/{}{average}",
+            current("averageValue"),
+            cell::scalar(target, "averageValue")
+        );
+    }
+    if !is_resource {
+        return format!("{}/{}", current("value"), cell::scalar(target, "value"));
+    }
+    let percent = |value: &Value, or: &str| match cell::at(value, "averageUtilization").as_i64() {
+        Some(percent) => format!("{percent}%"),
+        None => or.to_owned(),
+    };
+    format!("{}/{}", percent(now, UNKNOWN), percent(target, "<auto>"))
+}

@@ -1,0 +1,268 @@
+//! HorizontalPodAutoscalers: `autoscaling/v1` has one number for CPU; what else `v2` says travels in annotations.
+//!
+//! | `v2`                                            | `v1`                                                  |
+//! |-------------------------------------------------|-------------------------------------------------------|
+//! | first CPU utilization metric                    | `spec.targetCPUUtilizationPercentage`                 |
+//! | the other metrics                               | annotation `autoscaling.alpha.kubernetes.io/metrics`   |
+//! | `spec.behavior`                                 | annotation `autoscaling.alpha.kubernetes.io/behavior`  |
+//! | current CPU utilization                         | `status.currentCPUUtilizationPercentage`              |
+//! | the other current metrics                       | annotation `.../current-metrics`                      |
+//! | `status.conditions`                             | annotation `.../conditions`                           |
+use serde_json::{Map, Value, json};
+use setpoint_object::encode;
+use setpoint_object::meta::ObjectExt as _;
+
+const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
+const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
+const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+
+/// The member under which each type of metric says what it measures.
+const SOURCES: [(&str, &str); 5] = [
+    ("Resource", "resource"),
+    ("ContainerResource", "containerResource"),
+    ("Pods", "pods"),
+    ("Object", "object"),
+    ("External", "external"),
+];
+
+/// The values of a metric, and how the annotations' names of them end.
+const VALUES: [(&str, &str); 3] = [
+    ("value", "Value"),
+    ("averageValue", "AverageValue"),
+    ("averageUtilization", "AverageUtilization"),
+];
+
+/// See [`Convert`](crate::kind::Convert).
+pub(super) fn convert(autoscaler: &mut Value, from: &str, to: &str) -> bool {
+    match (from, to) {
+        ("autoscaling/v2", "autoscaling/v1") => to_v1(autoscaler),
+        ("autoscaling/v1", "autoscaling/v2") => to_v2(autoscaler),
+        _ => return false,
+    }
+    true
+}
+fn to_v1(autoscaler: &mut Value) {
+    let mut annotations = Vec::new();
+    if let Some(spec) = autoscaler.get_mut("spec").and_then(Value::as_object_mut) {
+        let (cpu, rest) = split_cpu(take_list(spec, "metrics"), "target");
+        if let Some(cpu) = cpu {
+            spec.insert("targetCPUUtilizationPercentage".to_owned(), cpu);
+        }
+        let rest: Vec<_> = rest.iter().map(|metric| flatten(metric, "target", "target")).collect();
+        annotations.push((METRICS, (!rest.is_empty()).then(|| rest.into())));
+        annotations.push((BEHAVIOR, spec.remove("behavior")));
+    }
+    if let Some(status) = autoscaler.get_mut("status").and_then(Value::as_object_mut) {
+        let (cpu, rest) = split_cpu(take_list(status, "currentMetrics"), "current");
+        if let Some(cpu) = cpu {
+            status.insert("currentCPUUtilizationPercentage".to_owned(), cpu);
+        }
+        let rest: Vec<_> =
+            rest.iter().map(|metric| flatten(metric, "current", "current")).collect();
+        annotations.push((CURRENT_METRICS, (!rest.is_empty()).then(|| rest.into())));
+        // A number that `v1` always writes.
+        status.entry("currentReplicas").or_insert_with(|| 0.into());
+        let conditions = take_list(status, "conditions");
+        annotations.push((CONDITIONS, (!conditions.is_empty()).then(|| conditions.into())));
+    }
+    for (name, value) in annotations {
+        if let Some(value) = value {
+            let text = String::from_utf8_lossy(&encode::to_bytes(&value)).into_owned();
+            annotations_mut(autoscaler).insert(name.to_owned(), text.into());
+        }
+    }
+}
+
+fn to_v2(autoscaler: &mut Value) {
+    let metrics = take_annotation(autoscaler, METRICS);
+    let behavior = take_annotation(autoscaler, BEHAVIOR);
+    let current = take_annotation(autoscaler, CURRENT_METRICS);
+    let conditions = take_annotation(autoscaler, CONDITIONS);
+    if let Some(spec) = autoscaler.get_mut("spec").and_then(Value::as_object_mut) {
+        let mut list = Vec::new();
+        if let Some(cpu) = spec.remove("targetCPUUtilizationPercentage") {
+            list.push(cpu_metric(
+                "target",
+                json!({"averageUtilization": cpu, "type": "Utilization"}),
+            ));
+        }
+        list.extend(elements(&metrics).map(|metric| nest(metric, "target", "target")));
+        insert_list(spec, "metrics", list);
+        if let Some(behavior) = behavior {
+            spec.insert("behavior".to_owned(), behavior);
+        }
+    }
+    if let Some(status) = autoscaler.get_mut("status").and_then(Value::as_object_mut) {
+        let mut list = Vec::new();
+        if let Some(cpu) = status.remove("currentCPUUtilizationPercentage") {
+            list.push(cpu_metric("current", json!({"averageUtilization": cpu})));
+        }
+        list.extend(elements(&current).map(|metric| nest(metric, "current", "current")));
+        // A list that `v2` always writes, and a number that it does not.
+        status.insert("currentMetrics".to_owned(), Value::Null);
+        insert_list(status, "currentMetrics", list);
+        if status.get("currentReplicas") == Some(&0.into()) {
+            status.remove("currentReplicas");
+        }
+        insert_list(status, "conditions", elements(&conditions).cloned().collect());
+    }
+}
+
+fn cpu_metric(side: &str, value: Value) -> Value {
+    json!({"type": "Resource", "resource": {"name": "cpu", side: value}})
+}
+/// The utilization of the first CPU metric, and the other metrics.
+fn split_cpu(mut metrics: Vec<Value>, side: &str) -> (Option<Value>, Vec<Value>) {
+    let utilization = |metric: &Value| {
+        let resource = metric.get("resource").filter(|r| r.get("name") == Some(&"cpu".into()))?;
+        let is_plain = metric.get("type") == Some(&"Resource".into());
+        resource.get(side)?.get("averageUtilization").filter(|v| is_plain && !v.is_null()).cloned()
+    };
+    let found = metrics.iter().enumerate().find_map(|(idx, m)| Some((idx, utilization(m)?)));
+    match found {
+        Some((idx, cpu)) => {
+            metrics.remove(idx);
+            (Some(cpu), metrics)
+        }
+        None => (None, metrics),
+    }
+}
+/// The name of a value in the annotations; the average of an Object metric is the one without a prefix.
+fn flat_name(kind: &str, name: &str, prefix: &str, flat: &str) -> String {
+    if kind == "Object" && name == "averageValue" {
+        name.to_owned()
+    } else {
+        format!("{prefix}{flat}")
+    }
+}
+/// A metric as the annotations of `v1` write it: names and values side by side.
+fn flatten(metric: &Value, side: &str, prefix: &str) -> Value {
+    map_source(metric, |kind, source| {
+        if let Some(Value::Object(values)) = source.remove(side) {
+            for (name, value) in values {
+                if let Some((_, flat)) = VALUES.iter().find(|(nested, _)| *nested == name) {
+                    source.insert(flat_name(kind, &name, prefix, flat), value);
+                }
+            }
+        }
+        if let Some(Value::Object(mut named)) = source.remove("metric") {
+            let selector = if kind == "External" { "metricSelector" } else { "selector" };
+            source.extend(named.remove("name").map(|name| ("metricName".to_owned(), name)));
+            source.extend(named.remove("selector").map(|s| (selector.to_owned(), s)));
+        }
+        rename(source, "describedObject", "target");
+    })
+}
+/// The way back.
+fn nest(metric: &Value, side: &str, prefix: &str) -> Value {
+    map_source(metric, |kind, source| {
+        rename(source, "target", "describedObject");
+        let mut named = Map::new();
+        named.extend(source.remove("metricName").map(|name| ("name".to_owned(), name)));
+        let selector = if kind == "External" { "metricSelector" } else { "selector" };
+        named.extend(source.remove(selector).map(|s| ("selector".to_owned(), s)));
+        if !named.is_empty() {
+            source.insert("metric".to_owned(), named.into());
+        }
+        let mut values = Map::new();
+        for (name, flat) in VALUES {
+            let flat = flat_name(kind, name, prefix, flat);
+            values.extend(source.remove(&flat).map(|value| (name.to_owned(), value)));
+        }
+        if side == "target" {
+            let kinds = [
+                ("averageUtilization", "Utilization"),
+                ("averageValue", "AverageValue"),
+                ("value", "Value"),
+            ];
+            let found = kinds.iter().find(|(name, _)| values.contains_key(*name));
+            values.extend(found.map(|(_, kind)| ("type".to_owned(), Value::from(*kind))));
+        }
+        source.insert(side.to_owned(), values.into());
+    })
+}
+fn map_source(metric: &Value, change: impl Fn(&str, &mut Map<String, Value>)) -> Value {
+    let mut metric = metric.clone();
+    let kind = metric.get("type").and_then(Value::as_str).unwrap_or("").to_owned();
+    let member = SOURCES.iter().find(|(name, _)| *name == kind).map_or("", |(_, member)| member);
+    if let Some(source) = metric.get_mut(member).and_then(Value::as_object_mut) {
+        change(&kind, source);
+    }
+    metric
+}
+fn rename(members: &mut Map<String, Value>, from: &str, to: &str) {
+    if let Some(value) = members.remove(from) {
+        members.insert(to.to_owned(), value);
+    }
+}
+fn take_list(members: &mut Map<String, Value>, name: &str) -> Vec<Value> {
+    match members.remove(name) {
+        Some(Value::Array(list)) => list,
+        _ => Vec::new(),
+    }
+}
+fn insert_list(members: &mut Map<String, Value>, name: &str, list: Vec<Value>) {
+    if !list.is_empty() {
+        members.insert(name.to_owned(), list.into());
+    }
+}
+fn elements(list: &Option<Value>) -> impl Iterator<Item = &Value> {
+    list.as_ref().and_then(Value::as_array).into_iter().flatten()
+}
+fn annotations_mut(autoscaler: &mut Value) -> &mut Map<String, Value> {
+    let annotations = autoscaler.meta_mut().entry("annotations").or_insert_with(|| json!({}));
+    if !annotations.is_object() {
+        *annotations = json!({});
+    }
+    match annotations {
+        Value::Object(members) => members,
+        _ => unreachable!("it was made an object above"),
+    }
+}
+/// Takes an annotation's JSON out; text that is none stays where it is.
+fn take_annotation(autoscaler: &mut Value, name: &str) -> Option<Value> {
+    autoscaler.meta()?.get("annotations")?;
+    let annotations = annotations_mut(autoscaler);
+    let value = serde_json::from_str(annotations.get(name)?.as_str()?).ok()?;
+    annotations.remove(name);
+    if annotations.is_empty() {
+        autoscaler.set_meta("annotations", Value::Null);
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_v1_cannot_say_survives_it() {
+        let v2 = json!({
+            "metadata": {"name": "a"},
+            "spec": {"maxReplicas": 3, "behavior": {"scaleUp": {"stabilizationWindowSeconds": 0}}, "metrics": [
+                {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}},
+                {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
+                {"type": "Pods", "pods": {"metric": {"name": "p"}, "target": {"type": "AverageValue", "averageValue": "1"}}},
+                {"type": "Object", "object": {"describedObject": {"kind": "Ingress", "name": "i"},
+                    "metric": {"name": "r"}, "target": {"type": "Value", "value": "2k"}}},
+                {"type": "External", "external": {"metric": {"name": "q", "selector": {"matchLabels": {"a": "b"}}},
+                    "target": {"type": "AverageValue", "averageValue": "30"}}},
+            ]},
+            "status": {"currentReplicas": 1, "desiredReplicas": 2,
+                "conditions": [{"type": "AbleToScale", "status": "True"}], "currentMetrics": [
+                {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 5}}},
+            ]},
+        });
+        let mut tree = v2.clone();
+        to_v1(&mut tree);
+        assert_eq!(tree["spec"], json!({"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}));
+        assert_eq!(tree["status"]["currentCPUUtilizationPercentage"], 5);
+        let metrics: Value =
+            serde_json::from_str(tree["metadata"]["annotations"][METRICS].as_str().unwrap())
+                .unwrap();
+        assert_eq!(metrics[0]["resource"], json!({"name": "memory", "targetAverageValue": "1Gi"}));
+        to_v2(&mut tree);
+        assert_eq!(tree, v2);
+    }
+}

@@ -1,0 +1,3 @@
+//! Kinds of `batch`.
+pub(super) mod cron_job;
+pub(super) mod job;

@@ -1,0 +1,129 @@
+//! Certificate signing requests: who asks is what the server knows, and approval has an endpoint of its own.
+use crate::kind::{Context, Kind, Part, Selectable, StatusMeta, list, not_supported, text};
+use crate::table::{age, cell};
+use serde_json::Value;
+use setpoint_object::field;
+use setpoint_object::time::Timestamp;
+
+/// CertificateSigningRequest.
+pub(in crate::kind) static KIND: Kind = Kind {
+    prepare,
+    prepare_status,
+    validate,
+    parts: &[APPROVAL],
+    selectable: &[Selectable::new("spec.signerName")],
+    selects_namespace: false,
+    unknown_label: not_supported,
+    cells: Some(cells),
+    ..Kind::with_status("certificates.k8s.io", "CertificateSigningRequest", StatusMeta::All, "{}")
+};
+
+/// `certificatesigningrequests/approval`: only the conditions that say yes or no.
+const APPROVAL: Part =
+    Part { prepare: date, resets: &["spec"], ..Part::new("approval", take_conditions) };
+/// Takes the conditions of a request sent to `approval`.
+fn take_conditions(merged: &mut Value, sent: &mut Value) {
+    match sent["status"]["conditions"].take() {
+        Value::Null => {
+            if let Some(status) = merged.get_mut("status").and_then(Value::as_object_mut) {
+                status.remove("conditions");
+            }
+        }
+        conditions => merged["status"]["conditions"] = conditions,
+    }
+}
+/// Dates conditions that came without a time.
+fn date(context: &Context<'_>, new: &mut Value, old: Option<&Value>) {
+    let before = old.map_or(&[][..], |old| list(&old["status"], "conditions"));
+    let conditions = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        let same = before
+            .iter()
+            .find(|c| c["type"] == condition["type"] && c["status"] == condition["status"]);
+        if condition.get("lastUpdateTime").is_none_or(Value::is_null) {
+            condition["lastUpdateTime"] = context.now.rfc3339().into();
+        }
+        if condition.get("lastTransitionTime").is_none_or(Value::is_null) {
+            condition["lastTransitionTime"] = match same {
+                Some(same) => same["lastTransitionTime"].clone(),
+                None => context.now.rfc3339().into(),
+            };
+        }
+    }
+}
+
+/// Who asks for a certificate is what the server knows, not what the body says.
+fn prepare(context: &Context<'_>, request: &mut Value, old: Option<&Value>) {
+    match old {
+        Some(old) => request["spec"] = old["spec"].clone(),
+        None => {
+            request["spec"]["username"] = context.user.into();
+            request["spec"]["groups"] = context.groups.into();
+            if context.groups.is_empty()
+                && let Some(spec) = request["spec"].as_object_mut()
+            {
+                spec.remove("groups");
+            }
+        }
+    }
+}
+
+/// Approval has an endpoint of its own.
+fn prepare_status(_: &Context<'_>, request: &mut Value, old: &Value) {
+    let is_decision = |c: &Value| matches!(text(c, "type"), "Approved" | "Denied");
+    let mut conditions: Vec<Value> = list(&request["status"], "conditions")
+        .iter()
+        .filter(|c| !is_decision(c))
+        .cloned()
+        .collect();
+    let decided = list(&old["status"], "conditions").iter().filter(|c| is_decision(c)).cloned();
+    let mut all: Vec<Value> = decided.collect();
+    all.append(&mut conditions);
+    if !all.is_empty() {
+        request["status"]["conditions"] = all.into();
+    }
+}
+
+/// Certificate requests.
+fn validate(request: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    if old.is_some() {
+        return;
+    }
+    let path = field::Path::new("spec");
+    let spec = &request["spec"];
+    for member in ["request", "signerName"] {
+        if text(spec, member).is_empty() {
+            errors.push(field::Error::required(path.child(member), ""));
+        }
+    }
+    if list(spec, "usages").is_empty() {
+        errors.push(field::Error::required(path.child("usages"), ""));
+    }
+}
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let has = |ty: &str| cell::condition(object, "status.conditions", ty).is_some();
+    let mut condition = match (has("Denied"), has("Approved")) {
+        (true, _) => "Denied".to_owned(),
+        (false, true) => "Approved".to_owned(),
+        (false, false) => "Pending".to_owned(),
+    };
+    if has("Failed") {
+        condition.push_str(",Failed");
+    }
+    if !cell::scalar(object, "status.certificate").is_empty() {
+        condition.push_str(",Issued");
+    }
+    let requested = match cell::has(object, "spec.expirationSeconds") {
+        true => age::human_duration(cell::int(object, "spec.expirationSeconds")),
+        false => cell::NONE.to_owned(),
+    };
+    vec![
+        cell::name(object),
+        cell::age(object, now),
+        cell::text_or(object, "spec.signerName", cell::NONE).into(),
+        cell::text(object, "spec.username").into(),
+        requested.into(),
+        condition.into(),
+    ]
+}

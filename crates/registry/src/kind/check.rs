@@ -1,0 +1,146 @@
+//! Reading members, and the faults that many kinds share.
+use serde_json::{Value, json};
+use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+
+/// The list of a member, empty when absent.
+pub fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
+    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The text of a member, empty when absent.
+pub fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Reports a value that is none of a list.
+pub fn one_of(
+    value: &Value,
+    name: &str,
+    supported: &[&str],
+    path: &field::Path,
+    errors: &mut Vec<field::Error>,
+) {
+    let given = text(value, name);
+    if given.is_empty() {
+        errors.push(field::Error::required(path.child(name), ""));
+    } else if !supported.contains(&given) {
+        errors.push(field::Error::not_supported(path.child(name), &given.into(), supported));
+    }
+}
+
+/// Reports a number below zero.
+pub fn not_negative(value: &Value, name: &str, path: &field::Path, errors: &mut Vec<field::Error>) {
+    if let Some(number) = value.get(name).and_then(Value::as_i64).filter(|n| *n < 0) {
+        errors.push(field::Error::invalid(
+            path.child(name),
+            &number.into(),
+            "must be greater than or equal to 0",
+        ));
+    }
+}
+
+/// A port is 1 to 65535.
+pub fn validate_port_number(number: i64, path: field::Path, errors: &mut Vec<field::Error>) {
+    if !(1..=65_535).contains(&number) {
+        errors.push(field::Error::invalid(
+            path,
+            &number.into(),
+            "must be between 1 and 65535, inclusive",
+        ));
+    }
+}
+
+/// The parts of a `LabelSelector`.
+pub fn validate_label_selector(
+    selector: &Value,
+    path: &field::Path,
+    errors: &mut Vec<field::Error>,
+) {
+    validate_labels(selector.get("matchLabels"), &path.child("matchLabels"), errors);
+    for (i, expression) in list(selector, "matchExpressions").iter().enumerate() {
+        let path = path.child("matchExpressions").index(i);
+        let values = list(expression, "values");
+        match text(expression, "operator") {
+            "In" | "NotIn" if values.is_empty() => errors.push(field::Error::required(
+                path.child("values"),
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            )),
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                errors.push(field::Error::forbidden(
+                    path.child("values"),
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                ))
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => errors.push(field::Error::invalid(
+                path.child("operator"),
+                &other.into(),
+                "not a valid selector operator",
+            )),
+        }
+        for message in setpoint_object::name::qualified_name(text(expression, "key")) {
+            errors.push(field::Error::invalid(
+                path.child("key"),
+                &text(expression, "key").into(),
+                message,
+            ));
+        }
+    }
+}
+
+/// The most bytes that keys and values of one object's annotations may have together: 256 KiB, as `TotalAnnotationSizeLimitB`.
+const ANNOTATIONS_BYTES_MAX: usize = 262_144;
+/// Validates labels, here or in a pod template.
+pub fn validate_labels(labels: Option<&Value>, path: &field::Path, errors: &mut Vec<field::Error>) {
+    for (key, value) in members(labels) {
+        for message in name::qualified_name(key) {
+            errors.push(field::Error::invalid(path.clone(), &key.as_str().into(), message));
+        }
+        for message in name::label_value(value.as_str().unwrap_or_default()) {
+            errors.push(field::Error::invalid(path.clone(), value, message));
+        }
+    }
+}
+/// Validates annotations, here or in a pod template.
+pub fn validate_annotations(
+    annotations: Option<&Value>,
+    path: &field::Path,
+    errors: &mut Vec<field::Error>,
+) {
+    let mut size = 0;
+    for (key, value) in members(annotations) {
+        for message in name::qualified_name(&key.to_lowercase()) {
+            errors.push(field::Error::invalid(path.clone(), &key.as_str().into(), message));
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > ANNOTATIONS_BYTES_MAX {
+        errors.push(field::Error::too_long(path.clone(), ANNOTATIONS_BYTES_MAX));
+    }
+}
+fn members(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
+    value.and_then(Value::as_object).into_iter().flatten()
+}
+/// Sets a condition of an object's status by its type; the transition time moves with its status only.
+pub fn set_condition(object: &mut Value, mut condition: Value, now: Timestamp) {
+    if !object["status"].is_object() {
+        object["status"] = json!({});
+    }
+    let conditions = &mut object["status"]["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
+    }
+    let Some(list) = conditions.as_array_mut() else { return };
+    let present = list.iter().position(|c| c["type"] == condition["type"]);
+    condition["lastTransitionTime"] = match present {
+        Some(i) if list[i]["status"] == condition["status"] => {
+            list[i]["lastTransitionTime"].clone()
+        }
+        _ => now.rfc3339().into(),
+    };
+    match present {
+        Some(i) => list[i] = condition,
+        None => list.push(condition),
+    }
+}

@@ -1,0 +1,29 @@
+//! The core group.
+pub(super) mod component_status;
+pub(super) mod config_map;
+pub(super) mod endpoints;
+pub(super) mod event;
+pub(super) mod limit_range;
+pub(super) mod namespace;
+pub(super) mod node;
+pub(super) mod persistent_volume;
+pub(super) mod persistent_volume_claim;
+pub(super) mod pod;
+pub(super) mod pod_template;
+pub(super) mod replication_controller;
+pub(super) mod resource_quota;
+pub(super) mod secret;
+pub(crate) mod service;
+
+use crate::kind::Kind;
+use crate::table::cell;
+
+/// ServiceAccount: no rules of its own.
+pub(super) static SERVICE_ACCOUNT: Kind = Kind {
+    returns_deleted: true,
+    cells: Some(cell::name_and_age),
+    ..Kind::plain("", "ServiceAccount")
+};
+
+/// Binding: no rules of its own.
+pub(super) static BINDING: Kind = Kind::plain("", "Binding");

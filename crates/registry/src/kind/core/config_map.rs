@@ -1,0 +1,45 @@
+//! ConfigMaps: keys, size, and what `immutable` forbids.
+use crate::kind::Kind;
+use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
+use crate::table::cell;
+use serde_json::Value;
+use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+
+/// ConfigMap.
+pub(in crate::kind) static KIND: Kind =
+    Kind { validate, cells: Some(cells), ..Kind::plain("", "ConfigMap") };
+
+/// Keys, size, and what `immutable` forbids.
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    let mut size = 0;
+    for (member, other) in [("data", "binaryData"), ("binaryData", "data")] {
+        for (key, value) in map(new, member).into_iter().flatten() {
+            let path = field::Path::new(member).key(key);
+            for message in name::config_key(key) {
+                errors.push(field::Error::invalid(path.clone(), &key.as_str().into(), message));
+            }
+            // Reported once, where Kubernetes looks for it.
+            if member == "data" && map(new, other).is_some_and(|o| o.contains_key(key)) {
+                errors.push(field::Error::invalid(
+                    path,
+                    &key.as_str().into(),
+                    format!("duplicate of key present in {other}"),
+                ));
+            }
+            let value = value.as_str().unwrap_or_default();
+            size += if member == "data" { value.len() } else { decoded_len(value) };
+        }
+    }
+    if size > DATA_BYTES_MAX {
+        errors.push(field::Error::too_long(field::Path::new("[]"), DATA_BYTES_MAX));
+    }
+    if let Some(old) = old {
+        validate_immutable(new, old, &["data", "binaryData"], errors);
+    }
+}
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let entries = cell::len(object, "data") + cell::len(object, "binaryData");
+    vec![cell::name(object), entries.into(), cell::age(object, now)]
+}

@@ -1,0 +1,205 @@
+//! Events: one object, served by the core group and by `events.k8s.io` under other names.
+use crate::kind::{Kind, Members, Selectable, not_supported, text};
+use crate::table::{age, cell};
+use serde_json::Value;
+use setpoint_object::field;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::time::Timestamp;
+
+/// Event.
+pub(in crate::kind) static KIND: Kind = Kind {
+    create_on_update: true,
+    propagates: false,
+    expires: true,
+    validate,
+    convert: Some(convert),
+    selectable: &CORE_LABELS,
+    unknown_label: not_supported,
+    cells: Some(core),
+    ..Kind::plain("", "Event")
+};
+
+/// The same object in `events.k8s.io`.
+pub(in crate::kind) static EVENTS: Kind = Kind {
+    storage: Some(("", "v1")),
+    create_on_update: true,
+    propagates: false,
+    expires: true,
+    validate,
+    convert: Some(convert),
+    selectable: &EVENTS_LABELS,
+    unknown_label: not_supported,
+    cells: Some(events),
+    ..Kind::plain("events.k8s.io", "Event")
+};
+
+const CORE_LABELS: [Selectable; 11] = [
+    Selectable::new("involvedObject.kind"),
+    Selectable::new("involvedObject.namespace"),
+    Selectable::new("involvedObject.name"),
+    Selectable::new("involvedObject.uid"),
+    Selectable::new("involvedObject.apiVersion"),
+    Selectable::new("involvedObject.resourceVersion"),
+    Selectable::new("involvedObject.fieldPath"),
+    Selectable::new("reason"),
+    Selectable::new("reportingComponent"),
+    Selectable {
+        path: "source.component",
+        or_path: "reportingComponent",
+        ..Selectable::new("source")
+    },
+    Selectable::new("type"),
+];
+
+const EVENTS_LABELS: [Selectable; 10] = [
+    Selectable::new("regarding.kind"),
+    Selectable::new("regarding.namespace"),
+    Selectable::new("regarding.name"),
+    Selectable::new("regarding.uid"),
+    Selectable::new("regarding.apiVersion"),
+    Selectable::new("regarding.resourceVersion"),
+    Selectable::new("regarding.fieldPath"),
+    Selectable::new("reason"),
+    Selectable::new("reportingController"),
+    Selectable::new("type"),
+];
+
+/// Events live in the namespace of what they are about; cluster-scoped things have theirs in `default`.
+fn validate(event: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    if old.is_some() {
+        return;
+    }
+    let about = text(&event["involvedObject"], "namespace");
+    let agrees = if about.is_empty() {
+        matches!(event.namespace(), "" | "default")
+    } else {
+        about == event.namespace()
+    };
+    if !agrees {
+        errors.push(field::Error::invalid(
+            field::Path::new("involvedObject.namespace"),
+            &about.into(),
+            "does not match event.namespace",
+        ));
+    }
+}
+
+/// Names in the core group and in `events.k8s.io`.
+const NAMES: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+fn convert(event: &mut Value, from: &str, to: &str) -> bool {
+    let Some(members) = event.as_object_mut() else { return true };
+    match (from, to) {
+        ("v1", "events.k8s.io/v1") => {
+            NAMES.iter().for_each(|(core, events)| rename(members, core, events));
+        }
+        ("events.k8s.io/v1", "v1") => {
+            NAMES.iter().for_each(|(core, events)| rename(members, events, core));
+        }
+        _ => return false,
+    }
+    true
+}
+fn rename(members: &mut Members, from: &str, to: &str) {
+    if let Some(value) = members.remove(from) {
+        members.insert(to.to_owned(), value);
+    }
+}
+
+/// Where the parts of an event are: the two groups name them differently.
+struct Names {
+    object: &'static str,
+    message: &'static str,
+    source: &'static str,
+    reporter: &'static str,
+    first: &'static str,
+    last: &'static str,
+    count: &'static str,
+}
+fn core(object: &Value, now: Timestamp) -> Vec<Value> {
+    let names = Names {
+        object: "involvedObject",
+        message: "message",
+        source: "source",
+        reporter: "reportingComponent",
+        first: "firstTimestamp",
+        last: "lastTimestamp",
+        count: "count",
+    };
+    event(object, now, &names)
+}
+fn events(object: &Value, now: Timestamp) -> Vec<Value> {
+    let names = Names {
+        object: "regarding",
+        message: "note",
+        source: "deprecatedSource",
+        reporter: "reportingController",
+        first: "deprecatedFirstTimestamp",
+        last: "deprecatedLastTimestamp",
+        count: "deprecatedCount",
+    };
+    event(object, now, &names)
+}
+fn event(event: &Value, now: Timestamp, names: &Names) -> Vec<Value> {
+    let first = cell::text_or(event, names.first, cell::text(event, "eventTime"));
+    let series = cell::at(event, "series");
+    let (last, count) = if series.is_null() {
+        (cell::text_or(event, names.last, first), cell::int(event, names.count).max(1))
+    } else {
+        (cell::text(series, "lastObservedTime"), cell::int(series, "count"))
+    };
+    let object = cell::at(event, names.object);
+    let kind = cell::text(object, "kind").to_lowercase();
+    let target = match cell::text(object, "name") {
+        "" => kind,
+        name => format!("{kind}/{name}"),
+    };
+    let source = cell::at(event, names.source);
+    let component = cell::text_or(source, "component", cell::text(event, names.reporter));
+    let instance = cell::text_or(source, "host", cell::text(event, "reportingInstance"));
+    let source = match instance {
+        "" => component.to_owned(),
+        instance => format!("{component}, {instance}"),
+    };
+    vec![
+        age::age_of(last, now).into(),
+        cell::text(event, "type").into(),
+        cell::text(event, "reason").into(),
+        target.into(),
+        cell::text(object, "fieldPath").into(),
+        source.into(),
+        cell::text(event, names.message).trim().into(),
+        age::age_of(first, now).into(),
+        count.into(),
+        cell::name(event),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_event_goes_to_the_other_group_and_back() {
+        let core = json!({"involvedObject": {"kind": "Pod"}, "message": "m", "reason": "r", "count": 3,
+            "source": {"component": "c"}, "reportingComponent": "", "eventTime": null, "type": "Normal"});
+        let mut event = core.clone();
+        assert!(convert(&mut event, "v1", "events.k8s.io/v1"));
+        assert_eq!(
+            event,
+            json!({"regarding": {"kind": "Pod"}, "note": "m", "reason": "r", "deprecatedCount": 3,
+            "deprecatedSource": {"component": "c"}, "reportingController": "", "eventTime": null, "type": "Normal"})
+        );
+        assert!(convert(&mut event, "events.k8s.io/v1", "v1"));
+        assert_eq!(event, core);
+        assert!(!convert(&mut event, "v1", "v2"));
+    }
+}

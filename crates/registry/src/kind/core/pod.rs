@@ -1,0 +1,98 @@
+//! Pods: what they must say, what may change, and what became of the containers in one word (spec: api-server §5.6, §12.1).
+mod cells;
+mod containers;
+mod update;
+
+use crate::kind::{
+    Context, Fill, Kind, Members, Selectable, StatusMeta, list, not_supported, pod_default,
+    template,
+};
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::{field, name};
+
+/// Pod.
+pub(in crate::kind) static KIND: Kind = Kind {
+    returns_deleted: true,
+    graceful: true,
+    default,
+    prepare,
+    prepare_status,
+    validate,
+    warnings,
+    parts: &[containers::EPHEMERAL, containers::RESIZE],
+    selectable: &[
+        Selectable::new("spec.nodeName"),
+        Selectable { path: "spec.nodeName", ..Selectable::new("spec.host") },
+        Selectable::new("spec.restartPolicy"),
+        Selectable::new("spec.schedulerName"),
+        Selectable::new("spec.serviceAccountName"),
+        Selectable { absent: "false", ..Selectable::new("spec.hostNetwork") },
+        Selectable::new("status.phase"),
+        Selectable::new("status.podIP"),
+        Selectable::new("status.podIPs"),
+        Selectable::new("status.nominatedNodeName"),
+    ],
+    unknown_label: not_supported,
+    cells: Some(cells::cells),
+    ..Kind::with_status("", "Pod", StatusMeta::Pod, "{}")
+};
+
+fn default(object: &mut Members, _version: &str) {
+    let Some(pod) = object.object("spec") else { return };
+    pod_default::spec(pod);
+    // Only Pods, not templates: these would change a workload that an older client wrote.
+    pod.absent("enableServiceLinks", true);
+    let host_network = pod.get("hostNetwork") == Some(&Value::Bool(true));
+    for list in ["containers", "initContainers"] {
+        for container in pod.each(list) {
+            pod_default::requests_from_limits(container);
+            if host_network {
+                pod_default::host_ports(container);
+            }
+        }
+    }
+}
+
+/// A new pod is pending; what a running one is stays.
+fn prepare(_: &Context<'_>, pod: &mut Value, old: Option<&Value>) {
+    if old.is_none() {
+        pod["status"] = json!({"phase": "Pending", "qosClass": template::qos_class(pod)});
+    }
+}
+
+/// The class of a pod is not for its agent to change.
+fn prepare_status(_: &Context<'_>, pod: &mut Value, old: &Value) {
+    if let Some(class) = old["status"].get("qosClass") {
+        pod["status"]["qosClass"] = class.clone();
+    }
+}
+
+/// A name that is no label makes a strange host name.
+fn warnings(pod: &Value) -> Vec<String> {
+    let messages = name::dns1123_label(pod.name());
+    if messages.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
+        messages.join(" ")
+    )]
+}
+
+/// A pod, new or changed.
+fn validate(pod: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    match old {
+        None => {
+            let path = field::Path::new("spec");
+            template::validate_spec(&pod["spec"], &path, errors);
+            if !list(&pod["spec"], "ephemeralContainers").is_empty() {
+                errors.push(field::Error::forbidden(
+                    path.child("ephemeralContainers"),
+                    "cannot be set on create",
+                ));
+            }
+        }
+        Some(old) => update::validate(pod, old, errors),
+    }
+}

@@ -1,0 +1,114 @@
+//! Secrets: keys, size, type, and what `immutable` forbids. Values never show.
+use crate::kind::data::{DATA_BYTES_MAX, decoded_len, map, validate_immutable};
+use crate::kind::{Context, Fill, Kind, Members, Selectable, not_supported, text};
+use crate::table::cell;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+
+/// Secret.
+pub(in crate::kind) static KIND: Kind = Kind {
+    default,
+    prepare,
+    validate,
+    selectable: &[Selectable::new("type")],
+    unknown_label: not_supported,
+    cells: Some(cells),
+    ..Kind::plain("", "Secret")
+};
+
+/// Secret: `stringData` overwrites `data` and is not kept.
+fn default(object: &mut Members, _version: &str) {
+    object.absent("type", "Opaque");
+    let Some(Value::Object(texts)) = object.remove("stringData") else { return };
+    if let Some(data) = object.object_or_new("data") {
+        for (key, text) in texts {
+            let bytes = text.as_str().unwrap_or_default();
+            data.insert(key, Value::String(STANDARD.encode(bytes)));
+        }
+    }
+}
+
+/// `stringData` goes into `data`; the type has a default.
+fn prepare(_: &Context<'_>, secret: &mut Value, old: Option<&Value>) {
+    let Some(members) = secret.as_object_mut() else { return };
+    if let Some(Value::Object(texts)) = members.remove("stringData") {
+        let data = members.entry("data").or_insert_with(|| json!({}));
+        for (key, value) in texts {
+            let bytes = value.as_str().unwrap_or_default();
+            data[key] = base64::engine::general_purpose::STANDARD.encode(bytes).into();
+        }
+    }
+    let kind = members.entry("type").or_insert(Value::Null);
+    if kind.as_str().unwrap_or_default().is_empty() {
+        *kind = old.map_or_else(|| "Opaque".into(), |old| old["type"].clone());
+    }
+}
+
+/// What a Secret of a known type must hold: any of the keys for basic authentication, all of them for the others.
+fn required_keys(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "kubernetes.io/dockercfg" => &[".dockercfg"],
+        "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
+        "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
+        "kubernetes.io/tls" => &["tls.crt", "tls.key"],
+        _ => &[],
+    }
+}
+
+/// Keys, size, type and what `immutable` forbids. Values never show.
+fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    let data = field::Path::new("data");
+    let mut size = 0;
+    for (key, value) in map(new, "data").into_iter().flatten() {
+        for message in name::config_key(key) {
+            errors.push(field::Error::invalid(data.key(key), &key.as_str().into(), message));
+        }
+        size += decoded_len(value.as_str().unwrap_or_default());
+    }
+    if size > DATA_BYTES_MAX {
+        errors.push(field::Error::too_long(data.clone(), DATA_BYTES_MAX));
+    }
+    let kind = text(new, "type");
+    let has = |key: &str| map(new, "data").is_some_and(|d| d.contains_key(key));
+    for key in required_keys(kind) {
+        if !has(key) {
+            errors.push(field::Error::required(data.key(key), ""));
+        }
+    }
+    if kind == "kubernetes.io/basic-auth" && !has("username") && !has("password") {
+        errors.push(field::Error::required(data.key("username"), ""));
+        errors.push(field::Error::required(data.key("password"), ""));
+    }
+    if kind == "kubernetes.io/service-account-token" {
+        let account = "kubernetes.io/service-account.name";
+        let named = new["metadata"]["annotations"][account].as_str().unwrap_or_default();
+        if named.is_empty() {
+            errors.push(field::Error::required(
+                field::Path::new("metadata.annotations").key(account),
+                "",
+            ));
+        }
+    }
+    if let Some(old) = old {
+        if text(old, "type") != kind {
+            errors.push(field::Error::invalid(
+                field::Path::new("type"),
+                &new["type"],
+                "field is immutable",
+            ));
+        }
+        validate_immutable(new, old, &["data"], errors);
+    }
+}
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![
+        cell::name(object),
+        cell::text(object, "type").into(),
+        cell::len(object, "data").into(),
+        cell::age(object, now),
+    ]
+}

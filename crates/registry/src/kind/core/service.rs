@@ -1,0 +1,345 @@
+//! Services: ports, and what a change of type keeps (spec: api-server §12.1). Addresses and node ports are given by `allocate`.
+use crate::kind::load_balancer::load_balancer;
+use crate::kind::{
+    Context, Fill, Kind, Members, NameRule, Selectable, StatusMeta, list, not_supported, one_of,
+    text, validate_labels, validate_port_number,
+};
+use crate::table::cell;
+use serde_json::{Map, Value, json};
+use setpoint_object::time::Timestamp;
+use setpoint_object::{field, name};
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+/// Service.
+pub(in crate::kind) static KIND: Kind = Kind {
+    names: NameRule::Label,
+    create_on_update: true,
+    returns_deleted: true,
+    takes_numbers: true,
+    default,
+    prepare,
+    validate,
+    selectable: &[Selectable::new("spec.clusterIP"), Selectable::new("spec.type")],
+    unknown_label: not_supported,
+    cells: Some(cells),
+    ..Kind::with_status("", "Service", StatusMeta::All, r#"{"loadBalancer":{}}"#)
+};
+
+/// Three hours, as long as a client sticks to an endpoint.
+const AFFINITY_SECONDS: i32 = 10_800;
+
+/// Service. Addresses and node ports are allocated by the registry.
+fn default(object: &mut Members, _version: &str) {
+    if let Some(spec) = object.object("spec") {
+        spec.absent("sessionAffinity", "None");
+        match spec.text("sessionAffinity") {
+            "None" => {
+                spec.remove("sessionAffinityConfig");
+            }
+            "ClientIP" => {
+                if let Some(config) = spec.object_or_new("sessionAffinityConfig")
+                    && let Some(client_ip) = config.object_or_new("clientIP")
+                {
+                    client_ip.absent("timeoutSeconds", AFFINITY_SECONDS);
+                }
+            }
+            _ => {}
+        }
+        spec.absent("type", "ClusterIP");
+        for port in spec.each("ports") {
+            let number = port.get("port").cloned().unwrap_or_else(|| Value::from(0));
+            let target = port.get("targetPort");
+            if target.is_none_or(|t| t.as_i64() == Some(0) || t.as_str() == Some("")) {
+                port.insert("targetPort".to_owned(), number);
+            }
+        }
+        let external = matches!(spec.text("type"), "NodePort" | "LoadBalancer");
+        if external {
+            spec.absent("externalTrafficPolicy", "Cluster");
+        }
+        if external || spec.text("type") == "ClusterIP" {
+            spec.absent("internalTrafficPolicy", "Cluster");
+        }
+        if spec.text("type") == "LoadBalancer" {
+            spec.absent("allocateLoadBalancerNodePorts", true);
+        }
+    }
+    let balancer = object.object("status").and_then(|status| status.object("loadBalancer"));
+    if let Some(balancer) = balancer {
+        for ingress in balancer.each("ingress") {
+            if ingress.contains_key("ip") {
+                ingress.absent("ipMode", "VIP");
+            }
+        }
+    }
+}
+
+pub(crate) fn is_external(service: &Value) -> bool {
+    text(&service["spec"], "type") == "ExternalName"
+}
+
+pub(crate) fn has_ports(service: &Value) -> bool {
+    matches!(text(&service["spec"], "type"), "NodePort" | "LoadBalancer")
+}
+
+/// Carries over what a client may leave out, and drops what a changed type has no use for.
+fn prepare(_: &Context<'_>, service: &mut Value, old: Option<&Value>) {
+    if let Some(old) = old {
+        carry_over(service, old);
+        drop_useless(service, old);
+    }
+    let external = is_external(service);
+    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let address = spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let old_address = old.map_or("", |o| text(&o["spec"], "clusterIP"));
+    let is_changed = old.is_some() && address != old_address;
+    let has_list = spec.get("clusterIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
+    let is_same_list = old.is_some_and(|o| o["spec"].get("clusterIPs") == spec.get("clusterIPs"));
+    if !address.is_empty() && (!has_list || is_changed && is_same_list) {
+        spec.insert("clusterIPs".into(), json!([address]));
+    }
+    if external {
+        return;
+    }
+    let is_bare_headless = address == "None"
+        && spec.get("selector").and_then(Value::as_object).is_none_or(Map::is_empty);
+    let (families, policy) = if is_bare_headless {
+        (json!(["IPv4", "IPv6"]), "RequireDualStack")
+    } else {
+        (json!(["IPv4"]), "SingleStack")
+    };
+    if spec.get("ipFamilies").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        spec.insert("ipFamilies".into(), families);
+    }
+    if spec.get("ipFamilyPolicy").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        spec.insert("ipFamilyPolicy".into(), policy.into());
+    }
+}
+
+fn carry_over(service: &mut Value, old: &Value) {
+    if is_external(service) || is_external(old) {
+        return;
+    }
+    let with_ports = has_ports(service) && has_ports(old);
+    let before = &old["spec"];
+    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    if spec.get("clusterIP").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        copy(spec, before, "clusterIP");
+    }
+    for member in ["clusterIPs", "ipFamilies"] {
+        if spec.get(member).and_then(Value::as_array).is_none_or(Vec::is_empty)
+            && spec.get("clusterIP") == before.get("clusterIP")
+        {
+            copy(spec, before, member);
+        }
+    }
+    if spec.get("ipFamilyPolicy").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        copy(spec, before, "ipFamilyPolicy");
+    }
+    if !with_ports {
+        return;
+    }
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+    for port in ports.into_iter().flatten() {
+        if node_port(port) == 0
+            && let Some(same) = list(before, "ports")
+                .iter()
+                .find(|p| p["port"] == port["port"] && p["protocol"] == port["protocol"])
+            && node_port(same) != 0
+        {
+            port["nodePort"] = same["nodePort"].clone();
+        }
+    }
+    if spec.get("healthCheckNodePort").and_then(Value::as_i64).unwrap_or(0) == 0
+        && wants_health_port(spec)
+    {
+        copy(spec, before, "healthCheckNodePort");
+    }
+}
+
+fn copy(spec: &mut Map<String, Value>, before: &Value, member: &str) {
+    if let Some(value) = before.get(member) {
+        spec.insert(member.to_owned(), value.clone());
+    }
+}
+
+/// Members of the old type that the client sent back unchanged.
+fn drop_useless(service: &mut Value, old: &Value) {
+    let (external, ports) = (is_external(service), has_ports(service));
+    if text(&service["spec"], "type") == text(&old["spec"], "type") {
+        return;
+    }
+    let before = &old["spec"];
+    let balances = text(&service["spec"], "type") == "LoadBalancer";
+    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let drop_same = |spec: &mut Map<String, Value>, members: &[&str]| {
+        for member in members {
+            if spec.get(*member) == before.get(*member) {
+                spec.remove(*member);
+            }
+        }
+    };
+    if external {
+        drop_same(
+            spec,
+            &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"],
+        );
+    }
+    if !ports {
+        drop_same(spec, &["externalTrafficPolicy", "healthCheckNodePort"]);
+        let sent = spec.get_mut("ports").and_then(Value::as_array_mut);
+        for (port, old) in sent.into_iter().flatten().zip(list(before, "ports")) {
+            if node_port(port) == node_port(old)
+                && let Some(port) = port.as_object_mut()
+            {
+                port.remove("nodePort");
+            }
+        }
+    }
+    if !balances {
+        drop_same(spec, &["allocateLoadBalancerNodePorts", "loadBalancerClass"]);
+    }
+}
+
+pub(crate) fn node_port(port: &Value) -> i64 {
+    port.get("nodePort").and_then(Value::as_i64).unwrap_or(0)
+}
+
+pub(crate) fn wants_health_port(spec: &Map<String, Value>) -> bool {
+    spec.get("type").and_then(Value::as_str) == Some("LoadBalancer")
+        && spec.get("externalTrafficPolicy").and_then(Value::as_str) == Some("Local")
+}
+
+/// A Service, new or changed.
+fn validate(service: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    let path = field::Path::new("spec");
+    let spec = &service["spec"];
+    let external = is_external(service);
+    let ports = list(spec, "ports");
+    if ports.is_empty() && text(spec, "clusterIP") != "None" && !external {
+        errors.push(field::Error::required(path.child("ports"), ""));
+    }
+    validate_ports(ports, &path.child("ports"), errors);
+    validate_labels(spec.get("selector"), &path.child("selector"), errors);
+    one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
+    one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], &path, errors);
+    if external {
+        let host = text(spec, "externalName").trim_end_matches('.');
+        if host.is_empty() {
+            errors.push(field::Error::required(path.child("externalName"), ""));
+        } else {
+            for message in name::dns1123_subdomain(host) {
+                errors.push(field::Error::invalid(
+                    path.child("externalName"),
+                    &host.into(),
+                    message,
+                ));
+            }
+        }
+        if !list(spec, "clusterIPs").is_empty() {
+            errors.push(field::Error::forbidden(
+                path.child("clusterIPs"),
+                "may not be set when `type` is 'ExternalName'",
+            ));
+        }
+    } else {
+        for (i, address) in list(spec, "clusterIPs").iter().enumerate() {
+            let is_address =
+                address.as_str().is_some_and(|a| a == "None" || a.parse::<IpAddr>().is_ok());
+            if !is_address {
+                errors.push(field::Error::invalid(
+                    path.child("clusterIPs").index(i),
+                    address,
+                    "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                ));
+            }
+        }
+    }
+    if let Some(old) = old.filter(|old| !is_external(old) && !external) {
+        let (before, after) = (list(&old["spec"], "clusterIPs"), list(spec, "clusterIPs"));
+        if !before.is_empty() && before.first() != after.first() {
+            errors.push(field::Error::invalid(
+                path.child("clusterIPs").index(0),
+                &Value::from(after),
+                "may not change once set",
+            ));
+        }
+    }
+}
+
+fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut Vec<field::Error>) {
+    let mut names: HashSet<&str> = HashSet::new();
+    let mut seen: HashSet<(i64, &str)> = HashSet::new();
+    for (i, port) in ports.iter().enumerate() {
+        let path = path.index(i);
+        let name = text(port, "name");
+        if name.is_empty() {
+            if ports.len() > 1 {
+                errors.push(field::Error::required(path.child("name"), ""));
+            }
+        } else {
+            for message in name::dns1123_label(name) {
+                errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
+            }
+            if !names.insert(name) {
+                errors.push(field::Error::duplicate(path.child("name"), &name.into()));
+            }
+        }
+        validate_port_number(port["port"].as_i64().unwrap_or(0), path.child("port"), errors);
+        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
+        if let Some(target) = port["targetPort"].as_i64().filter(|t| *t != 0) {
+            validate_port_number(target, path.child("targetPort"), errors);
+        }
+        let key = (port["port"].as_i64().unwrap_or(0), text(port, "protocol"));
+        if !seen.insert(key) {
+            errors.push(field::Error::duplicate(
+                path,
+                &json!({"port": port["port"], "protocol": port["protocol"]}),
+            ));
+        }
+    }
+}
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let spec = cell::at(object, "spec");
+    let ports: Vec<String> = cell::list(spec, "ports")
+        .iter()
+        .map(|port| {
+            match (
+                cell::int(port, "port"),
+                cell::int(port, "nodePort"),
+                cell::text(port, "protocol"),
+            ) {
+                (number, 0, protocol) => format!("{number}/{protocol}"),
+                (number, node, protocol) => format!("{number}:{node}/{protocol}"),
+            }
+        })
+        .collect();
+    let ports = if ports.is_empty() { cell::NONE.to_owned() } else { ports.join(",") };
+    vec![
+        cell::name(object),
+        cell::text(spec, "type").into(),
+        cell::strings(spec, "clusterIPs").first().copied().unwrap_or(cell::NONE).into(),
+        external_ip(object).into(),
+        ports.into(),
+        cell::age(object, now),
+        cell::labels(spec, "selector").into(),
+    ]
+}
+
+fn external_ip(object: &Value) -> String {
+    let mut external: Vec<String> =
+        cell::strings(object, "spec.externalIPs").into_iter().map(str::to_owned).collect();
+    match cell::text(object, "spec.type") {
+        "ClusterIP" | "NodePort" if external.is_empty() => cell::NONE.to_owned(),
+        "ClusterIP" | "NodePort" => external.join(","),
+        "LoadBalancer" => {
+            let mut all = load_balancer(object);
+            all.append(&mut external);
+            if all.is_empty() { "<pending>".to_owned() } else { all.join(",") }
+        }
+        "ExternalName" => cell::text(object, "spec.externalName").to_owned(),
+        _ => "<unknown>".to_owned(),
+    }
+}

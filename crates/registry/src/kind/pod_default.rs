@@ -1,0 +1,160 @@
+//! Defaults of pod templates, containers, volumes and claims.
+use crate::kind::{Fill, Members};
+use serde_json::{Value, json};
+
+/// An object with a member `template`, or a PodTemplate.
+pub(super) fn template(owner: &mut Members) {
+    if let Some(pod) = owner.object("template").and_then(|template| template.object("spec")) {
+        spec(pod);
+    }
+}
+
+/// PodSpec.
+pub(super) fn spec(pod: &mut Members) {
+    pod.absent("dnsPolicy", "ClusterFirst");
+    pod.absent("restartPolicy", "Always");
+    pod.absent("securityContext", json!({}));
+    pod.absent("terminationGracePeriodSeconds", 30);
+    pod.absent("schedulerName", "default-scheduler");
+    // `serviceAccount` is the older name of `serviceAccountName`: both are shown, the newer one decides.
+    if let Some(name) = pod.get("serviceAccountName").cloned() {
+        pod.insert("serviceAccount".to_owned(), name);
+    } else if let Some(name) = pod.get("serviceAccount").cloned() {
+        pod.insert("serviceAccountName".to_owned(), name);
+    }
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        pod.each(list).for_each(container);
+    }
+    pod.each("volumes").for_each(volume);
+}
+
+/// Container, init container, ephemeral container.
+fn container(container: &mut Members) {
+    let policy = pull_policy(container.text("image"));
+    container.absent("imagePullPolicy", policy);
+    container.absent("terminationMessagePath", "/dev/termination-log");
+    container.absent("terminationMessagePolicy", "File");
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = container.object(name) {
+            probe.absent("timeoutSeconds", 1);
+            probe.absent("periodSeconds", 10);
+            probe.absent("successThreshold", 1);
+            probe.absent("failureThreshold", 3);
+            http_get(probe);
+        }
+    }
+    if let Some(lifecycle) = container.object("lifecycle") {
+        for name in ["postStart", "preStop"] {
+            if let Some(hook) = lifecycle.object(name) {
+                http_get(hook);
+            }
+        }
+    }
+    for variable in container.each("env") {
+        if let Some(field) = variable.object("valueFrom").and_then(|from| from.object("fieldRef")) {
+            field.absent("apiVersion", "v1");
+        }
+    }
+}
+
+fn http_get(handler: &mut Members) {
+    if let Some(get) = handler.object("httpGet") {
+        get.absent("path", "/");
+        get.absent("scheme", "HTTP");
+    }
+}
+
+/// `Always` for an image whose tag is or defaults to `latest`.
+pub(super) fn pull_policy(image: &str) -> &'static str {
+    let (name, digest) = image.split_once('@').map_or((image, None), |(n, d)| (n, Some(d)));
+    let last = name.rsplit('/').next().unwrap_or(name);
+    match (last.split_once(':'), digest) {
+        (Some((_, "latest")), _) | (None, None) => "Always",
+        _ => "IfNotPresent",
+    }
+}
+
+/// A resource that is limited but not requested is requested at its limit.
+pub(super) fn requests_from_limits(container: &mut Members) {
+    let Some(resources) = container.object("resources") else { return };
+    let Some(Value::Object(limits)) = resources.get("limits").cloned() else { return };
+    if let Some(requests) = resources.object_or_new("requests") {
+        for (name, limit) in limits {
+            requests.absent(&name, limit);
+        }
+    }
+}
+
+/// On the host's network a container's port is the host's.
+pub(super) fn host_ports(container: &mut Members) {
+    for port in container.each("ports") {
+        if let Some(number) = port.get("containerPort").cloned() {
+            port.absent("hostPort", number);
+        }
+    }
+}
+
+/// `0644`, as JSON writes it.
+const MODE: i32 = 0o644;
+
+/// An hour, the lifetime of projected service account tokens.
+const TOKEN_SECONDS: i64 = 3600;
+
+/// Volume.
+fn volume(volume: &mut Members) {
+    if !volume.keys().any(|name| name != "name") {
+        volume.insert("emptyDir".to_owned(), json!({}));
+    }
+    for source in ["secret", "configMap", "downwardAPI", "projected"] {
+        if let Some(source) = volume.object(source) {
+            source.absent("defaultMode", MODE);
+        }
+    }
+    if let Some(downward) = volume.object("downwardAPI") {
+        field_refs(downward);
+    }
+    if let Some(projected) = volume.object("projected") {
+        for source in projected.each("sources") {
+            if let Some(token) = source.object("serviceAccountToken") {
+                token.absent("expirationSeconds", TOKEN_SECONDS);
+            }
+            if let Some(downward) = source.object("downwardAPI") {
+                field_refs(downward);
+            }
+        }
+    }
+    if let Some(path) = volume.object("hostPath") {
+        path.absent("type", "");
+    }
+    if let Some(image) = volume.object("image") {
+        let policy = pull_policy(image.text("reference"));
+        image.absent("pullPolicy", policy);
+    }
+    let template = volume.object("ephemeral").and_then(|e| e.object("volumeClaimTemplate"));
+    if let Some(spec) = template.and_then(|template| template.object("spec")) {
+        claim_spec(spec);
+    }
+}
+
+fn field_refs(downward: &mut Members) {
+    for item in downward.each("items") {
+        if let Some(field) = item.object("fieldRef") {
+            field.absent("apiVersion", "v1");
+        }
+    }
+}
+
+/// PersistentVolumeClaim, also as a template of a StatefulSet.
+pub(super) fn volume_claim(object: &mut Members) {
+    if let Some(spec) = object.object("spec") {
+        claim_spec(spec);
+    }
+    if let Some(status) = object.object_or_new("status") {
+        status.absent("phase", "Pending");
+    }
+}
+
+/// PersistentVolumeClaimSpec.
+pub(super) fn claim_spec(spec: &mut Members) {
+    spec.absent("volumeMode", "Filesystem");
+}

@@ -1,0 +1,2 @@
+//! Kinds of `policy`.
+pub(super) mod pod_disruption_budget;

@@ -1,0 +1,95 @@
+//! The one list of built-in kinds.
+use super::*;
+
+/// Every built-in kind, by module.
+static ROWS: [&Kind; 67] = [
+    &admissionregistration::admission_policy::MUTATING,
+    &admissionregistration::admission_policy::MUTATING_BINDING,
+    &admissionregistration::admission_policy::VALIDATING,
+    &admissionregistration::admission_policy::VALIDATING_BINDING,
+    &admissionregistration::webhook_configuration::MUTATING,
+    &admissionregistration::webhook_configuration::VALIDATING,
+    &apiextensions::custom_resource_definition::KIND,
+    &apiregistration::api_service::KIND,
+    &apps::controller_revision::KIND,
+    &apps::daemon_set::KIND,
+    &apps::deployment::KIND,
+    &apps::replica_set::KIND,
+    &apps::stateful_set::KIND,
+    &authentication::SELF_SUBJECT_REVIEW,
+    &authentication::TOKEN_REVIEW,
+    &authorization::LOCAL_SUBJECT_ACCESS_REVIEW,
+    &authorization::SELF_SUBJECT_ACCESS_REVIEW,
+    &authorization::SELF_SUBJECT_RULES_REVIEW,
+    &authorization::SUBJECT_ACCESS_REVIEW,
+    &autoscaling::horizontal_pod_autoscaler::KIND,
+    &batch::cron_job::KIND,
+    &batch::job::KIND,
+    &certificates::certificate_signing_request::KIND,
+    &coordination::lease::KIND,
+    &core::BINDING,
+    &core::SERVICE_ACCOUNT,
+    &core::component_status::KIND,
+    &core::config_map::KIND,
+    &core::endpoints::KIND,
+    &core::event::EVENTS,
+    &core::event::KIND,
+    &core::limit_range::KIND,
+    &core::namespace::KIND,
+    &core::node::KIND,
+    &core::persistent_volume::KIND,
+    &core::persistent_volume_claim::KIND,
+    &core::pod::KIND,
+    &core::pod_template::KIND,
+    &core::replication_controller::KIND,
+    &core::resource_quota::KIND,
+    &core::secret::KIND,
+    &core::service::KIND,
+    &discovery::endpoint_slice::KIND,
+    &flowcontrol::flow_schema::KIND,
+    &flowcontrol::priority_level_configuration::KIND,
+    &networking::ingress::KIND,
+    &networking::ingress_class::KIND,
+    &networking::ip_address::KIND,
+    &networking::network_policy::KIND,
+    &networking::service_cidr::KIND,
+    &node::runtime_class::KIND,
+    &policy::pod_disruption_budget::KIND,
+    &rbac::role::CLUSTER,
+    &rbac::role::KIND,
+    &rbac::role_binding::CLUSTER,
+    &rbac::role_binding::KIND,
+    &resource::DEVICE_CLASS,
+    &resource::resource_claim::KIND,
+    &resource::resource_claim::TEMPLATE,
+    &resource::resource_slice::KIND,
+    &scheduling::priority_class::KIND,
+    &storage::CSI_STORAGE_CAPACITY,
+    &storage::csi_driver::KIND,
+    &storage::csi_node::KIND,
+    &storage::storage_class::KIND,
+    &storage::volume_attachment::KIND,
+    &storage::volume_attributes_class::KIND,
+];
+
+/// The row of a built-in kind.
+pub(crate) fn of(group: &str, kind: &str) -> Option<&'static Kind> {
+    ROWS.into_iter().find(|row| row.kind == kind && row.group == group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_published_kind_has_a_row_and_every_row_a_kind() {
+        let facts = setpoint_facts::RESOURCES;
+        for fact in facts {
+            assert!(of(fact.group, fact.kind).is_some(), "{} of {:?}", fact.kind, fact.group);
+        }
+        for row in ROWS {
+            let is_published = facts.iter().any(|f| f.kind == row.kind && f.group == row.group);
+            assert!(is_published, "{} of {:?}", row.kind, row.group);
+        }
+    }
+}

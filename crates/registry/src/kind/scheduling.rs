@@ -1,0 +1,2 @@
+//! Kinds of `scheduling.k8s.io`.
+pub(super) mod priority_class;

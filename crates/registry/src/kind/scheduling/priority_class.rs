@@ -1,0 +1,70 @@
+//! Priority classes: bounded, and not another value tomorrow.
+use crate::kind::{Fill, Kind, Members};
+use crate::table::cell;
+use serde_json::Value;
+use setpoint_object::field;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::time::Timestamp;
+
+/// PriorityClass.
+pub(in crate::kind) static KIND: Kind = Kind {
+    default,
+    validate,
+    cells: Some(cells),
+    ..Kind::plain("scheduling.k8s.io", "PriorityClass")
+};
+
+fn default(class: &mut Members, _version: &str) {
+    class.absent("preemptionPolicy", "PreemptLowerPriority");
+}
+
+/// The highest value of a PriorityClass that is not the system's: one billion, as Kubernetes' `HighestUserDefinablePriority`.
+const USER_PRIORITY_MAX: i64 = 1_000_000_000;
+
+/// The classes that carry the reserved prefix.
+const SYSTEM_CLASSES: [(&str, i64); 2] =
+    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+
+/// Priority classes: bounded, and not another value tomorrow.
+fn validate(class: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+    let value = class["value"].as_i64().unwrap_or(0);
+    let name = class.name();
+    let system = SYSTEM_CLASSES.iter().find(|(n, _)| *n == name);
+    if let Some(old) = old {
+        if old["value"].as_i64().unwrap_or(0) != value {
+            errors.push(field::Error::forbidden(
+                field::Path::new("value"),
+                "may not be changed in an update.",
+            ));
+        }
+        return;
+    }
+    if name.starts_with("system-") {
+        match system {
+            Some((_, known)) if *known == value => {}
+            Some((name, known)) => errors.push(field::Error::forbidden(
+                field::Path::new("metadata.name"),
+                format!("value of {name} PriorityClass must be {known}"),
+            )),
+            None => errors.push(field::Error::forbidden(
+                field::Path::new("metadata.name"),
+                "priority class names with 'system-' prefix are reserved for system use only",
+            )),
+        }
+    } else if value > USER_PRIORITY_MAX {
+        errors.push(field::Error::forbidden(
+            field::Path::new("value"),
+            format!("maximum allowed value of a user defined priority is {USER_PRIORITY_MAX}"),
+        ));
+    }
+}
+
+fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    vec![
+        cell::name(object),
+        cell::int(object, "value").into(),
+        (cell::at(object, "globalDefault") == true).into(),
+        cell::age(object, now),
+        cell::text_or(object, "preemptionPolicy", "PreemptLowerPriority").into(),
+    ]
+}

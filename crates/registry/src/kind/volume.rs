@@ -1,0 +1,41 @@
+//! What volumes, claims and their classes show.
+use crate::table::cell;
+use serde_json::Value;
+
+/// The annotation that names a volume's or claim's class since before there was a field.
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
+    cell::at(object, "metadata.annotations").get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(super) fn class_name(object: &Value) -> Value {
+    let class = match annotation(object, CLASS_ANNOTATION) {
+        "" => cell::text(object, "spec.storageClassName"),
+        class => class,
+    };
+    class.into()
+}
+
+/// `RWO,ROX,RWX,RWOP`: those given, in this order.
+pub(super) fn access_modes(modes: &[Value]) -> String {
+    let short = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let given = short.iter().filter(|(long, _)| modes.iter().any(|mode| mode == long));
+    given.map(|(_, short)| *short).collect::<Vec<_>>().join(",")
+}
+
+pub(super) fn phase(object: &Value) -> &str {
+    if cell::deleting(object) { "Terminating" } else { cell::text(object, "status.phase") }
+}
+
+/// The name, marked when an annotation makes the class the default.
+pub(super) fn class_title(object: &Value, annotations: &[&str]) -> Value {
+    let default = annotations.iter().any(|key| annotation(object, key) == "true");
+    let name = cell::text(object, "metadata.name");
+    if default { format!("{name} (default)").into() } else { name.into() }
+}
