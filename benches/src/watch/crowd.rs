@@ -9,7 +9,7 @@ use setpoint::object::field_selector::FieldSelector;
 use setpoint::object::label::Selector;
 use setpoint::object::time::Clock;
 use setpoint::prelude::CancellationToken;
-use setpoint_registry::{Caller, ListOptions, Registry, Target, WatchStream};
+use setpoint_registry::{Attributes, ListOptions, Registry, Target, Verb, WatchStream};
 use setpoint_store::{MemoryStore, Op, Store as _, Txn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,15 +60,10 @@ impl Plane {
             let registry = registry.clone();
             async move {
                 let resource = registry.catalog().get("", "v1", "pods").context("pods")?.clone();
-                let target = Target {
-                    resource,
-                    namespace: String::new(),
-                    name: String::new(),
-                    subresource: String::new(),
-                };
+                let request = Attributes::loopback(Verb::Watch, Target::new(resource, "", ""));
                 let options =
                     ListOptions { fields: fields?, labels: labels?, ..ListOptions::default() };
-                Ok::<_, anyhow::Error>(registry.watch(&Caller::default(), &target, &options).await?)
+                Ok::<_, anyhow::Error>(registry.watch(&request, &options).await?)
             }
         };
         let n_woken = Arc::new(AtomicU64::new(0));

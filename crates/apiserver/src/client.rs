@@ -1,10 +1,10 @@
 //! A client inside the process: its service is the server.
 
 use crate::body::Body;
-use crate::identity::Identity;
 use crate::server::ApiServer;
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use setpoint_registry::Identity;
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 

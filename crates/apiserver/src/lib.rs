@@ -42,6 +42,7 @@ pub mod listen;
 mod negotiate;
 pub mod openapi;
 mod options;
+mod pipeline;
 mod query;
 mod resource;
 mod respond;
@@ -57,8 +58,9 @@ mod websocket;
 
 pub use body::{BODY_BYTES_MAX, Body};
 pub use filter::authenticate::Credentials;
-pub use identity::{Identity, Origin};
-pub use server::{ApiServer, ApiServerBuilder};
+pub use identity::Origin;
+pub use server::{ApiServer, ApiServerBuilder, Events};
+pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};
 pub use version::GIT_VERSION;
 
 /// Any error of a transport.

@@ -12,7 +12,7 @@ mod pki;
 
 pub use pki::{Loaded, Pki, PkiError, PkiFiles};
 
-use crate::identity::Identity;
+use crate::Identity;
 use crate::server::ApiServer;
 use http::Request;
 use rustls::pki_types::CertificateDer;

@@ -7,10 +7,9 @@ use crate::negotiate::{self, Accepted, Encoding, Endpoint, Transform, accept_hea
 use crate::options;
 use crate::query::Query;
 use crate::respond::{self, Style};
-use crate::route::ResourceRoute;
 use crate::scan;
+use crate::server::Events;
 use crate::table::{self, IncludeObject};
-use crate::verb::Verb;
 use crate::watch;
 use crate::websocket::Upgrade;
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, GroupVersion, Status};
-use setpoint_registry::{Body as Sent, Caller, Catalog, Deleted, List, Registry, Target};
+use setpoint_registry::{Attributes, Body as Sent, Catalog, Deleted, List, Registry, Target, Verb};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -33,9 +32,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) query: &'a Query,
     pub(crate) style: Style,
-    pub(crate) caller: &'a Caller,
-    /// Whose the bytes of the answer are.
-    pub(crate) user: Arc<str>,
+    pub(crate) attributes: &'a Attributes,
     pub(crate) large: &'a LargeAnswers,
 }
 
@@ -51,25 +48,21 @@ impl From<ApiError> for Refusal {
 
 impl Exchange<'_> {
     /// Answers.
-    pub(crate) async fn answer(
-        &self,
-        verb: Verb,
-        route: ResourceRoute,
-        body: RequestBody,
-    ) -> Result<Response<Body>, Refusal> {
-        let target = route.target;
+    pub(crate) async fn answer(&self, body: RequestBody) -> Result<Response<Body>, Refusal> {
+        let target = self.attributes.target()?;
         if let Some(text) = &target.resource.deprecation {
-            self.caller.warn(text.clone());
+            self.attributes.warn(text.clone());
         }
-        match verb {
-            Verb::Get => self.get(&target).await,
-            Verb::List => self.list(&target).await,
+        match self.attributes.verb {
+            Verb::Get => self.get(target).await,
+            Verb::List => self.list(target).await,
             Verb::Watch => self.watch(target).await,
-            Verb::Create => self.create(&target, body).await,
-            Verb::Update => self.update(&target, body).await,
-            Verb::Patch => self.patch(&target, body).await,
-            Verb::Delete => self.delete(&target, body).await,
-            Verb::DeleteCollection => self.delete_collection(&target, body).await,
+            Verb::Create => self.create(target, body).await,
+            Verb::Update => self.update(target, body).await,
+            Verb::Patch => self.patch(target, body).await,
+            Verb::Delete => self.delete(target, body).await,
+            Verb::DeleteCollection => self.delete_collection(target, body).await,
+            _ => Err(Refusal(ApiError::method_not_allowed())),
         }
     }
 
@@ -81,39 +74,38 @@ impl Exchange<'_> {
             )));
         }
         let version = self.query.text("resourceVersion");
-        let object = self.registry.get(self.caller, target, version).await?;
+        let object = self.registry.get(self.attributes, version).await?;
         self.object(StatusCode::OK, accepted, target, object.bytes, false).await
     }
 
     async fn list(&self, target: &Target) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept_list(target)?;
         let options = options::list(self.query)?;
-        let list = self.registry.list(self.caller, target, &options).await?;
+        let list = self.registry.list(self.attributes, &options).await?;
         self.whole_list(accepted, target, list, false).await
     }
 
-    async fn watch(&self, mut target: Target) -> Result<Response<Body>, Refusal> {
+    async fn watch(&self, target: &Target) -> Result<Response<Body>, Refusal> {
         let endpoint = Endpoint::Watch { custom: target.resource.custom };
         let accepted = negotiate(&accept_header(&self.parts.headers), endpoint)?;
         let include = IncludeObject::of(self.query)?;
         // A name comes with the deprecated prefix only, where it selects.
-        let name = std::mem::take(&mut target.name);
-        let options = options::list_named(self.query, &name)?;
-        let events = self.registry.watch(self.caller, &target, &options).await?;
+        let options = options::list_named(self.query, &target.name)?;
+        let events = self.registry.watch(self.attributes, &options).await?;
+        let events = Events::new(events, self.drain.clone());
         let upgrade = Upgrade::of(self.parts);
         // Messages over a WebSocket are text.
         let encoding = if upgrade.is_some() { Encoding::Json } else { accepted.encoding };
         let framing = watch::Framing {
-            resource: target.resource,
+            resource: target.resource.clone(),
             encoding,
             transform: accepted.transform,
             include,
             clock: self.registry.clock().clone(),
         };
-        let drain = self.drain.clone();
         Ok(match upgrade {
-            Some(upgrade) => upgrade.respond(watch::frames(events, framing, drain)),
-            None => watch::respond(events, framing, drain),
+            Some(upgrade) => upgrade.respond(watch::frames(events, framing)),
+            None => watch::respond(events, framing),
         })
     }
 
@@ -121,7 +113,7 @@ impl Exchange<'_> {
         let accepted = self.accept_object(target)?;
         let body = self.sent(target, body).await?;
         let options = options::write(self.query, "CreateOptions")?;
-        let written = self.registry.create(self.caller, target, body, &options).await?;
+        let written = self.registry.create(self.attributes, body, &options).await?;
         self.object(StatusCode::CREATED, accepted, target, written.object.bytes, true).await
     }
 
@@ -129,7 +121,7 @@ impl Exchange<'_> {
         let accepted = self.accept_object(target)?;
         let body = self.sent(target, body).await?;
         let options = options::write(self.query, "UpdateOptions")?;
-        let written = self.registry.update(self.caller, target, body, &options).await?;
+        let written = self.registry.update(self.attributes, body, &options).await?;
         self.object(code(written.created), accepted, target, written.object.bytes, true).await
     }
 
@@ -140,14 +132,14 @@ impl Exchange<'_> {
         let bytes = body::read(body).await?;
         let options = options::patch(self.query, patch_type)?;
         let body = Sent { bytes, format };
-        let written = self.registry.patch(self.caller, target, patch_type, body, &options).await?;
+        let written = self.registry.patch(self.attributes, patch_type, body, &options).await?;
         self.object(code(written.created), accepted, target, written.object.bytes, true).await
     }
 
     async fn delete(&self, target: &Target, body: RequestBody) -> Result<Response<Body>, Refusal> {
         let accepted = self.accept_object(target)?;
         let options = self.delete_options(target, body).await?;
-        match self.registry.delete(self.caller, target, &options).await? {
+        match self.registry.delete(self.attributes, &options).await? {
             Deleted::Object { object, remains } => {
                 // 202 only where clients asked for background deletion in its oldest form.
                 let accepted_only = remains && options.orphan_dependents == Some(false);
@@ -170,7 +162,7 @@ impl Exchange<'_> {
         let list_options = options::list(self.query)?;
         let options = self.delete_options(target, body).await?;
         let list =
-            self.registry.delete_collection(self.caller, target, &list_options, &options).await?;
+            self.registry.delete_collection(self.attributes, &list_options, &options).await?;
         self.whole_list(accepted, target, list, true).await
     }
 
@@ -242,7 +234,7 @@ impl Exchange<'_> {
         bytes: Bytes,
         is_done: bool,
     ) -> Result<Response<Body>, Refusal> {
-        let (large, user) = (self.large, &self.user);
+        let (large, user) = (self.large, &self.attributes.identity.user);
         let bytes = match is_done {
             true => large.count_at_once(user, bytes),
             false => large.count(user, bytes)?,
@@ -266,7 +258,7 @@ impl Exchange<'_> {
         is_done: bool,
     ) -> Result<Response<Body>, Refusal> {
         let form = self.form(accepted, target);
-        let (large, user) = (self.large, &self.user);
+        let (large, user) = (self.large, &self.attributes.identity.user);
         let list = respond::LargeList { form, list, large, user, is_done };
         Ok(respond::list(self.style, list).await?)
     }
@@ -275,8 +267,9 @@ impl Exchange<'_> {
     fn form(&self, accepted: Accepted, target: &Target) -> Form {
         // Subresources with bodies of their own (Scale) have no printer.
         let own_body = target
-            .resource
-            .subresource(&target.subresource)
+            .subresource
+            .as_ref()
+            .and_then(|name| target.resource.subresource(name))
             .is_some_and(|sub| sub.gvk != target.resource.gvk);
         Form {
             resource: target.resource.clone(),

@@ -6,7 +6,7 @@
 
 use crate::query::decode;
 use setpoint_object::ApiError;
-use setpoint_registry::{Catalog, Resource, Target};
+use setpoint_registry::{Catalog, Resource, ResourcePath, Subresource, Target, Verb};
 use std::sync::Arc;
 
 /// What a path names.
@@ -45,7 +45,7 @@ pub(crate) enum Route {
 /// A path of a served resource.
 #[derive(Debug, Clone)]
 pub(crate) struct ResourceRoute {
-    /// What the request is about.
+    /// What it names.
     pub(crate) target: Target,
     /// The deprecated `/watch/` prefix stood in the path.
     pub(crate) watch: bool,
@@ -63,6 +63,14 @@ pub(crate) enum Miss {
 impl Miss {
     fn no_route() -> Self {
         Self::Status(Box::new(ApiError::no_route()))
+    }
+
+    /// As a `Status`, where nobody reads plain text.
+    pub(crate) fn into_error(self) -> ApiError {
+        match self {
+            Self::Page => ApiError::no_route(),
+            Self::Status(error) => *error,
+        }
     }
 }
 
@@ -146,39 +154,86 @@ fn group_version(
         _ => return Err(miss()),
     };
 
-    let row = catalog.get(&group.name, version, resource).ok_or_else(miss)?;
+    let path = ResourcePath {
+        group: group.name.to_string(),
+        version: version.to_string(),
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        subresource: Subresource::of(subresource),
+    };
+    Ok(Route::Resource(ResourceRoute { target: find(catalog, path, scoped)?, watch }))
+}
+
+/// Finds the row that serves a resource. `scoped`: the path names a namespace.
+///
+/// # Errors
+///
+/// How to answer when there is none, or none with this scope or subresource.
+pub(crate) fn find(catalog: &Catalog, path: ResourcePath, scoped: bool) -> Result<Target, Miss> {
+    let ResourcePath { group, version, resource, namespace, name, subresource } = path;
+    let Some(row) = catalog.get(&group, &version, &resource) else {
+        let is_custom = catalog.group(&group).is_none_or(|group| group.custom);
+        return Err(if is_custom { Miss::Page } else { Miss::no_route() });
+    };
     let miss = || if row.custom { Miss::Page } else { Miss::no_route() };
     // The object's path must have the scope that the resource has; the collection of all namespaces has none.
     if scoped != row.scope.is_namespaced() && !(row.scope.is_namespaced() && name.is_empty()) {
         return Err(miss());
     }
-    if !subresource.is_empty() && row.subresource(subresource).is_none() {
+    if subresource.as_ref().is_some_and(|name| row.subresource(name).is_none()) {
         return Err(if row.custom {
-            Miss::Status(Box::new(ApiError::not_found(&row.group_resource(), name)))
+            Miss::Status(Box::new(ApiError::not_found(&row.group_resource(), &name)))
         } else {
             Miss::no_route()
         });
     }
-    if !name.is_empty() && subresource.is_empty() && !has_items(row) && !row.custom {
+    if !name.is_empty() && subresource.is_none() && !has_items(row) && !row.custom {
         return Err(Miss::no_route());
     }
-    check_name(name)?;
+    check_name(&name)?;
     // A namespace object counts as inside itself.
-    let namespace = if core && resource == "namespaces" { "" } else { namespace };
-    Ok(Route::Resource(ResourceRoute {
-        target: Target {
-            resource: row.clone(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            subresource: subresource.to_owned(),
-        },
-        watch,
-    }))
+    let is_namespace = group.is_empty() && resource == "namespaces";
+    let namespace = if is_namespace { String::new() } else { namespace };
+    Ok(Target { resource: row.clone(), namespace, name, subresource })
+}
+
+/// What a path says of a resource that is not served here, for those who decide about requests before they are answered.
+/// `None`: the path is no resource's.
+pub(crate) fn unserved(path: &str) -> Option<ResourcePath> {
+    let path = decode(path, false)?;
+    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let (group, version, rest) = match segments.as_slice() {
+        ["api", version, rest @ ..] => ("", version, rest),
+        ["apis", group, version, rest @ ..] => (*group, version, rest),
+        _ => return None,
+    };
+    let rest = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => rest,
+        rest => rest,
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..]
+            if !rest.is_empty() && !matches!(rest, ["status" | "finalize"]) =>
+        {
+            (*namespace, rest)
+        }
+        rest => ("", rest),
+    };
+    let word = |at: usize| rest.get(at).copied().unwrap_or_default();
+    (!rest.is_empty()).then(|| ResourcePath {
+        group: group.to_owned(),
+        version: (*version).to_owned(),
+        resource: word(0).to_owned(),
+        namespace: namespace.to_owned(),
+        name: word(1).to_owned(),
+        subresource: Subresource::of(word(2)),
+    })
 }
 
 /// Whether single objects of a resource have a path: reviews and bindings have none.
 fn has_items(row: &Resource) -> bool {
-    ["get", "update", "patch", "delete"].iter().any(|verb| row.serves(verb))
+    [Verb::Get, Verb::Update, Verb::Patch, Verb::Delete].iter().any(|verb| row.serves(verb))
 }
 
 /// A name in a URL must be a path segment on every verb.

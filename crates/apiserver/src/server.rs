@@ -1,34 +1,30 @@
-//! The server as a service: the pipeline that every request goes through.
+//! The server: a handle, its builder, and the doors through which requests enter.
 
 use crate::BoxError;
-use crate::body::{Body, RequestBody};
+use crate::body::Body;
 use crate::discovery::Aggregated;
 use crate::filter::authenticate::Credentials;
 use crate::filter::in_flight::InFlight;
 use crate::filter::large::LargeAnswers;
-use crate::filter::{audit_id, deadline, panics, readiness};
-use crate::health::Health;
+use crate::filter::{audit_id, panics};
 use crate::openapi;
-use crate::query::Query;
-use crate::resource::{Exchange, Refusal};
-use crate::respond::{self, Style};
-use crate::root;
-use crate::route::{Miss, Route, route};
-use crate::verb::Verb;
 use bytes::Bytes;
+use futures::Stream;
 use futures::future::BoxFuture;
-use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use setpoint_object::ApiError;
-use setpoint_registry::{Caller, Catalog, Registry};
+use setpoint_object::field_selector::FieldSelector;
+use setpoint_object::label::Selector;
+use setpoint_registry::{Attributes, Event, List, ListOptions, Registry, WatchStream};
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// A handle to an API server; cheap to clone. Answers requests for as long as the registry's worker runs.
 #[derive(Debug, Clone)]
@@ -38,18 +34,18 @@ pub struct ApiServer {
 
 /// What every request shares.
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     // Inputs.
-    registry: Registry,
-    credentials: Credentials,
-    address: Option<String>,
+    pub(crate) registry: Registry,
+    pub(crate) credentials: Credentials,
+    pub(crate) address: Option<String>,
     // State.
-    rng: Mutex<SmallRng>,
-    in_flight: InFlight,
-    large: LargeAnswers,
-    aggregated: Aggregated,
-    open_api: openapi::Documents,
-    drain: CancellationToken,
+    pub(crate) rng: Mutex<SmallRng>,
+    pub(crate) in_flight: InFlight,
+    pub(crate) large: LargeAnswers,
+    pub(crate) aggregated: Aggregated,
+    pub(crate) open_api: openapi::Documents,
+    pub(crate) drain: CancellationToken,
 }
 
 /// Builds an [`ApiServer`].
@@ -116,9 +112,34 @@ impl ApiServer {
         self.inner.drain.cancel();
     }
 
-    /// Ends when the server begins shutdown ([`ApiServer::drain`]): for streams that do not come through [`ApiServer::serve`].
-    pub fn drained(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.inner.drain.clone().cancelled_owned()
+    /// Lists a resource in process: the same stages as a request over HTTP, and objects instead of bytes that must be cut. The
+    /// request names the resource ([`Requested::Unrouted`]) and its user is trusted; its selectors are read from it.
+    ///
+    /// # Errors
+    ///
+    /// The `Status` that the same request is answered with over HTTP.
+    pub async fn list(&self, request: Attributes, options: ListOptions) -> Result<List, ApiError> {
+        let request = self.inner.enter_in_process(request).await?;
+        let _place = self.inner.begin(&request)?;
+        let options = selected(&request, options)?;
+        self.inner.registry.list(&request, &options).await
+    }
+
+    /// Watches a resource in process, as [`ApiServer::list`] lists it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ApiServer::list`].
+    pub async fn watch(
+        &self,
+        request: Attributes,
+        options: ListOptions,
+    ) -> Result<Events, ApiError> {
+        let request = self.inner.enter_in_process(request).await?;
+        let _place = self.inner.begin(&request)?;
+        let options = selected(&request, options)?;
+        let events = self.inner.registry.watch(&request, &options).await?;
+        Ok(Events::new(events, self.inner.drain.clone()))
     }
 
     /// Ends large lists that their clients take too slowly, until it is dropped. Whoever serves over sockets runs it.
@@ -135,7 +156,7 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         let body = body.map_err(Into::into).boxed_unsync();
         let audit_id = audit_id::of(&parts.headers, &self.inner.rng);
-        let mut response = panics::catch(self.inner.pipeline(&parts, body)).await;
+        let mut response = panics::catch(self.inner.answer(&parts, body, &audit_id)).await;
         let headers = response.headers_mut();
         headers.insert(audit_id::HEADER, audit_id);
         headers
@@ -170,153 +191,56 @@ where
     }
 }
 
-impl Inner {
-    async fn pipeline(&self, parts: &Parts, body: RequestBody) -> Response<Body> {
-        let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let style = Style::of(&parts.headers, &query);
-        let health = parts.uri.path().starts_with("/healthz")
-            || parts.uri.path().starts_with("/livez")
-            || parts.uri.path().starts_with("/readyz");
-        if !health && !readiness::wait(&self.registry).await {
-            return unavailable();
-        }
-        let catalog = self.registry.catalog();
-        let route = route(&catalog, parts.uri.path());
-        let verb = match &route {
-            Ok(Route::Resource(route)) => Some(Verb::of(&parts.method, route, &query)),
-            _ => None,
-        };
-        let long_running = matches!(&verb, Some(Ok(Verb::Watch)));
-        let time = match deadline::of(&query, long_running) {
-            Ok(time) => time,
-            Err(error) => return respond::error(&error, &parts.headers, style),
-        };
-        deadline::within(time, self.answer(parts, body, &query, style, &catalog, route, verb)).await
-    }
+/// The options of an in-process request with the selectors that its attributes carry.
+fn selected(request: &Attributes, options: ListOptions) -> Result<ListOptions, ApiError> {
+    let labels = match &*request.label_selector {
+        "" => Selector::everything(),
+        text => Selector::parse(text).map_err(|error| ApiError::bad_request(error.0))?,
+    };
+    let fields = FieldSelector::parse(&request.field_selector)
+        .map_err(|error| ApiError::bad_request(error.0))?;
+    Ok(ListOptions { labels, fields, ..options })
+}
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the stages of one function, split at the deadline"
-    )]
-    async fn answer(
-        &self,
-        parts: &Parts,
-        body: RequestBody,
-        query: &Query,
-        style: Style,
-        catalog: &Arc<Catalog>,
-        route: Result<Route, Miss>,
-        verb: Option<Result<Verb, Option<Box<ApiError>>>>,
-    ) -> Response<Body> {
-        let failed = |error: &ApiError| respond::error(error, &parts.headers, style);
-        let route_ok = route.as_ref().ok();
-        let identity = self.credentials.authenticate(&parts.headers, &parts.extensions, route_ok);
-        let Some(identity) = identity else { return failed(&ApiError::unauthorized()) };
-        let reads = match &verb {
-            Some(Ok(verb)) => verb.reads(),
-            _ => true,
-        };
-        let _place = match verb {
-            // A watch holds no place while it lasts.
-            Some(Ok(Verb::Watch)) => None,
-            _ => match self.in_flight.enter(&identity, reads) {
-                Ok(place) => place,
-                Err(crowded) => return crowded.respond(),
+/// The events of a watch. It ends when the registry ends it, or when the server drains and no event is at hand.
+#[must_use = "a stream does nothing unless polled"]
+pub struct Events {
+    // Inputs.
+    events: WatchStream,
+    drained: Pin<Box<WaitForCancellationFutureOwned>>,
+    // State.
+    is_over: bool,
+}
+
+impl Events {
+    pub(crate) fn new(events: WatchStream, drain: CancellationToken) -> Self {
+        Self { events, drained: Box::pin(drain.cancelled_owned()), is_over: false }
+    }
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+impl Stream for Events {
+    type Item = Result<Arc<Event>, ApiError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        // Events that are there go out before the drain is looked at: a watch ends between events, with none held back.
+        let next = match Pin::new(&mut self.events).poll_next(cx) {
+            Poll::Ready(Some(Ok(event))) => return Poll::Ready(Some(Ok(event))),
+            Poll::Ready(end) => end,
+            Poll::Pending => match self.drained.as_mut().poll(cx) {
+                Poll::Ready(()) => None,
+                Poll::Pending => return Poll::Pending,
             },
         };
-        let route = match route {
-            Ok(route) => route,
-            Err(Miss::Page) => return respond::page_not_found(),
-            Err(Miss::Status(error)) => return failed(&error),
-        };
-        let Route::Resource(route) = route else {
-            // Others do not wait for the store.
-            let asks_store =
-                matches!(&route, Route::Health { endpoint, .. } if *endpoint != "readyz");
-            let store = !asks_store || self.registry.store_answers().await;
-            return self.document(&route, parts, query, style, catalog, store);
-        };
-        let verb = match verb {
-            Some(Ok(verb)) => verb,
-            Some(Err(Some(error))) => return failed(&error),
-            Some(Err(None)) | None => return respond::page_not_found(),
-        };
-        let caller = caller(parts, &identity);
-        let exchange = Exchange {
-            registry: &self.registry,
-            catalog,
-            parts,
-            query,
-            style,
-            caller: &caller,
-            user: identity.user.clone(),
-            large: &self.large,
-            drain: &self.drain,
-        };
-        let mut response = match exchange.answer(verb, route, body).await {
-            Ok(response) => response,
-            Err(Refusal(error)) => failed(&error),
-        };
-        respond::add_warnings(response.headers_mut(), &caller.warnings.lock());
-        response
-    }
-
-    /// Everything that is not a resource. `store`: whether the store answers, where that is asked.
-    fn document(
-        &self,
-        route: &Route,
-        parts: &Parts,
-        query: &Query,
-        style: Style,
-        catalog: &Catalog,
-        store: bool,
-    ) -> Response<Body> {
-        if let Route::Health { endpoint, check } = route {
-            let health = Health {
-                started: *self.registry.ready().borrow(),
-                draining: self.drain.is_cancelled(),
-                store,
-            };
-            return health.respond(endpoint, check.as_deref(), query);
-        }
-        if parts.method != Method::GET {
-            return respond::error(&ApiError::method_not_allowed(), &parts.headers, style);
-        }
-        if let Route::OpenApi(path) = route {
-            let now = self.registry.clock().now();
-            return self.open_api.respond(catalog, path, query, &parts.headers, style, now);
-        }
-        let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let authority = || parts.uri.authority().map(|authority| authority.as_str());
-        let address = self.address.as_deref().or_else(authority).or_else(host).unwrap_or_default();
-        let site = root::Site { catalog, aggregated: &self.aggregated, address };
-        site.respond(route, &parts.headers, style)
-            .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
-    }
-}
-
-/// Start-up is not done.
-fn unavailable() -> Response<Body> {
-    let mut response = respond::plain(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "the request has been made before all known HTTP paths have been installed, please try again\n",
-    );
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    response
-}
-
-/// Who sends a request, as the registry sees it.
-fn caller(parts: &Parts, identity: &crate::Identity) -> Caller {
-    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let origin = match parts.extensions.get::<crate::Origin>() {
-        Some(origin) => Some(origin.0.clone()),
-        None => text(crate::Origin::HEADER).map(Arc::from),
-    };
-    Caller {
-        user: identity.user.to_string(),
-        groups: identity.groups.iter().map(|group| group.to_string()).collect(),
-        user_agent: text("user-agent").unwrap_or_default().to_owned(),
-        origin,
-        ..Caller::default()
+        self.is_over = true;
+        Poll::Ready(next)
     }
 }

@@ -6,17 +6,17 @@
 
 use crate::body::Body;
 use crate::negotiate::{Encoding, MetaVersion, Transform};
+use crate::server::Events;
 use crate::table::{IncludeObject, Printer, object_metadata, partial, printable};
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use http::{HeaderValue, Response, header};
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
-use setpoint_registry::{Event, Resource, WatchStream};
+use setpoint_registry::{Event, Resource};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// What makes a watch's frames.
 #[derive(Debug, Clone)]
@@ -34,11 +34,7 @@ pub(crate) struct Framing {
 }
 
 /// Answers with the events of a stream.
-pub(crate) fn respond(
-    events: WatchStream,
-    framing: Framing,
-    drain: CancellationToken,
-) -> Response<Body> {
+pub(crate) fn respond(events: Events, framing: Framing) -> Response<Body> {
     let media_type = match framing.encoding {
         Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         _ => Encoding::Json.media_type(),
@@ -47,7 +43,7 @@ pub(crate) fn respond(
     let body = if matches!(framing.transform, Transform::PartialList(_)) {
         Body::empty()
     } else {
-        Body::stream(frames(events, framing, drain))
+        Body::stream(frames(events, framing))
     };
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -55,25 +51,14 @@ pub(crate) fn respond(
 }
 
 /// The frames of a watch.
-pub(crate) fn frames(
-    events: WatchStream,
-    framing: Framing,
-    drain: CancellationToken,
-) -> impl Stream<Item = Bytes> + Send + use<> {
-    Frames {
-        events: Box::pin(events),
-        framing,
-        first: true,
-        done: false,
-        drained: Box::pin(drain.cancelled_owned()),
-    }
+pub(crate) fn frames(events: Events, framing: Framing) -> impl Stream<Item = Bytes> + Send + use<> {
+    Frames { events, framing, first: true, done: false }
 }
 
 struct Frames {
     // Input.
-    events: Pin<Box<WatchStream>>,
+    events: Events,
     framing: Framing,
-    drained: Pin<Box<WaitForCancellationFutureOwned>>,
     // State.
     first: bool,
     done: bool,
@@ -86,8 +71,7 @@ impl Stream for Frames {
         if self.done {
             return Poll::Ready(None);
         }
-        // Events that are there go out before the drain is looked at: a watch ends between events, with none held back.
-        match self.events.as_mut().poll_next(cx) {
+        match self.events.poll_next_unpin(cx) {
             Poll::Ready(Some(Ok(event))) => {
                 let headings = std::mem::take(&mut self.first);
                 let frame = self.framing.frame(&event, headings).unwrap_or_else(|| {
@@ -104,13 +88,7 @@ impl Stream for Frames {
                 self.done = true;
                 Poll::Ready(None)
             }
-            Poll::Pending => {
-                if self.drained.as_mut().poll(cx).is_ready() {
-                    self.done = true;
-                    return Poll::Ready(None);
-                }
-                Poll::Pending
-            }
+            Poll::Pending => Poll::Pending,
         }
     }
 }

@@ -7,9 +7,10 @@ mod defaults;
 mod lifecycle;
 mod priority;
 
+use crate::attributes::Attributes;
 use crate::catalog::Resource;
-use crate::request::Caller;
 use crate::shared::Inner;
+use crate::subresource::Subresource;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -33,10 +34,10 @@ pub(crate) enum Operation {
 pub(crate) struct Review<'a> {
     pub(crate) inner: &'a Inner,
     #[expect(dead_code, reason = "webhooks and policies are told who asks")]
-    pub(crate) caller: &'a Caller,
+    pub(crate) attributes: &'a Attributes,
     pub(crate) resource: &'a Resource,
-    /// Empty for the main endpoint.
-    pub(crate) subresource: &'a str,
+    /// `None` for the main endpoint.
+    pub(crate) subresource: Option<&'a Subresource>,
     pub(crate) operation: Operation,
     pub(crate) namespace: &'a str,
     /// Empty for the objects of a deletecollection.
@@ -50,7 +51,7 @@ impl Review<'_> {
     /// Whether it is about a built-in resource's main endpoint.
     fn is(&self, group: &str, resource: &str) -> bool {
         !self.resource.custom
-            && self.subresource.is_empty()
+            && self.subresource.is_none()
             && *self.resource.gvk.group == *group
             && *self.resource.resource == *resource
     }

@@ -2,9 +2,11 @@
 //!
 //! Rows are made once per process from the facts table and shared by every registry: they never change. What changes (custom
 //! resources) is a new [`Catalog`] that holds the same rows and some more.
-use crate::catalog::{Catalog, Group, Resource, ScalePaths, SelectableField, Subresource};
+use crate::catalog::{Catalog, Group, Resource, ScalePaths, SelectableField, SubresourceRow};
 use crate::kind::{self, Kind};
+use crate::subresource::Subresource;
 use crate::table::Columns;
+use crate::verb::Verb;
 use base64::Engine;
 use setpoint_object::{GroupVersion, GroupVersionKind, Scope, keys};
 use sha2::{Digest, Sha256};
@@ -62,7 +64,7 @@ fn row(
         singular: fact.singular.into(),
         list_kind: format!("{}List", fact.kind).into(),
         scope: Scope::of(fact.namespaced),
-        verbs: words(fact.verbs),
+        verbs: fact.verbs.iter().copied().map(Verb::from).collect(),
         short_names: words(fact.short_names),
         categories: words(fact.categories),
         subresources: fact.subresources.iter().map(subresource).collect(),
@@ -89,12 +91,12 @@ fn row(
     }
 }
 
-fn subresource(fact: &setpoint_facts::Subresource) -> Subresource {
+fn subresource(fact: &setpoint_facts::Subresource) -> SubresourceRow {
     let (group, version, kind) = fact.kind;
-    Subresource {
-        name: fact.name.into(),
+    SubresourceRow {
+        name: Subresource::from(fact.name),
         gvk: GroupVersionKind::new(group, version, kind),
-        verbs: fact.verbs.iter().map(|v| Arc::from(*v)).collect(),
+        verbs: fact.verbs.iter().copied().map(Verb::from).collect(),
         scale: (fact.name == "scale").then(|| ScalePaths {
             spec_replicas: ".spec.replicas".into(),
             status_replicas: ".status.replicas".into(),

@@ -1,5 +1,7 @@
 //! Served resources as data: built-in rows and custom rows in one immutable table; a change of a CRD makes a new table.
 use crate::kind::{Kind, Selectable};
+use crate::subresource::Subresource;
+use crate::verb::Verb;
 use bytes::Bytes;
 use setpoint_object::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, Scope, keys};
 use setpoint_schema::node::TypeSchema;
@@ -63,13 +65,13 @@ pub struct Resource {
     /// Namespaced or cluster-scoped.
     pub scope: Scope,
     /// Verbs, in discovery's order.
-    pub verbs: Vec<Arc<str>>,
+    pub verbs: Vec<Verb>,
     /// Short names.
     pub short_names: Vec<Arc<str>>,
     /// Categories.
     pub categories: Vec<Arc<str>>,
     /// Subresources.
-    pub subresources: Vec<Subresource>,
+    pub subresources: Vec<SubresourceRow>,
     /// The schema of this version.
     pub schema: TypeSchema,
     /// The group objects are stored in.
@@ -127,12 +129,12 @@ impl Resource {
         GroupVersion::new(self.storage_group.clone(), self.storage_version.clone())
     }
     /// A subresource by name.
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources.iter().find(|s| &*s.name == name)
+    pub fn subresource(&self, name: &Subresource) -> Option<&SubresourceRow> {
+        self.subresources.iter().find(|s| s.name == *name)
     }
     /// Whether a verb is served on the main endpoint.
-    pub fn serves(&self, verb: &str) -> bool {
-        self.verbs.iter().any(|v| &**v == verb)
+    pub fn serves(&self, verb: &Verb) -> bool {
+        self.verbs.contains(verb)
     }
 }
 /// A field that lists and watches can select by.
@@ -180,13 +182,13 @@ pub(crate) struct Stored {
 
 /// One subresource of a row.
 #[derive(Debug, Clone)]
-pub struct Subresource {
-    /// `status`, `scale`, `binding`, …
-    pub name: Arc<str>,
+pub struct SubresourceRow {
+    /// Its name.
+    pub name: Subresource,
     /// Kind of its body.
     pub gvk: GroupVersionKind,
     /// Verbs, in discovery's order.
-    pub verbs: Vec<Arc<str>>,
+    pub verbs: Vec<Verb>,
     /// Where a `scale` subresource finds its numbers.
     pub scale: Option<ScalePaths>,
 }

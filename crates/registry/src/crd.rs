@@ -23,8 +23,11 @@ mod naming;
 mod row;
 mod serve;
 
-use crate::request::{Body, Caller, Format, Target, WriteOptions};
+use crate::attributes::{Attributes, Target};
+use crate::request::{Body, Format, WriteOptions};
 use crate::shared::Registry;
+use crate::subresource::Subresource;
+use crate::verb::Verb;
 use bytes::Bytes;
 use serde_json::Value;
 use serve::Served;
@@ -248,14 +251,9 @@ impl Controller {
     }
 }
 
-/// Who the API server is to itself.
-fn caller() -> Caller {
-    Caller {
-        user: "system:apiserver".to_owned(),
-        groups: vec!["system:masters".to_owned()],
-        user_agent: MANAGER.to_owned(),
-        ..Caller::default()
-    }
+/// A request of the API server to itself.
+fn loopback(verb: Verb, target: Target) -> Attributes {
+    Attributes { user_agent: MANAGER.to_owned(), ..Attributes::loopback(verb, target) }
 }
 
 /// Writes a definition's status as the write path does, if it is still the one that was looked at.
@@ -275,9 +273,10 @@ async fn update(registry: &Registry, object: Value, subresource: &str) -> Result
         resource: resource.clone(),
         namespace: String::new(),
         name: object.name().to_owned(),
-        subresource: subresource.to_owned(),
+        subresource: Subresource::of(subresource),
     };
     let body = Body { bytes: encode::to_bytes(&object), format: Format::Json };
-    let written = registry.update(&caller(), &target, body, &WriteOptions::default()).await?;
+    let written =
+        registry.update(&loopback(Verb::Update, target), body, &WriteOptions::default()).await?;
     crate::write::tree(&written.object.bytes)
 }

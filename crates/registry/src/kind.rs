@@ -118,7 +118,7 @@ pub struct Context<'a> {
     /// User name of the caller.
     pub user: &'a str,
     /// Groups of the caller.
-    pub groups: &'a [String],
+    pub groups: &'a [std::sync::Arc<str>],
 }
 
 /// A JSON object.

@@ -1,12 +1,12 @@
 //! What happens to an object between HTTP and the store: one write path, one read path, every resource.
 //!
-//! It must not know HTTP. A request comes as a [`Caller`], a [`Target`] and options; it leaves as bytes or as an `ApiError`, which
+//! It must not know HTTP. A request comes as [`Attributes`] and options; it leaves as bytes or as an `ApiError`, which
 //! is a Kubernetes `Status`. Who serves what over which transport is the API server's.
 //!
 //! # Theory
 //!
 //! ```text
-//!  Caller + Target + Body                      Caller + Target + ListOptions
+//!  Attributes + Body                           Attributes + ListOptions
 //!        │ write                                      │ read
 //!        ▼                                            ▼
 //!  decode → default → own → admission          watch cache (bytes by key, a window of events)
@@ -29,6 +29,7 @@
 
 mod admission;
 mod allocate;
+mod attributes;
 mod bootstrap;
 mod cache;
 pub mod catalog;
@@ -41,13 +42,21 @@ mod read;
 pub mod registry;
 pub mod request;
 mod shared;
+mod subresource;
 pub mod table;
 #[cfg(test)]
 mod testing;
+mod verb;
 pub mod watch;
 mod write;
 
-pub use catalog::{Catalog, Resource, Subresource};
+pub use attributes::{
+    AUDIT_ANNOTATIONS_MAX, Attributes, Identity, MASTERS, Notes, Requested, ResourcePath, Target,
+    WARNINGS_MAX,
+};
+pub use catalog::{Catalog, Resource, SubresourceRow};
 pub use registry::{EVENT_TTL, HISTORY_PERIOD, Registry, RegistryBuilder, RegistryWorker};
 pub use request::*;
+pub use subresource::Subresource;
+pub use verb::Verb;
 pub use watch::{Event, EventKind, WatchStream};

@@ -22,9 +22,12 @@ pub(crate) use field::Field;
 pub(crate) use options::{Fresh, WatchStart};
 pub(crate) use scope::Scope;
 
+use crate::attributes::Attributes;
 use crate::convert;
 use crate::request::*;
 use crate::shared::Registry;
+use crate::subresource::Subresource;
+use crate::verb::Verb;
 use crate::watch::WatchStream;
 use crate::write;
 use setpoint_object::{ApiError, encode, name};
@@ -40,10 +43,10 @@ impl Registry {
     /// 404; 500 for a resourceVersion that is no number; 504 for one that the store does not reach within three seconds.
     pub async fn get(
         &self,
-        _caller: &Caller,
-        target: &Target,
+        attributes: &Attributes,
         resource_version: &str,
     ) -> Result<Object, ApiError> {
+        let target = attributes.target()?;
         let resource = &*target.resource;
         if let Some(fault) = name::path_segment(&target.name).first() {
             let text = format!("Name parameter invalid: \"{}\": {fault}", target.name);
@@ -64,22 +67,22 @@ impl Registry {
             return Err(unreadable(&key, NOT_ENCRYPTING));
         }
         let bytes = convert::serve(resource, &stored.value, stored.modified.0)?;
-        match target.subresource.as_str() {
-            "" => return Ok(Object { bytes }),
-            "scale" => {
+        let name = match &target.subresource {
+            None => return Ok(Object { bytes }),
+            Some(Subresource::Scale) => {
                 let scale = write::scale_of(resource, &write::tree(&bytes)?)?;
                 return Ok(Object { bytes: encode::to_bytes(&scale) });
             }
-            _ => {}
-        }
-        let subresource = resource.subresource(&target.subresource).ok_or_else(|| {
+            Some(name) => name,
+        };
+        let subresource = resource.subresource(name).ok_or_else(|| {
             if resource.custom {
                 ApiError::not_found(&resource.group_resource(), &target.name)
             } else {
                 ApiError::no_route()
             }
         })?;
-        if !subresource.verbs.iter().any(|verb| &**verb == "get") {
+        if !subresource.verbs.contains(&Verb::Get) {
             return Err(ApiError::method_not_allowed());
         }
         // What has the object's own kind shows the object; the rest (`log`, `exec`, …) is a node's to answer.
@@ -98,11 +101,10 @@ impl Registry {
     /// reach within three seconds.
     pub async fn list(
         &self,
-        _caller: &Caller,
-        target: &Target,
+        attributes: &Attributes,
         options: &ListOptions,
     ) -> Result<List, ApiError> {
-        list::List::new(&self.inner, target, options)?.run().await
+        list::List::new(&self.inner, attributes.target()?, options)?.run().await
     }
     /// WATCH. Refusals come as `Err` (before the stream), a too old start as the stream's first `Err`.
     ///
@@ -113,12 +115,11 @@ impl Registry {
     /// 400, 422 and 500 for options that cannot be; 429 while the cache is not filled.
     pub async fn watch(
         &self,
-        _caller: &Caller,
-        target: &Target,
+        attributes: &Attributes,
         options: &ListOptions,
     ) -> Result<WatchStream, ApiError> {
         let start = WatchStart::of(options)?;
-        let scope = Scope::new(target, options)?;
+        let scope = Scope::new(attributes.target()?, options)?;
         WatchStream::start(&self.inner, scope, start, options).await
     }
 }

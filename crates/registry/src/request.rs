@@ -1,58 +1,14 @@
-//! One request, with no HTTP types in it.
+//! Bodies, options and answers of requests, with no HTTP types in them.
 use crate::cache::Item;
 use crate::catalog::Resource;
 use crate::convert;
 use bytes::Bytes;
-use parking_lot::Mutex;
 use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 use setpoint_object::{ApiError, encode};
 use std::sync::Arc;
 
 pub use setpoint_schema::decode::Format;
-
-/// Who asks, and what is said back beside the answer.
-#[derive(Debug, Default)]
-pub struct Caller {
-    /// User name (`system:admin`).
-    pub user: String,
-    /// Groups.
-    pub groups: Vec<String>,
-    /// The `User-Agent` header: default field manager.
-    pub user_agent: String,
-    /// Controller, key and reconcile id of a write that comes from a reconciler (request extensions in process, headers on the wire).
-    pub origin: Option<Arc<str>>,
-    /// Texts of `Warning` headers, in order, once each.
-    pub warnings: Mutex<Vec<String>>,
-}
-/// Warnings kept for one answer.
-///
-/// The headers of an answer hold 4096 characters at most, so that of more than a thousand texts the last ones are never sent.
-pub const WARNINGS_MAX: usize = 1024;
-
-impl Caller {
-    /// Adds a warning, once; nothing beyond [`WARNINGS_MAX`].
-    pub fn warn(&self, text: impl Into<String>) {
-        let text = text.into();
-        let mut warnings = self.warnings.lock();
-        if warnings.len() < WARNINGS_MAX && !warnings.contains(&text) {
-            warnings.push(text)
-        }
-    }
-}
-
-/// What a request is about. `name` empty: the collection; `namespace` empty: cluster scope or all namespaces.
-#[derive(Debug, Clone)]
-pub struct Target {
-    /// The row it was routed to.
-    pub resource: Arc<Resource>,
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// Subresource; empty for the main endpoint.
-    pub subresource: String,
-}
 
 /// A request body.
 #[derive(Debug, Clone)]

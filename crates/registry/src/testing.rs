@@ -1,6 +1,8 @@
 //! A registry over a memory store whose objects the tests write themselves, past the write path.
-use crate::request::{Caller, ListOptions, Target};
+use crate::attributes::{Attributes, Target};
+use crate::request::ListOptions;
 use crate::shared::{Inner, Registry};
+use crate::verb::Verb;
 use crate::watch::{EventKind, WatchStream};
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -88,19 +90,23 @@ impl Bench {
             resource,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            subresource: String::new(),
+            subresource: None,
         }
+    }
+    /// A request of the server itself.
+    pub(crate) fn request(&self, verb: Verb, path: &str) -> Attributes {
+        Attributes::loopback(verb, self.target(path))
     }
     pub(crate) async fn watch(
         &self,
         path: &str,
         options: ListOptions,
     ) -> Result<WatchStream, ApiError> {
-        self.registry.watch(&Caller::default(), &self.target(path), &options).await
+        self.registry.watch(&self.request(Verb::Watch, path), &options).await
     }
     /// A page as `name@revision …`, the list's revision, and what follows.
     pub(crate) async fn list(&self, path: &str, options: ListOptions) -> Result<String, ApiError> {
-        let list = self.registry.list(&Caller::default(), &self.target(path), &options).await?;
+        let list = self.registry.list(&self.request(Verb::List, path), &options).await?;
         let items: Vec<_> = list.items.iter().map(|item| show(&item.bytes())).collect();
         let mut text = format!("{} · at {}", items.join(" "), list.revision);
         if let Some(remaining) = list.remaining {

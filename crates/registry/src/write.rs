@@ -37,9 +37,11 @@ pub(crate) use connect::{is_connected, no_agent};
 pub(crate) use persist::{store_error, tree};
 pub(crate) use scale::scale_of;
 
+use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::request::*;
 use crate::shared::{Inner, Registry};
+use crate::subresource::Subresource;
 use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
 
@@ -47,7 +49,7 @@ use setpoint_object::time::Timestamp;
 #[derive(Debug, Clone, Copy)]
 struct Write<'a> {
     inner: &'a Inner,
-    caller: &'a Caller,
+    attributes: &'a Attributes,
     target: &'a Target,
     resource: &'a Resource,
     options: &'a WriteOptions,
@@ -56,13 +58,13 @@ struct Write<'a> {
 impl<'a> Write<'a> {
     fn new(
         registry: &'a Registry,
-        caller: &'a Caller,
+        attributes: &'a Attributes,
         target: &'a Target,
         options: &'a WriteOptions,
     ) -> Self {
         Self {
             inner: &registry.inner,
-            caller,
+            attributes,
             target,
             resource: &target.resource,
             options,
@@ -78,16 +80,16 @@ impl Registry {
     /// The `Status` that a Kubernetes API server answers in the same case. When the future is dropped, the object may or may not exist.
     pub async fn create(
         &self,
-        caller: &Caller,
-        target: &Target,
+        attributes: &Attributes,
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let write = Write::new(self, caller, target, options);
+        let target = attributes.target()?;
+        let write = Write::new(self, attributes, target, options);
         match (target.resource.resource.as_ref(), target.subresource.as_ref()) {
-            ("bindings", "") | ("pods", "binding") => write.bind(&body).await,
-            ("pods", "eviction") => write.evict(self, &body).await,
-            (_, "") => write.create(&body).await,
+            ("bindings", None) | ("pods", Some(Subresource::Binding)) => write.bind(&body).await,
+            ("pods", Some(Subresource::Eviction)) => write.evict(&body).await,
+            (_, None) => write.create(&body).await,
             _ => write.connect().await,
         }
     }
@@ -97,12 +99,11 @@ impl Registry {
     /// As [`create`](Self::create); a stale resourceVersion is a 409.
     pub async fn update(
         &self,
-        caller: &Caller,
-        target: &Target,
+        attributes: &Attributes,
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let write = Write::new(self, caller, target, options);
+        let write = Write::new(self, attributes, attributes.target()?, options);
         if write.is_connect() { write.connect().await } else { write.replace(&body).await }
     }
     /// PATCH.
@@ -111,13 +112,12 @@ impl Registry {
     /// As [`create`](Self::create); conflicts of an apply are a 409 with a cause for each field.
     pub async fn patch(
         &self,
-        caller: &Caller,
-        target: &Target,
+        attributes: &Attributes,
         patch_type: PatchType,
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let write = Write::new(self, caller, target, options);
+        let write = Write::new(self, attributes, attributes.target()?, options);
         if write.is_connect() {
             write.connect().await
         } else {
@@ -130,12 +130,11 @@ impl Registry {
     /// As [`create`](Self::create).
     pub async fn delete(
         &self,
-        caller: &Caller,
-        target: &Target,
+        attributes: &Attributes,
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let none = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
-        let write = Write::new(self, caller, target, &none);
+        let write = Write::new(self, attributes, attributes.target()?, &none);
         if write.is_connect() {
             return write
                 .connect()
@@ -150,11 +149,10 @@ impl Registry {
     /// The first one that is not "not found"; objects before it are gone by then.
     pub async fn delete_collection(
         &self,
-        caller: &Caller,
-        target: &Target,
+        attributes: &Attributes,
         list: &ListOptions,
         options: &DeleteOptions,
     ) -> Result<List, ApiError> {
-        collection::delete(self, caller, target, list, options).await
+        collection::delete(self, attributes, list, options).await
     }
 }

@@ -2,18 +2,12 @@
 //!
 //! # Theory
 //!
-//! [`InProcessSource`] asks the registry itself: what a reflector asks becomes one call, and what comes back are the objects that
-//! the watch cache holds, shared and not copied. There is no request to parse, no frame to write and to cut again. What it answers
-//! is what [`ClientSource`](setpoint_informer::ClientSource) over [`ControlPlane::client`](crate::ControlPlane::client) answers:
-//!
-//! | over HTTP                                      | here                                                        |
-//! |------------------------------------------------|-------------------------------------------------------------|
-//! | a request before the server has started waits   | the same wait, and then the same 503                        |
-//! | the path is routed in the catalog of the moment | the same lookup, and the same 404 and 405                   |
-//! | selectors and versions are checked              | by the same code, with the same failures                    |
-//! | an `ERROR` frame ends a watch                   | the same `Status`, never encoded                            |
-//! | a server that drains ends its watches           | the same, behind the events that were there                 |
-//! | items of a built-in list leave out their type   | they name it: an informer completes them anyway             |
+//! [`InProcessSource`] asks the API server ([`ApiServer::list`], [`ApiServer::watch`]) without HTTP: what a reflector asks becomes
+//! one call, and what comes back are the objects that the watch cache holds, shared and not copied. There is no request to
+//! parse, no frame to write and to cut again. The request passes the stages that it passes over HTTP, start-up, routing,
+//! refusals and flow control, so that it is answered as [`ClientSource`](setpoint_informer::ClientSource) over
+//! [`ControlPlane::client`](crate::ControlPlane::client) is. One thing differs: items of a built-in list name their type,
+//! which over HTTP they leave out. An informer completes them anyway.
 //!
 //! It asks as the server itself, as the in-process client does; warnings of a deprecated type go nowhere.
 
@@ -21,25 +15,15 @@ use futures::future::BoxFuture;
 use futures::stream;
 use futures::{FutureExt, Stream, StreamExt};
 use kube_client::Resource;
-use setpoint_apiserver::{ApiServer, Identity};
+use setpoint_apiserver::{ApiServer, Attributes, Events, Identity, Requested, ResourcePath, Verb};
 use setpoint_informer::source::{
     ListHead, ListItem, ListPage, ListPart, ListRequest, ListStream, WatchFrame, WatchRequest,
     WatchStream,
 };
 use setpoint_informer::{ListWatch, ResourceType, SourceError};
-use setpoint_object::field_selector::FieldSelector;
-use setpoint_object::label::Selector;
-use setpoint_object::status::Details;
-use setpoint_object::{ApiError, GroupVersionResource, Reason};
-use setpoint_registry::{
-    Caller, Event, EventKind, List, ListOptions, Listed, Target, VersionMatch,
-};
+use setpoint_object::GroupVersionResource;
+use setpoint_registry::{Event, EventKind, List, ListOptions, Listed, VersionMatch};
 use std::fmt;
-use std::task::Poll;
-use std::time::Duration;
-
-/// How long a request waits for start-up before it is answered with 503: a second, as over HTTP.
-const READY_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// How many items of a list are handed on at once, so that a long list leaves others their turn.
 const PART_ITEMS_MAX: usize = 1000;
@@ -143,49 +127,32 @@ impl InProcessSource {
         self
     }
 
-    /// What the catalog of the moment says of the resource, once the server has started.
-    async fn target(&self, verb: &str) -> Result<Target, ApiError> {
-        let registry = self.server.registry();
-        if tokio::time::timeout(READY_WAIT_MAX, registry.wait_ready()).await.is_err() {
-            return Err(starting());
-        }
+    /// A request for all of it, as the server itself.
+    fn request(&self, verb: Verb) -> Attributes {
         let GroupVersionResource { group, version, resource } = &self.resource;
-        let catalog = registry.catalog();
-        let row = catalog.get(group, version, resource).ok_or_else(ApiError::no_route)?;
-        if self.namespace.is_some() && !row.scope.is_namespaced() {
-            return Err(ApiError::no_route());
-        }
-        if !row.serves(verb) {
-            return Err(ApiError::method_not_allowed());
-        }
-        Ok(Target {
-            resource: row.clone(),
+        let path = ResourcePath {
+            group: group.to_string(),
+            version: version.to_string(),
+            resource: resource.to_string(),
             namespace: self.namespace.clone().unwrap_or_default(),
-            name: String::new(),
-            subresource: String::new(),
-        })
-    }
-
-    fn options(&self) -> Result<ListOptions, ApiError> {
-        let labels = match &*self.label_selector {
-            "" => Selector::everything(),
-            text => Selector::parse(text).map_err(|error| ApiError::bad_request(error.0))?,
+            ..ResourcePath::default()
         };
-        let fields = FieldSelector::parse(&self.field_selector)
-            .map_err(|error| ApiError::bad_request(error.0))?;
-        Ok(ListOptions { labels, fields, ..ListOptions::default() })
+        Attributes {
+            label_selector: self.label_selector.clone(),
+            field_selector: self.field_selector.clone(),
+            ..Attributes::new(Identity::loopback(), verb, Requested::Unrouted(path))
+        }
     }
 
     async fn page(&self, request: ListRequest) -> Result<List, SourceError> {
-        let target = self.target("list").await?;
         let options = ListOptions {
             limit: request.limit.unwrap_or_default().into(),
             continue_token: request.continue_token.unwrap_or_default(),
             resource_version: request.resource_version,
             resource_version_match: request.exact.then_some(VersionMatch::Exact),
-            ..self.options()?
+            ..ListOptions::default()
         };
-        Ok(self.server.registry().list(&caller(), &target, &options).await?)
+        Ok(self.server.list(self.request(Verb::List), options).await?)
     }
 }
 
@@ -222,7 +189,6 @@ impl ListWatch for InProcessSource {
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
         async move {
-            let target = self.target("watch").await?;
             let initial = request.send_initial_events;
             let options = ListOptions {
                 resource_version: request.resource_version,
@@ -230,10 +196,10 @@ impl ListWatch for InProcessSource {
                 allow_bookmarks: true,
                 send_initial_events: initial.then_some(true),
                 timeout: Some(request.timeout).filter(|timeout| timeout.as_secs() > 0),
-                ..self.options()?
+                ..ListOptions::default()
             };
-            let events = self.server.registry().watch(&caller(), &target, &options).await?;
-            Ok(frames(events, self.server.drained()).boxed())
+            let events = self.server.watch(self.request(Verb::Watch), options).await?;
+            Ok(frames(events).boxed())
         }
         .boxed()
     }
@@ -243,28 +209,13 @@ impl ListWatch for InProcessSource {
     }
 }
 
-/// The frames of a watch, which ends with its events, behind an error, or when the server drains and nothing is at hand.
-fn frames(
-    mut events: setpoint_registry::WatchStream,
-    drained: impl Future<Output = ()> + Send + 'static,
-) -> impl Stream<Item = Result<WatchFrame, SourceError>> + Send {
-    let mut drained = Box::pin(drained.fuse());
-    let mut is_over = false;
-    stream::poll_fn(move |cx| {
-        if is_over {
-            return Poll::Ready(None);
-        }
-        let next = match events.poll_next_unpin(cx) {
-            Poll::Ready(Some(Ok(event))) => return Poll::Ready(Some(Ok(frame(&event)))),
-            Poll::Ready(Some(Err(error))) => Some(Ok(WatchFrame::Error(error))),
-            Poll::Ready(None) => None,
-            Poll::Pending => match drained.poll_unpin(cx) {
-                Poll::Ready(()) => None,
-                Poll::Pending => return Poll::Pending,
-            },
-        };
-        is_over = true;
-        Poll::Ready(next)
+/// The frames of a watch. An error is the last one.
+fn frames(events: Events) -> impl Stream<Item = Result<WatchFrame, SourceError>> + Send {
+    events.map(|event| {
+        Ok(match event {
+            Ok(event) => frame(&event),
+            Err(error) => WatchFrame::Error(error),
+        })
     })
 }
 
@@ -276,22 +227,4 @@ fn frame(event: &Event) -> WatchFrame {
         EventKind::Deleted => WatchFrame::Deleted(object),
         EventKind::Bookmark => WatchFrame::Bookmark(object),
     }
-}
-
-/// The server itself, as its in-process client is.
-fn caller() -> Caller {
-    let identity = Identity::loopback();
-    Caller {
-        user: identity.user.to_string(),
-        groups: identity.groups.iter().map(|group| group.to_string()).collect(),
-        ..Caller::default()
-    }
-}
-
-/// 503: start-up is not done; come again in a second.
-fn starting() -> ApiError {
-    let text = "the request has been made before all known HTTP paths have been installed, please try again";
-    let mut error = ApiError::new(503, Reason::ServiceUnavailable, text);
-    error.0.details = Some(Details { retry_after_seconds: 1, ..Details::default() });
-    error
 }

@@ -142,7 +142,7 @@ fn resource(row: &Resource, group_version: &GroupVersion) -> Value {
     if !row.subresources.is_empty() {
         let subresources = row.subresources.iter().map(|sub| {
             json!({
-                "subresource": &*sub.name,
+                "subresource": sub.name.as_str(),
                 "responseKind": kind(&sub.gvk, group_version),
                 "verbs": words(&sub.verbs),
             })

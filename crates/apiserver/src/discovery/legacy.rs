@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use setpoint_object::{GroupVersion, GroupVersionKind};
-use setpoint_registry::Catalog;
 use setpoint_registry::catalog::Group;
+use setpoint_registry::{Catalog, Verb};
 
 /// `/api`. `address` is the server's own `host:port`.
 pub(crate) fn api_versions(catalog: &Catalog, address: &str) -> Value {
@@ -89,7 +89,7 @@ fn entry(
     gvk: &GroupVersionKind,
     list: &GroupVersion,
     namespaced: bool,
-    verbs: &[std::sync::Arc<str>],
+    verbs: &[Verb],
 ) -> Map<String, Value> {
     let mut entry = Map::new();
     entry.insert("name".into(), name.into());
@@ -105,6 +105,6 @@ fn entry(
 }
 
 /// Words as a JSON list.
-pub(super) fn words(words: &[std::sync::Arc<str>]) -> Value {
-    words.iter().map(|word| Value::from(&**word)).collect()
+pub(super) fn words(words: &[impl AsRef<str>]) -> Value {
+    words.iter().map(|word| Value::from(word.as_ref())).collect()
 }

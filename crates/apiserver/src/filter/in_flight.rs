@@ -1,9 +1,10 @@
 //! How many requests run at once. Watches are not counted; neither is `system:masters`, which must get in when others crowd.
 
 use crate::body::Body;
-use crate::identity::{Identity, MASTERS};
 use crate::respond;
 use http::{HeaderValue, Response, StatusCode, header};
+use setpoint_object::ApiError;
+use setpoint_registry::{Attributes, MASTERS, Verb};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Reading requests at once, as on the reference server.
@@ -24,20 +25,19 @@ impl InFlight {
         Self { reads: Semaphore::new(READS_MAX), writes: Semaphore::new(WRITES_MAX) }
     }
 
-    /// Takes a place until the permit is dropped.
+    /// Takes a place until the permit is dropped; `None`: the request needs none.
     ///
     /// # Errors
     ///
     /// When there is none: [`Crowded`] is answered with 429.
     pub(crate) fn enter(
         &self,
-        identity: &Identity,
-        reads: bool,
+        request: &Attributes,
     ) -> Result<Option<SemaphorePermit<'_>>, Crowded> {
-        if identity.is_in(MASTERS) {
+        if request.verb == Verb::Watch || request.identity.is_in(MASTERS) {
             return Ok(None);
         }
-        let places = if reads { &self.reads } else { &self.writes };
+        let places = if request.verb.is_read_only() { &self.reads } else { &self.writes };
         places.try_acquire().map(Some).map_err(|_| Crowded)
     }
 }
@@ -58,24 +58,34 @@ impl Crowded {
     }
 }
 
+impl From<Crowded> for ApiError {
+    fn from(Crowded: Crowded) -> Self {
+        Self::too_many_requests("Too many requests, please try again later.", 1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use setpoint_registry::{Identity, Requested};
 
     #[test]
     fn crowd_is_refused_and_masters_get_in() {
         let places = InFlight::new();
-        let bob = Identity::new("bob", []);
+        let request = |identity: Identity, verb| {
+            Attributes::new(identity, verb, Requested::Path("/x".to_owned()))
+        };
+        let bob = |verb| request(Identity::new("bob", []), verb);
         let held: Vec<_> =
-            (0..WRITES_MAX).map(|_| places.enter(&bob, false).unwrap().unwrap()).collect();
-        let refused = places.enter(&bob, false).unwrap_err().respond();
+            (0..WRITES_MAX).map(|_| places.enter(&bob(Verb::Delete)).unwrap().unwrap()).collect();
+        let refused = places.enter(&bob(Verb::Patch)).unwrap_err().respond();
         assert_eq!(
             (refused.status().as_u16(), &refused.headers()["retry-after"]),
             (429, &"1".parse().unwrap())
         );
-        assert!(places.enter(&bob, true).is_ok());
-        assert!(places.enter(&Identity::admin(), false).is_ok());
+        assert!(places.enter(&bob(Verb::Get)).is_ok());
+        assert!(places.enter(&request(Identity::admin(), Verb::Delete)).is_ok());
         drop(held);
-        assert!(places.enter(&bob, false).is_ok());
+        assert!(places.enter(&bob(Verb::Delete)).is_ok());
     }
 }

@@ -108,7 +108,7 @@ impl Pki {
         let server = server_params(now, names)?.signed_by(&server_key, &ca)?;
 
         let mut admin = params(now, CA_DAYS, Vec::new(), "system:admin")?;
-        admin.distinguished_name.push(DnType::OrganizationName, crate::identity::MASTERS);
+        admin.distinguished_name.push(DnType::OrganizationName, setpoint_registry::MASTERS);
         admin.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let admin_key = KeyPair::generate()?;
         let admin = admin.signed_by(&admin_key, &ca)?;

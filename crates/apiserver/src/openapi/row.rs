@@ -42,18 +42,18 @@ impl<'a> Row<'a> {
             list_kind: row.list_kind.to_string(),
             resource: &row.resource,
             namespaced: row.scope.is_namespaced(),
-            verbs: row.verbs.iter().map(|verb| &**verb).collect(),
+            verbs: row.verbs.iter().map(|verb| verb.as_str()).collect(),
             subresources: row
                 .subresources
                 .iter()
                 .map(|sub| Sub {
-                    name: &sub.name,
+                    name: sub.name.as_str(),
                     kind: Kind {
                         group: &sub.gvk.group,
                         version: &sub.gvk.version,
                         kind: &sub.gvk.kind,
                     },
-                    verbs: sub.verbs.iter().map(|verb| &**verb).collect(),
+                    verbs: sub.verbs.iter().map(|verb| verb.as_str()).collect(),
                 })
                 .collect(),
             custom: row.custom,

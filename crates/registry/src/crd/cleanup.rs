@@ -1,9 +1,11 @@
 //! The objects of a definition that is being deleted go before it does.
-use super::{RETRY_PERIOD, caller, update};
+use super::{RETRY_PERIOD, loopback, update};
+use crate::attributes::Target;
 use crate::catalog::Resource;
 use crate::kind::{CLEANUP_FINALIZER, set_condition};
-use crate::request::{DeleteOptions, Target};
+use crate::request::DeleteOptions;
 use crate::shared::Registry;
+use crate::verb::Verb;
 use crate::write::store_error;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -92,7 +94,6 @@ async fn delete_all(
     row: &Arc<Resource>,
     at: Revision,
 ) -> Result<Option<Revision>, ApiError> {
-    let caller = caller();
     let mut request = RangeRequest {
         limit: PAGE_OBJECTS_MAX,
         at: At::Exactly(at),
@@ -109,11 +110,11 @@ async fn delete_all(
                 resource: row.clone(),
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
-                subresource: String::new(),
+                subresource: None,
             };
             let uid = Skim::of(&entry.value).map(|skim| skim.uid.to_string()).ok();
             let options = DeleteOptions { uid, ..DeleteOptions::default() };
-            match registry.delete(&caller, &target, &options).await {
+            match registry.delete(&loopback(Verb::Delete, target), &options).await {
                 Err(error) if !matches!(error.reason(), Reason::NotFound | Reason::Conflict) => {
                     return Err(error);
                 }

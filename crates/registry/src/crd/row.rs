@@ -1,8 +1,10 @@
 //! A definition's versions as rows.
 use crate::bootstrap::storage_version_hash;
-use crate::catalog::{Resource, ScalePaths, SelectableField, Stored, Subresource};
+use crate::catalog::{Resource, ScalePaths, SelectableField, Stored, SubresourceRow};
 use crate::kind;
+use crate::subresource::Subresource;
 use crate::table::Columns;
+use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{GroupVersionKind, Scope, keys};
@@ -12,10 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// Verbs of a custom resource, in discovery's order.
-const VERBS: [&str; 8] =
-    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const VERBS: [Verb; 8] = [
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Create,
+    Verb::Update,
+    Verb::Watch,
+];
 /// Verbs of its subresources.
-const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
+const SUBRESOURCE_VERBS: [Verb; 3] = [Verb::Get, Verb::Patch, Verb::Update];
 
 /// The rows of the served versions.
 pub(super) fn rows(definition: &Value, since: &Arc<AtomicU64>) -> Vec<Arc<Resource>> {
@@ -84,7 +94,7 @@ fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
         singular: text(names, "singular").into(),
         list_kind: text(names, "listKind").into(),
         scope: Scope::of(text(spec, "scope") == "Namespaced"),
-        verbs: VERBS.map(Arc::from).to_vec(),
+        verbs: VERBS.to_vec(),
         short_names: words(&names["shortNames"]),
         categories: words(&names["categories"]),
         subresources: subresources(&gvk, &version["subresources"]),
@@ -108,12 +118,12 @@ fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
     }
 }
 
-fn subresources(gvk: &GroupVersionKind, declared: &Value) -> Vec<Subresource> {
-    let verbs = || SUBRESOURCE_VERBS.map(Arc::from).to_vec();
+fn subresources(gvk: &GroupVersionKind, declared: &Value) -> Vec<SubresourceRow> {
+    let verbs = || SUBRESOURCE_VERBS.to_vec();
     let mut list = Vec::new();
     if !declared["status"].is_null() {
-        list.push(Subresource {
-            name: "status".into(),
+        list.push(SubresourceRow {
+            name: Subresource::Status,
             gvk: gvk.clone(),
             verbs: verbs(),
             scale: None,
@@ -121,8 +131,8 @@ fn subresources(gvk: &GroupVersionKind, declared: &Value) -> Vec<Subresource> {
     }
     let scale = &declared["scale"];
     if !scale.is_null() {
-        list.push(Subresource {
-            name: "scale".into(),
+        list.push(SubresourceRow {
+            name: Subresource::Scale,
             gvk: GroupVersionKind::new("autoscaling", "v1", "Scale"),
             verbs: verbs(),
             scale: Some(ScalePaths {

@@ -193,7 +193,7 @@ fn any_object(definition: &'static Definition, depth: usize, rng: &mut SmallRng)
 #[test]
 fn all_that_is_stored_can_be_read() {
     let catalog = bootstrap::catalog();
-    let stored = catalog.rows.values().filter(|row| row.serves("get"));
+    let stored = catalog.rows.values().filter(|row| row.serves(&crate::Verb::Get));
     let kinds: Vec<_> = stored.map(|row| &row.gvk).collect();
     assert!(kinds.len() > 50);
     for gvk in kinds {

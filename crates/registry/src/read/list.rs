@@ -2,8 +2,9 @@
 use super::options::ListAt;
 use super::token::Token;
 use super::{Scope, read_error};
+use crate::attributes::Target;
 use crate::cache::{Index, Item};
-use crate::request::{self, ListOptions, Listed, Target};
+use crate::request::{self, ListOptions, Listed};
 use crate::shared::Inner;
 use bytes::Bytes;
 use setpoint_object::ApiError;

@@ -1,8 +1,9 @@
 //! Which objects a list or watch is about: a range of keys, and selectors.
 use super::Field;
+use crate::attributes::Target;
 use crate::cache::{Interest, Item, Term};
 use crate::catalog::Resource;
-use crate::request::{ListOptions, Target};
+use crate::request::ListOptions;
 use bytes::Bytes;
 use setpoint_object::ApiError;
 use setpoint_object::field_selector::FieldSelector;

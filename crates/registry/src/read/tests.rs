@@ -1,4 +1,4 @@
-use crate::Caller;
+use crate::Verb;
 use crate::testing::{Bench, config_map, options, take};
 use serde_json::json;
 use setpoint_store::{Op, Revision};
@@ -47,10 +47,10 @@ async fn a_list_shows_the_newest_state_and_the_stores_revision() {
 #[tokio::test(start_paused = true)]
 async fn pages_show_one_revision() {
     let bench = bench().await;
-    let target = bench.target("v1/configmaps/default");
+    let request = bench.request(Verb::List, "v1/configmaps/default");
     let list = |options| {
-        let (registry, target) = (&bench.registry, &target);
-        async move { registry.list(&Caller::default(), target, &options).await }
+        let (registry, request) = (&bench.registry, &request);
+        async move { registry.list(request, &options).await }
     };
     let first = list(options("limit=2")).await.unwrap();
     bench.delete("configmaps/default/c").await;
@@ -119,8 +119,8 @@ async fn a_list_before_the_cache_is_filled_reads_the_store() {
 async fn get_reads_the_present() {
     let bench = bench().await;
     let get = async |name: &str, rv: &str| {
-        let target = bench.target(&format!("v1/configmaps/default/{name}"));
-        let object = bench.registry.get(&Caller::default(), &target, rv).await;
+        let request = bench.request(Verb::Get, &format!("v1/configmaps/default/{name}"));
+        let object = bench.registry.get(&request, rv).await;
         object.map(|o| setpoint_object::Skim::of(&o.bytes).unwrap().resource_version.into_owned())
     };
     assert_eq!(get("a", "").await.unwrap(), "2");
@@ -158,8 +158,8 @@ async fn a_sealed_value_fails_only_what_would_show_it() {
     let mut all = bench.watch("v1/configmaps", options("initial bookmarks fresh")).await.unwrap();
     let told = take(&mut all).await;
     assert!(told.contains("/other/s\": the value cannot be decrypted"), "{told}");
-    let target = bench.target("v1/configmaps/other/s");
-    let error = bench.registry.get(&Caller::default(), &target, "").await.unwrap_err();
+    let request = bench.request(Verb::Get, "v1/configmaps/other/s");
+    let error = bench.registry.get(&request, "").await.unwrap_err();
     assert_eq!(error.to_string(), text);
     // Another namespace and another resource are listed and watched; but watches begin anew.
     let page = "a@2=1 b@3=1 c@4=1 d@5=1 e@6=1 · at 7";

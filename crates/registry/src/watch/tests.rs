@@ -307,8 +307,8 @@ async fn both_event_groups_watch_one_storage() {
         bench.watch("events.k8s.io:v1/events", options("fields=regarding.name=p")).await.unwrap();
     assert_eq!(take(&mut core).await, "+e@2");
     assert_eq!(take(&mut events).await, "+e@2");
-    let target = bench.target("events.k8s.io:v1/events/d/e");
-    let object = bench.registry.get(&crate::Caller::default(), &target, "").await.unwrap();
+    let request = bench.request(crate::Verb::Get, "events.k8s.io:v1/events/d/e");
+    let object = bench.registry.get(&request, "").await.unwrap();
     let tree: serde_json::Value = serde_json::from_slice(&object.bytes).unwrap();
     assert_eq!((&tree["note"], &tree["apiVersion"]), (&"m".into(), &"events.k8s.io/v1".into()));
 }

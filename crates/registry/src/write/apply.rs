@@ -19,14 +19,13 @@ impl Write<'_> {
         for _ in 0..TURNS_MAX {
             result = match self.inner.live(&self.key(&self.target.name)).await? {
                 Some(_) => self.apply_update(&config).await,
-                None if self.target.subresource.is_empty() => self.apply_create(&config).await,
+                None if self.target.subresource.is_none() => self.apply_create(&config).await,
                 None => return Err(self.not_found()),
             };
             match &result {
                 Err(error) if matches!(error.reason(), Reason::AlreadyExists) => {}
                 Err(error)
-                    if error.reason() == Reason::NotFound && self.target.subresource.is_empty() => {
-                }
+                    if error.reason() == Reason::NotFound && self.target.subresource.is_none() => {}
                 _ => return result,
             }
         }
@@ -94,7 +93,7 @@ impl Write<'_> {
             match self.options.field_validation {
                 FieldValidation::Ignore => {}
                 FieldValidation::Warn => {
-                    decoded.problems.iter().for_each(|p| self.caller.warn(p.as_str()))
+                    decoded.problems.iter().for_each(|p| self.attributes.warn(p.as_str()))
                 }
                 FieldValidation::Strict => {
                     let why = decode::strict_error(&decoded.problems);
@@ -155,7 +154,7 @@ impl Write<'_> {
             .map_err(|e| super::patch::undecodable(config, &e))?;
         self.default(object);
         metadata::settle_namespace(self.target, object)?;
-        metadata::deduplicate_owners(self.caller, object);
+        metadata::deduplicate_owners(self.attributes, object);
         Ok(())
     }
 }

@@ -2,8 +2,10 @@
 use super::Write;
 use super::persist::tree;
 use super::update::Changed;
+use crate::attributes::Target;
 use crate::kind::set_condition;
-use crate::request::{Body, Object, Target, Written};
+use crate::request::{Body, Object, Written};
+use crate::subresource::Subresource;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::status::Status;
@@ -30,7 +32,7 @@ impl Write<'_> {
             resource: pods.clone(),
             namespace: self.target.namespace.clone(),
             name,
-            subresource: "binding".to_owned(),
+            subresource: Some(Subresource::Binding),
         };
         let write = Write { target: &target, resource: &pods, ..*self };
         let refuse = |why: &str| {

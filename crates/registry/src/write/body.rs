@@ -172,7 +172,7 @@ impl Write<'_> {
         match self.options.field_validation {
             _ if problems.is_empty() => {}
             FieldValidation::Ignore => {}
-            FieldValidation::Warn => problems.iter().for_each(|p| self.caller.warn(p.as_str())),
+            FieldValidation::Warn => problems.iter().for_each(|p| self.attributes.warn(p.as_str())),
             FieldValidation::Strict => {
                 return Err(cannot_be_handled(gvk, &gvk.kind, &decode::strict_error(problems)));
             }

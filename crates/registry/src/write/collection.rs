@@ -1,5 +1,6 @@
 //! DELETE of a collection: a list, then each object by itself (spec: api-server §5.5).
 use super::Write;
+use crate::attributes::{Attributes, Target};
 use crate::request::*;
 use crate::shared::Registry;
 use setpoint_object::{ApiError, Reason, Skim};
@@ -10,11 +11,11 @@ const PAGE_OBJECTS_MAX: i64 = 10_000;
 /// Deletes what matches. Stops at the first error that is not "not found".
 pub(super) async fn delete(
     registry: &Registry,
-    caller: &Caller,
-    target: &Target,
+    attributes: &Attributes,
     list: &ListOptions,
     options: &DeleteOptions,
 ) -> Result<List, ApiError> {
+    let target = attributes.target()?;
     let has_limit = list.limit > 0;
     let mut page = list.clone();
     if !has_limit {
@@ -23,7 +24,7 @@ pub(super) async fn delete(
     let write_options = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
     let mut all: Option<List> = None;
     loop {
-        let found = registry.list(caller, target, &page).await?;
+        let found = registry.list(attributes, &page).await?;
         for item in &found.items {
             let mut object = Vec::with_capacity(item.room());
             item.push_to(&mut object);
@@ -32,9 +33,9 @@ pub(super) async fn delete(
                 resource: target.resource.clone(),
                 namespace: skim.namespace.clone().into_owned(),
                 name: skim.name.clone().into_owned(),
-                subresource: String::new(),
+                subresource: None,
             };
-            let write = Write::new(registry, caller, &one, &write_options);
+            let write = Write::new(registry, attributes, &one, &write_options);
             match write.delete(options).await {
                 Err(error) if error.reason() != Reason::NotFound => return Err(error),
                 _ => {}

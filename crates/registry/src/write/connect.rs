@@ -1,13 +1,12 @@
 //! Subresources that need somebody else: a node agent, an aggregated server, or the authentication that is still to come.
 use super::Write;
 use crate::admission::Operation;
+use crate::attributes::Target;
 use crate::catalog::Resource;
-use crate::request::{Target, Written};
+use crate::request::Written;
+use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
-
-/// Subresources whose every verb goes on to a node, a Service or a pod.
-const CONNECTED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 impl Write<'_> {
     /// Whether the target is a stream to somewhere else, whatever the method.
@@ -19,18 +18,16 @@ impl Write<'_> {
         if self.options.dry_run {
             return Err(ApiError::bad_request("dryRun is not supported"));
         }
-        let subresource = self.target.subresource.as_str();
-        if self.resource.custom
-            || self.resource.subresource(subresource).is_none() && !subresource.is_empty()
-        {
+        let subresource = self.target.subresource.as_ref();
+        let is_unknown = subresource.is_some_and(|sub| self.resource.subresource(sub).is_none());
+        if self.resource.custom || is_unknown {
             return Err(ApiError::no_route());
         }
         if !self.is_connect() {
             // Reviews and tokens: the request is understood, the part that answers it is not there.
-            let what = if subresource.is_empty() {
-                self.resource.resource.to_string()
-            } else {
-                format!("{}/{subresource}", self.resource.resource)
+            let what = match subresource {
+                None => self.resource.resource.to_string(),
+                Some(subresource) => format!("{}/{subresource}", self.resource.resource),
             };
             return Err(ApiError::new(
                 501,
@@ -48,7 +45,7 @@ impl Write<'_> {
 }
 /// Whether a target is a stream to somewhere else.
 pub(crate) fn is_connected(resource: &Resource, target: &Target) -> bool {
-    !resource.custom && CONNECTED.contains(&target.subresource.as_str())
+    !resource.custom && target.subresource.as_ref().is_some_and(Subresource::is_connect)
 }
 /// What a stream to an object is answered without a node agent.
 pub(crate) fn no_agent(resource: &str, name: &str, object: &Value) -> ApiError {

@@ -7,6 +7,8 @@ use crate::admission::{Operation, Review};
 use crate::allocate::Claims;
 use crate::kind::{Context, StatusRule};
 use crate::request::{Body, Object, Written};
+use crate::subresource::Subresource;
+use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::status::Details;
@@ -16,16 +18,16 @@ use setpoint_schema::validate;
 impl Write<'_> {
     /// Decodes and creates.
     pub(super) async fn create(&self, body: &Body) -> Result<Written, ApiError> {
-        if !self.resource.serves("create") {
+        if !self.resource.serves(&Verb::Create) {
             return Err(ApiError::method_not_allowed());
         }
-        if !self.resource.custom && !self.resource.serves("get") {
+        if !self.resource.custom && !self.resource.serves(&Verb::Get) {
             return self.connect().await;
         }
         let mut object = self.decode(body)?;
         metadata::clear_system(&mut object);
         metadata::settle_namespace(self.target, &mut object)?;
-        metadata::deduplicate_owners(self.caller, &mut object);
+        metadata::deduplicate_owners(self.attributes, &mut object);
         self.own(None, &mut object);
         self.create_owned(object, true).await
     }
@@ -112,7 +114,7 @@ impl Write<'_> {
             return Err(self.invalid(&stored, &errors));
         }
         for warning in (self.resource.kind.warnings)(&stored) {
-            self.caller.warn(warning);
+            self.attributes.warn(warning);
         }
         self.inner.admission.validate(review, Some(&stored)).await?;
         if version.is_some() {
@@ -179,7 +181,7 @@ impl Write<'_> {
             metadata::validate(self.resource, object, errors);
             errors.extend(validate::validate(&self.resource.schema, object, None));
             self.validate_scale(object, errors);
-            metadata::warn_of_finalizers(self.caller, object, None);
+            metadata::warn_of_finalizers(self.attributes, object, None);
         } else {
             metadata::validate(self.resource, object, errors);
             (self.resource.kind.validate)(object, None, errors);
@@ -209,9 +211,9 @@ impl Write<'_> {
     ) -> Review<'r> {
         Review {
             inner: self.inner,
-            caller: self.caller,
+            attributes: self.attributes,
             resource: self.resource,
-            subresource: &self.target.subresource,
+            subresource: self.target.subresource.as_ref(),
             operation,
             namespace: &self.target.namespace,
             name,
@@ -220,12 +222,13 @@ impl Write<'_> {
         }
     }
     pub(super) fn context(&self) -> Context<'_> {
-        Context { now: self.now, user: &self.caller.user, groups: &self.caller.groups }
+        let identity = &self.attributes.identity;
+        Context { now: self.now, user: &identity.user, groups: &identity.groups }
     }
     /// Who owns `status`, if anyone does.
     pub(super) fn status_rule(&self) -> Option<StatusRule> {
         if self.resource.custom {
-            self.resource.subresource("status").map(|_| StatusRule::CUSTOM)
+            self.resource.subresource(&Subresource::Status).map(|_| StatusRule::CUSTOM)
         } else {
             self.resource.kind.status
         }

@@ -31,7 +31,7 @@ enum Step {
 impl Write<'_> {
     /// Deletes the target.
     pub(super) async fn delete(&self, options: &DeleteOptions) -> Result<Deleted, ApiError> {
-        if !self.target.subresource.is_empty() {
+        if self.target.subresource.is_some() {
             return Err(ApiError::method_not_allowed());
         }
         let key = self.key(&self.target.name);
@@ -150,7 +150,7 @@ impl Write<'_> {
         let is_default = options.propagation.is_none() && options.orphan_dependents.is_none();
         let warning = self.resource.kind.orphan_warning;
         if is_default && !warning.is_empty() {
-            self.caller.warn(warning);
+            self.attributes.warn(warning);
         }
     }
     /// What happens to the object, as a function of its present state alone.

@@ -4,9 +4,10 @@ use super::binding::success;
 use super::persist::{Outcome, tree};
 use super::update::Changed;
 use crate::allocate::Claims;
+use crate::attributes::Target;
 use crate::kind::set_condition;
-use crate::request::{Body, DeleteOptions, PropagationPolicy, Target, Written};
-use crate::shared::Registry;
+use crate::request::{Body, DeleteOptions, PropagationPolicy, WriteOptions, Written};
+use crate::subresource::Subresource;
 use serde_json::{Value, json};
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
@@ -21,11 +22,7 @@ const ATTEMPTS_MAX: usize = 20;
 
 impl Write<'_> {
     /// POST of an Eviction.
-    pub(super) async fn evict(
-        &self,
-        registry: &Registry,
-        body: &Body,
-    ) -> Result<Written, ApiError> {
+    pub(super) async fn evict(&self, body: &Body) -> Result<Written, ApiError> {
         let eviction = self.decode_as(&GroupVersionKind::new("policy", "v1", "Eviction"), body)?;
         if !eviction.name().is_empty() && eviction.name() != self.target.name {
             return Err(ApiError::bad_request(
@@ -39,9 +36,9 @@ impl Write<'_> {
         if !is_free && let Some(budget) = self.budget_of(&pod).await? {
             self.take_from(budget, &pod).await?;
         }
-        let target = Target { subresource: String::new(), ..self.target.clone() };
+        let target = Target { subresource: None, ..self.target.clone() };
         if !options.dry_run {
-            let marked = Target { subresource: "status".to_owned(), ..self.target.clone() };
+            let marked = Target { subresource: Some(Subresource::Status), ..self.target.clone() };
             let write = Write { target: &marked, ..*self };
             write
                 .change(&mut |pod, _| {
@@ -58,7 +55,8 @@ impl Write<'_> {
                 })
                 .await?;
         }
-        registry.delete(self.caller, &target, &options).await?;
+        let none = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
+        Write { target: &target, options: &none, ..*self }.delete(&options).await?;
         Ok(success())
     }
     /// The budget that covers a pod.

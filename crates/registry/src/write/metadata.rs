@@ -1,7 +1,7 @@
 //! What the API does to `metadata` whatever the kind (spec: api-server §5.3, §5.4, §12).
+use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::kind::{NameRule, validate_annotations, validate_labels};
-use crate::request::{Caller, Target};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
@@ -60,7 +60,7 @@ pub(super) fn settle_name(target: &Target, object: &Value) -> Result<(), ApiErro
     }
 }
 /// Removes owner references that repeat all members of an earlier one, with a warning.
-pub(super) fn deduplicate_owners(caller: &Caller, object: &mut Value) {
+pub(super) fn deduplicate_owners(attributes: &Attributes, object: &mut Value) {
     let Some(owners) = object
         .get_mut("metadata")
         .and_then(|m| m.get_mut("ownerReferences"))
@@ -84,14 +84,14 @@ pub(super) fn deduplicate_owners(caller: &Caller, object: &mut Value) {
     }
     *owners = kept;
     if !uids.is_empty() {
-        caller.warn(format!(
+        attributes.warn(format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             uids.join(", ")
         ));
     }
 }
 /// Warns of finalizers, new ones only, that may clash with someone else's (custom resources).
-pub(super) fn warn_of_finalizers(caller: &Caller, object: &Value, old: Option<&Value>) {
+pub(super) fn warn_of_finalizers(attributes: &Attributes, object: &Value, old: Option<&Value>) {
     let known: HashSet<&str> =
         old.map(ObjectExt::finalizers).unwrap_or_default().into_iter().collect();
     for finalizer in object.finalizers() {
@@ -99,7 +99,7 @@ pub(super) fn warn_of_finalizers(caller: &Caller, object: &Value, old: Option<&V
             && !STANDARD_FINALIZERS.contains(&finalizer)
             && !known.contains(finalizer)
         {
-            caller.warn(format!(
+            attributes.warn(format!(
                 "metadata.finalizers: \"{finalizer}\": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
             ));
         }

@@ -1,5 +1,6 @@
 //! Which manager owns which field after a write (spec: patch §5).
 use super::Write;
+use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_schema::apply::{self, Manager, Typing};
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ impl Write<'_> {
         if !self.options.field_manager.is_empty() {
             return self.options.field_manager.clone();
         }
-        let agent = self.caller.user_agent.split('/').next().unwrap_or_default();
+        let agent = self.attributes.user_agent.split('/').next().unwrap_or_default();
         let mut name: String = agent.chars().filter(|c| !c.is_control()).collect();
         let mut end = name.len().min(MANAGER_BYTES_MAX);
         while !name.is_char_boundary(end) {
@@ -24,12 +25,14 @@ impl Write<'_> {
     }
     /// Top-level members this endpoint resets, so that nobody owns them through it.
     fn reset(&self) -> BTreeSet<&'static str> {
-        match self.target.subresource.as_str() {
-            "status" if self.resource.custom => BTreeSet::from(["metadata", "spec"]),
-            "status" => BTreeSet::from(["spec"]),
-            "" if self.status_rule().is_some() => BTreeSet::from(["status"]),
-            subresource => {
-                let part = self.resource.kind.part(subresource);
+        match self.target.subresource.as_ref() {
+            Some(Subresource::Status) if self.resource.custom => {
+                BTreeSet::from(["metadata", "spec"])
+            }
+            Some(Subresource::Status) => BTreeSet::from(["spec"]),
+            None if self.status_rule().is_some() => BTreeSet::from(["status"]),
+            _ => {
+                let part = self.resource.kind.part(self.target.subresource_name());
                 part.into_iter().flat_map(|part| part.resets.iter().copied()).collect()
             }
         }
@@ -49,7 +52,7 @@ impl Write<'_> {
             &Manager {
                 name: &name,
                 api_version: &api_version,
-                subresource: &self.target.subresource,
+                subresource: self.target.subresource_name(),
                 now: self.now,
             },
         )

@@ -2,6 +2,7 @@
 use super::update::Changed;
 use super::{Write, metadata};
 use crate::request::{Body, FieldValidation, PatchType, Written};
+use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode, field};
@@ -18,7 +19,7 @@ impl Write<'_> {
                 "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             ));
         }
-        if self.target.subresource == "scale" {
+        if self.target.subresource == Some(Subresource::Scale) {
             return self.patch_scale(kind, body).await;
         }
         if kind == PatchType::Apply {
@@ -29,7 +30,7 @@ impl Write<'_> {
             let mut object = write.patched(kind, body, stored, revision)?;
             write.settle_patched(&mut object)?;
             write.default(&mut object);
-            metadata::deduplicate_owners(write.caller, &mut object);
+            metadata::deduplicate_owners(write.attributes, &mut object);
             write.merge_subresource(&mut object, stored);
             Ok(Changed { object, owned: false })
         })

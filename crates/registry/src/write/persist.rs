@@ -1,8 +1,9 @@
 //! Encoded objects into the store: keys, compare-and-commit, size limits, and what the store's errors are to a client.
 use super::Write;
 use crate::allocate::Claims;
+use crate::attributes::Target;
 use crate::read::{NOT_ENCRYPTING, unreadable};
-use crate::request::{Object, Target};
+use crate::request::Object;
 use crate::shared::Inner;
 use bytes::Bytes;
 use serde_json::Value;

@@ -3,6 +3,7 @@ use super::update::Changed;
 use super::{Write, metadata};
 use crate::catalog::{Resource, ScalePaths};
 use crate::request::{Body, Object, PatchType, Written};
+use crate::subresource::Subresource;
 use serde_json::{Value, json};
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
@@ -53,7 +54,10 @@ fn scale_with(object: &Value, replicas: i64) -> Value {
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec})
 }
 fn paths(resource: &Resource) -> Result<&ScalePaths, ApiError> {
-    resource.subresource("scale").and_then(|s| s.scale.as_ref()).ok_or_else(ApiError::no_route)
+    resource
+        .subresource(&Subresource::Scale)
+        .and_then(|s| s.scale.as_ref())
+        .ok_or_else(ApiError::no_route)
 }
 /// The value at a path of plain names, as definitions write it: `.spec.replicas`.
 fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {

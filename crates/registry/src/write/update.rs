@@ -5,6 +5,7 @@ use super::{Write, metadata, status};
 use crate::admission::Operation;
 use crate::allocate::{Claims, Held, Reservation};
 use crate::request::{Body, Written};
+use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::{ApiError, GroupKind, encode, field};
@@ -28,15 +29,15 @@ pub(super) type Change<'a> = dyn FnMut(&Value, Revision) -> Result<Changed, ApiE
 impl Write<'_> {
     /// PUT of an object or a subresource.
     pub(super) async fn replace(&self, body: &Body) -> Result<Written, ApiError> {
-        if self.target.subresource == "scale" {
+        if self.target.subresource == Some(Subresource::Scale) {
             return self.replace_scale(body).await;
         }
         let object = self.decode(body)?;
         metadata::settle_name(self.target, &object)?;
         let mut object = object;
         metadata::settle_namespace(self.target, &mut object)?;
-        metadata::deduplicate_owners(self.caller, &mut object);
-        let creates = self.target.subresource.is_empty() && self.resource.kind.create_on_update;
+        metadata::deduplicate_owners(self.attributes, &mut object);
+        let creates = self.target.subresource.is_none() && self.resource.kind.create_on_update;
         if creates && self.inner.live(&self.key(&self.target.name)).await?.is_none() {
             return self.create_by_update(object).await;
         }
@@ -48,7 +49,7 @@ impl Write<'_> {
                 None => {
                     let mut object = write.decode(body)?;
                     metadata::settle_namespace(write.target, &mut object)?;
-                    metadata::deduplicate_owners(write.caller, &mut object);
+                    metadata::deduplicate_owners(write.attributes, &mut object);
                     object
                 }
             };
@@ -202,7 +203,9 @@ impl Write<'_> {
             }
         };
         if wanted == 0 {
-            if self.resource.kind.unconditional_update || self.target.subresource == "scale" {
+            if self.resource.kind.unconditional_update
+                || self.target.subresource == Some(Subresource::Scale)
+            {
                 return Ok(());
             }
             // The resource stands where others put the kind.
@@ -226,8 +229,8 @@ impl Write<'_> {
     fn prepare_update(&self, new: &mut Value, old: &Value) {
         metadata::restore(self.resource, new, old);
         let rule = self.status_rule();
-        match self.target.subresource.as_str() {
-            "" => {
+        match self.target.subresource.as_ref() {
+            None => {
                 if rule.is_some()
                     && let Some(members) = new.as_object_mut()
                 {
@@ -236,11 +239,11 @@ impl Write<'_> {
                 (self.resource.kind.prepare)(&self.context(), new, Some(old));
                 self.step_generation(new, old, rule.is_some());
             }
-            "status" => status::prepare(self, new, old),
-            "scale" => self.step_generation(new, old, rule.is_some()),
+            Some(Subresource::Status) => status::prepare(self, new, old),
+            Some(Subresource::Scale) => self.step_generation(new, old, rule.is_some()),
             // Other subresources made `new` of `old` themselves.
-            subresource => {
-                if let Some(part) = self.resource.kind.part(subresource) {
+            Some(subresource) => {
+                if let Some(part) = self.resource.kind.part(subresource.as_str()) {
                     (part.prepare)(&self.context(), new, Some(old));
                     if part.steps_generation {
                         self.step_generation(new, old, rule.is_some());
@@ -273,16 +276,18 @@ impl Write<'_> {
         }
         if self.resource.custom {
             errors.extend(validate::validate(&self.resource.schema, new, Some(old)));
-            if matches!(self.target.subresource.as_str(), "" | "scale") {
+            if matches!(self.target.subresource, None | Some(Subresource::Scale)) {
                 self.validate_scale(new, errors);
-                metadata::warn_of_finalizers(self.caller, new, Some(old));
+                metadata::warn_of_finalizers(self.attributes, new, Some(old));
             }
             return;
         }
-        match self.target.subresource.as_str() {
-            "" | "scale" => (self.resource.kind.validate)(new, Some(old), errors),
-            subresource => {
-                if let Some(part) = self.resource.kind.part(subresource) {
+        match self.target.subresource.as_ref() {
+            None | Some(Subresource::Scale) => {
+                (self.resource.kind.validate)(new, Some(old), errors)
+            }
+            Some(subresource) => {
+                if let Some(part) = self.resource.kind.part(subresource.as_str()) {
                     (part.validate)(new, Some(old), errors);
                 }
             }
@@ -299,14 +304,14 @@ impl Write<'_> {
         old: Option<&Value>,
         errors: &mut Vec<field::Error>,
     ) -> Result<Option<Reservation<'_>>, ApiError> {
-        if !self.is_service() || !self.target.subresource.is_empty() {
+        if !self.is_service() || self.target.subresource.is_some() {
             return Ok(None);
         }
         crate::allocate::give(self.inner, new, old, errors).await.map(Some)
     }
     /// Of a whole object sent to a subresource, takes the part that is its own and the rest from the stored one.
     pub(super) fn merge_subresource(&self, object: &mut Value, stored: &Value) {
-        let Some(part) = self.resource.kind.part(&self.target.subresource) else { return };
+        let Some(part) = self.resource.kind.part(self.target.subresource_name()) else { return };
         let mut merged = stored.clone();
         (part.take)(&mut merged, object);
         for member in ["resourceVersion", "managedFields"] {

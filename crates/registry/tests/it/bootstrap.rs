@@ -61,7 +61,7 @@ async fn start_up_objects_are_what_the_write_path_makes() {
     // Gone without a DELETE, and everything that knew of them with them.
     let ops = stored.iter().map(|(key, _)| Op::Delete(key.clone().into())).collect();
     server.store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
-    server.caller.user_agent = "kube-apiserver/v1.36".to_owned();
+    server.user_agent = "kube-apiserver/v1.36".to_owned();
     for (path, object) in sent() {
         let mut object = object;
         if object["spec"]["clusterIP"].is_string() {

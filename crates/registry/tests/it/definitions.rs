@@ -2,7 +2,7 @@
 use crate::server::{Server, refused};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use setpoint_registry::{EventKind, ListOptions, WatchStream};
+use setpoint_registry::{EventKind, ListOptions, Verb, WatchStream};
 
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
@@ -54,8 +54,8 @@ pub(crate) async fn define(server: &Server, definition: Value) -> Value {
 }
 
 async fn watch(server: &Server, path: &str) -> WatchStream {
-    let target = server.target(path);
-    server.registry.watch(&server.caller, &target, &ListOptions::default()).await.unwrap()
+    let request = server.request(Verb::Watch, path);
+    server.registry.watch(&request, &ListOptions::default()).await.unwrap()
 }
 
 /// What is left of a stream, as `ADDED name`.
@@ -94,7 +94,7 @@ async fn a_new_definition_is_established_and_its_first_object_accepted() {
     assert_eq!(stored["spec"], json!({"n": 3}));
     let catalog = server.registry.catalog();
     let row = catalog.get("ex.io", "v1", "foos").unwrap();
-    let verbs: Vec<&str> = row.verbs.iter().map(|v| &**v).collect();
+    let verbs: Vec<&str> = row.verbs.iter().map(|v| v.as_str()).collect();
     assert_eq!(
         verbs,
         ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
@@ -249,7 +249,7 @@ async fn stored_objects_are_read_by_the_present_schema_and_stay_as_they_are() {
     assert_eq!(read["metadata"]["resourceVersion"], stored["metadata"]["resourceVersion"]);
     let listed = server
         .registry
-        .list(&server.caller, &server.target(FOOS), &ListOptions::default())
+        .list(&server.request(Verb::List, FOOS), &ListOptions::default())
         .await
         .unwrap();
     let listed: Value = serde_json::from_slice(&listed.items[0].bytes()).unwrap();

@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{
-    Body, Caller, DeleteOptions, Format, PatchType, Registry, Target, WriteOptions,
+    Attributes, Body, DeleteOptions, Format, PatchType, Registry, Target, Verb, WriteOptions,
 };
 use setpoint_store::fault::{FaultStore, Faults};
 use setpoint_store::memory::MemoryOptions;
@@ -35,13 +35,10 @@ async fn no_two_services_hold_one_address_whatever_the_store_does() {
         tasks.spawn(worker.run(stop.clone()));
         registry.ready().wait_for(|ready| *ready).await.unwrap();
         store.set_faults(Faults { unavailable: 0.1, answer_lost: 0.2, feed_broken: 0.0 });
-        let (caller, options) = (Caller::default(), WriteOptions::default());
+        let options = WriteOptions::default();
         let services = registry.catalog().get("", "v1", "services").unwrap().clone();
-        let target = |name: &str| Target {
-            resource: services.clone(),
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-            subresource: String::new(),
+        let request = |verb: Verb, name: &str| {
+            Attributes::loopback(verb, Target::new(services.clone(), "default", name))
         };
         for i in 0..120_u32 {
             let name = format!("s{}", i % 12);
@@ -51,16 +48,19 @@ async fn no_two_services_hold_one_address_whatever_the_store_does() {
                 "spec": {"type": "NodePort", "clusterIP": format!("10.0.0.{}", 10 + i % 5), "ports": [{"port": 80, "nodePort": 30_000 + i % 5}]},
             });
             let result = match i % 4 {
-                0 => {
-                    registry.delete(&caller, &target(&name), &DeleteOptions::default()).await.err()
-                }
+                0 => registry
+                    .delete(&request(Verb::Delete, &name), &DeleteOptions::default())
+                    .await
+                    .err(),
                 1 => {
                     let flip = json!({"spec": {"type": if i % 8 == 1 { "ClusterIP" } else { "NodePort" }}});
-                    let (target, flip) = (target(&name), body(&flip));
-                    let patch = registry.patch(&caller, &target, PatchType::Merge, flip, &options);
+                    let (request, flip) = (request(Verb::Patch, &name), body(&flip));
+                    let patch = registry.patch(&request, PatchType::Merge, flip, &options);
                     patch.await.err()
                 }
-                _ => registry.create(&caller, &target(""), body(&wanted), &options).await.err(),
+                _ => {
+                    registry.create(&request(Verb::Create, ""), body(&wanted), &options).await.err()
+                }
             };
             refused.extend(result.map(|e| e.code()));
         }
@@ -90,16 +90,13 @@ async fn no_two_services_hold_one_address_whatever_the_store_does() {
 /// One of two servers: what it does to Services that the other one changes, too.
 async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
     let mut rng = rand::rngs::SmallRng::seed_from_u64(seed);
-    let (caller, options) = (Caller::default(), WriteOptions::default());
+    let options = WriteOptions::default();
     let services = registry.catalog().get("", "v1", "services").unwrap().clone();
     let mut refused = BTreeSet::new();
     for _ in 0..150 {
         let name = format!("s{}", rng.random_range(0..10));
-        let target = |name: &str| Target {
-            resource: services.clone(),
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-            subresource: String::new(),
+        let request = |verb: Verb, name: &str| {
+            Attributes::loopback(verb, Target::new(services.clone(), "default", name))
         };
         let mut spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
         if rng.random() {
@@ -112,13 +109,16 @@ async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
         let error = match rng.random_range(0..8) {
             0..4 => {
                 let wanted = json!({"metadata": {"name": name}, "spec": spec});
-                registry.create(&caller, &target(""), body(&wanted), &options).await.err()
+                registry.create(&request(Verb::Create, ""), body(&wanted), &options).await.err()
             }
-            4 => registry.delete(&caller, &target(&name), &DeleteOptions::default()).await.err(),
+            4 => registry
+                .delete(&request(Verb::Delete, &name), &DeleteOptions::default())
+                .await
+                .err(),
             5 => {
                 spec.as_object_mut().unwrap().remove("clusterIP");
                 let wanted = json!({"metadata": {"name": name}, "spec": spec});
-                registry.update(&caller, &target(&name), body(&wanted), &options).await.err()
+                registry.update(&request(Verb::Update, &name), body(&wanted), &options).await.err()
             }
             n => {
                 let flip = if n == 6 {
@@ -127,9 +127,8 @@ async fn change_services(registry: &Registry, seed: u64) -> BTreeSet<u16> {
                 } else {
                     json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80}]}})
                 };
-                let target = target(&name);
-                let patch =
-                    registry.patch(&caller, &target, PatchType::Merge, body(&flip), &options);
+                let request = request(Verb::Patch, &name);
+                let patch = registry.patch(&request, PatchType::Merge, body(&flip), &options);
                 patch.await.err()
             }
         };

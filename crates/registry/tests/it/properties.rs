@@ -3,7 +3,7 @@ use crate::server::Server;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use setpoint_registry::{PatchType, WriteOptions};
+use setpoint_registry::{PatchType, Subresource, WriteOptions};
 
 fn pod_spec() -> Value {
     json!({"containers": [{"name": "c", "image": "nginx", "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1000m"}}}]})
@@ -140,7 +140,7 @@ async fn what_is_read_can_be_written_back_and_changes_nothing() {
         assert_eq!(server.update(&one, created.clone()).await.unwrap(), created, "PUT {path}");
         assert_eq!(server.patch(&one, json!({})).await.unwrap(), created, "PATCH {path}");
         let resource = server.target(path).resource;
-        if resource.subresource("status").is_some() {
+        if resource.subresource(&Subresource::Status).is_some() {
             let status = format!("{one}/status");
             assert_eq!(server.update(&status, created.clone()).await.unwrap(), created, "{status}");
         }

@@ -5,11 +5,11 @@ use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{
-    Body, Caller, DeleteOptions, Deleted, Format, ListOptions, PatchType, Registry, Target,
-    WriteOptions, Written,
+    Attributes, Body, DeleteOptions, Deleted, Format, Identity, ListOptions, PatchType, Registry,
+    Requested, Subresource, Target, Verb, WriteOptions, Written,
 };
 use setpoint_store::{MemoryStore, Store, memory::MemoryOptions};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,10 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Server {
     pub(crate) registry: Registry,
     pub(crate) store: Arc<MemoryStore>,
-    pub(crate) caller: Caller,
+    /// Who asks.
+    pub(crate) identity: Identity,
+    pub(crate) user_agent: String,
+    warnings: Mutex<Vec<String>>,
     tasks: JoinSet<Result<(), ApiError>>,
     stop: CancellationToken,
 }
@@ -55,12 +58,15 @@ impl Server {
             ready = ready.wait_for(|ready| *ready) => { ready.expect("the registry lives"); }
             ended = tasks.join_next() => panic!("the worker ended: {ended:?}"),
         }
-        let caller = Caller {
-            user: "alice".to_owned(),
+        Self {
+            registry,
+            store,
+            identity: Identity::new("alice", []),
             user_agent: "test/1".to_owned(),
-            ..Caller::default()
-        };
-        Self { registry, store, caller, tasks, stop }
+            warnings: Mutex::default(),
+            tasks,
+            stop,
+        }
     }
     pub(crate) async fn stop(mut self) {
         self.stop.cancel();
@@ -86,7 +92,20 @@ impl Server {
             .get(group, version, segments[0])
             .unwrap_or_else(|| panic!("{path} is not served"));
         let segment = |i: usize| segments.get(i).copied().unwrap_or_default().to_owned();
-        Target { resource: resource.clone(), namespace, name: segment(1), subresource: segment(2) }
+        let subresource = Subresource::of(&segment(2));
+        Target { resource: resource.clone(), namespace, name: segment(1), subresource }
+    }
+    /// A request on what a path names.
+    pub(crate) fn request(&self, verb: Verb, path: &str) -> Attributes {
+        let requested = Requested::Resource(self.target(path));
+        Attributes {
+            user_agent: self.user_agent.clone(),
+            ..Attributes::new(self.identity.clone(), verb, requested)
+        }
+    }
+    /// Keeps a request's warnings for [`Server::warnings`].
+    fn note(&self, request: &Attributes) {
+        self.warnings.lock().unwrap().extend(request.warnings());
     }
     pub(crate) async fn create(&self, path: &str, object: Value) -> Result<Value, ApiError> {
         self.create_with(path, object, &WriteOptions::default()).await
@@ -97,17 +116,23 @@ impl Server {
         object: Value,
         options: &WriteOptions,
     ) -> Result<Value, ApiError> {
-        let target = self.target(path);
-        self.registry.create(&self.caller, &target, body(&object), options).await.map(written)
+        let request = self.request(Verb::Create, path);
+        let result = self.registry.create(&request, body(&object), options).await;
+        self.note(&request);
+        result.map(written)
     }
     pub(crate) async fn create_text(&self, path: &str, text: &str) -> Result<Value, ApiError> {
         let body = Body { bytes: Bytes::from(text.to_owned()), format: Format::Json };
-        let (target, options) = (self.target(path), WriteOptions::default());
-        self.registry.create(&self.caller, &target, body, &options).await.map(written)
+        let (request, options) = (self.request(Verb::Create, path), WriteOptions::default());
+        let result = self.registry.create(&request, body, &options).await;
+        self.note(&request);
+        result.map(written)
     }
     pub(crate) async fn update(&self, path: &str, object: Value) -> Result<Value, ApiError> {
-        let (target, options) = (self.target(path), WriteOptions::default());
-        self.registry.update(&self.caller, &target, body(&object), &options).await.map(written)
+        let (request, options) = (self.request(Verb::Update, path), WriteOptions::default());
+        let result = self.registry.update(&request, body(&object), &options).await;
+        self.note(&request);
+        result.map(written)
     }
     /// A merge patch.
     pub(crate) async fn patch(&self, path: &str, patch: Value) -> Result<Value, ApiError> {
@@ -120,8 +145,10 @@ impl Server {
         patch: Value,
         options: &WriteOptions,
     ) -> Result<Value, ApiError> {
-        let target = self.target(path);
-        self.registry.patch(&self.caller, &target, kind, body(&patch), options).await.map(written)
+        let request = self.request(Verb::Patch, path);
+        let result = self.registry.patch(&request, kind, body(&patch), options).await;
+        self.note(&request);
+        result.map(written)
     }
     /// A server-side apply.
     pub(crate) async fn apply(
@@ -134,7 +161,7 @@ impl Server {
         self.patch_with(path, PatchType::Apply, config, &options).await
     }
     pub(crate) async fn get(&self, path: &str) -> Result<Value, ApiError> {
-        let found = self.registry.get(&self.caller, &self.target(path), "").await?;
+        let found = self.registry.get(&self.request(Verb::Get, path), "").await?;
         Ok(serde_json::from_slice(&found.bytes).expect("JSON"))
     }
     pub(crate) async fn delete(&self, path: &str) -> Result<Option<Value>, ApiError> {
@@ -146,8 +173,10 @@ impl Server {
         path: &str,
         options: &DeleteOptions,
     ) -> Result<Option<Value>, ApiError> {
-        let deleted = self.registry.delete(&self.caller, &self.target(path), options).await?;
-        Ok(match deleted {
+        let request = self.request(Verb::Delete, path);
+        let deleted = self.registry.delete(&request, options).await;
+        self.note(&request);
+        Ok(match deleted? {
             Deleted::Object { object, .. } => {
                 Some(serde_json::from_slice(&object.bytes).expect("JSON"))
             }
@@ -156,9 +185,8 @@ impl Server {
     }
     pub(crate) async fn delete_collection(&self, path: &str) -> Result<usize, ApiError> {
         let (list, options) = (ListOptions::default(), DeleteOptions::default());
-        let target = self.target(path);
-        let deleted =
-            self.registry.delete_collection(&self.caller, &target, &list, &options).await?;
+        let request = self.request(Verb::DeleteCollection, path);
+        let deleted = self.registry.delete_collection(&request, &list, &options).await?;
         Ok(deleted.items.len())
     }
     /// The store's revision: moves with every write that was one.
@@ -166,7 +194,7 @@ impl Server {
         self.store.revision().await.expect("a revision").0
     }
     pub(crate) fn warnings(&self) -> Vec<String> {
-        std::mem::take(&mut *self.caller.warnings.lock())
+        std::mem::take(&mut *self.warnings.lock().unwrap())
     }
 }
 fn written(written: Written) -> Value {

@@ -2,7 +2,7 @@
 use crate::server::Server;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use setpoint_registry::{EventKind, ListOptions, WatchStream};
+use setpoint_registry::{EventKind, ListOptions, Verb, WatchStream};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -45,7 +45,7 @@ async fn served(server: &Server, field: &str) {
     catalogs.wait_for(is_served).await.unwrap();
 }
 async fn watch(server: &Server, path: &str, options: ListOptions) -> WatchStream {
-    server.registry.watch(&server.caller, &server.target(path), &options).await.unwrap()
+    server.registry.watch(&server.request(Verb::Watch, path), &options).await.unwrap()
 }
 async fn next(stream: &mut WatchStream) -> (EventKind, Value) {
     let event = stream.next().await.unwrap().unwrap();

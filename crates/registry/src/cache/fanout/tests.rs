@@ -1,7 +1,7 @@
 use super::*;
+use crate::attributes::Target;
 use crate::bootstrap;
 use crate::read::Scope;
-use crate::request::Target;
 use crate::testing::options;
 use crate::watch::Meter;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn scope(path: &str, text: &str) -> Scope {
         resource: bootstrap::catalog().get("", "v1", resource).unwrap().clone(),
         namespace: namespace.to_owned(),
         name: String::new(),
-        subresource: String::new(),
+        subresource: None,
     };
     Scope::new(&target, &options(text)).unwrap()
 }

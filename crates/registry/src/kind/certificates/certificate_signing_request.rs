@@ -58,7 +58,7 @@ fn prepare(context: &Context<'_>, request: &mut Value, old: Option<&Value>) {
         Some(old) => request["spec"] = old["spec"].clone(),
         None => {
             request["spec"]["username"] = context.user.into();
-            request["spec"]["groups"] = context.groups.into();
+            request["spec"]["groups"] = context.groups.iter().map(|group| &**group).collect();
             if context.groups.is_empty()
                 && let Some(spec) = request["spec"].as_object_mut()
             {

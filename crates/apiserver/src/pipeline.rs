@@ -1,0 +1,265 @@
+//! What every request passes, in the order it meets it.
+//!
+//! | stage        | over HTTP ([`Inner::answer`])                        | in process ([`Inner::enter_in_process`])  |
+//! |--------------|------------------------------------------------------|-------------------------------------------|
+//! | readiness    | waits a little for start-up, then 503                | the same                                  |
+//! | route        | path × catalog → what it names, and its verb         | resource × catalog, and its verb          |
+//! | `Attributes` | made of the above, headers and query                 | brought along                             |
+//! | deadline     | `?timeout=`, a minute at most                        | the caller's                              |
+//! | authenticate | the transport's word, else a bearer token, else 401  | the caller is trusted                     |
+//! | flow control | [`Inner::begin`]                                     | the same                                  |
+//! | refusals     | 404 and 405, which nobody hears who may not ask      | the same                                  |
+//! | answer       | negotiation, then one call of the registry           | one call of the registry                  |
+
+use crate::body::{Body, RequestBody};
+use crate::filter::in_flight::Crowded;
+use crate::filter::{deadline, readiness};
+use crate::health::Health;
+use crate::query::Query;
+use crate::resource::{Exchange, Refusal};
+use crate::respond::{self, Style};
+use crate::root;
+use crate::route::{self, Miss, Route};
+use crate::server::Inner;
+use crate::verb::{self, NotServed};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use setpoint_object::status::Details;
+use setpoint_object::{ApiError, Reason};
+use setpoint_registry::{Attributes, Catalog, Identity, Requested, Verb};
+use std::sync::Arc;
+use tokio::sync::SemaphorePermit;
+
+/// What a server that has not started says.
+const STARTING: &str =
+    "the request has been made before all known HTTP paths have been installed, please try again";
+
+/// A request over HTTP that has entered: what it says, and what it names at this moment.
+struct Entered<'a> {
+    parts: &'a Parts,
+    query: Query,
+    style: Style,
+    catalog: Arc<Catalog>,
+    place: Place,
+}
+
+/// What a path names, beside what its [`Attributes`] say.
+enum Place {
+    /// A resource. `watch`: the deprecated `/watch/` prefix stood in the path.
+    Resource { watch: bool },
+    /// A document.
+    Document(Route),
+    /// Nothing.
+    Nothing(Miss),
+}
+
+impl Inner {
+    /// Answers a request over HTTP.
+    pub(crate) async fn answer(
+        &self,
+        parts: &Parts,
+        body: RequestBody,
+        audit_id: &HeaderValue,
+    ) -> Response<Body> {
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let style = Style::of(&parts.headers, &query);
+        let is_health = ["/healthz", "/livez", "/readyz"]
+            .iter()
+            .any(|endpoint| parts.uri.path().starts_with(endpoint));
+        if !is_health && !readiness::wait(&self.registry).await {
+            return unavailable();
+        }
+        let catalog = self.registry.catalog();
+        let (place, attributes) = name(&catalog, parts, &query, audit_id);
+        let time = match deadline::of(&query, attributes.verb == Verb::Watch) {
+            Ok(time) => time,
+            Err(error) => return respond::error(&error, &parts.headers, style),
+        };
+        let entered = Entered { parts, query, style, catalog, place };
+        deadline::within(time, self.pass(entered, attributes, body)).await
+    }
+
+    /// The stages that have a deadline.
+    async fn pass(
+        &self,
+        entered: Entered<'_>,
+        mut attributes: Attributes,
+        body: RequestBody,
+    ) -> Response<Body> {
+        let Entered { parts, query, style, catalog, place } = entered;
+        let failed = |error: &ApiError| respond::error(error, &parts.headers, style);
+        let may_be_anonymous = matches!(place, Place::Document(Route::Health { .. }));
+        match self.credentials.authenticate(&parts.headers, &parts.extensions, may_be_anonymous) {
+            Some(identity) => attributes.identity = identity,
+            None => return failed(&ApiError::unauthorized()),
+        }
+        let _permit = match self.begin(&attributes) {
+            Ok(permit) => permit,
+            Err(Crowded) => return Crowded.respond(),
+        };
+        let watch = match place {
+            Place::Resource { watch } => watch,
+            Place::Document(route) => {
+                // Others do not wait for the store.
+                let asks_store =
+                    matches!(&route, Route::Health { endpoint, .. } if *endpoint != "readyz");
+                let store = !asks_store || self.registry.store_answers().await;
+                return self.document(&route, parts, &query, style, &catalog, store);
+            }
+            Place::Nothing(Miss::Page) => return respond::page_not_found(),
+            Place::Nothing(Miss::Status(error)) => return failed(&error),
+        };
+        let served = attributes
+            .target()
+            .map_err(|error| NotServed::Status(Box::new(error)))
+            .and_then(|target| verb::check(&parts.method, &attributes.verb, target, watch));
+        match served {
+            Ok(()) => {}
+            Err(NotServed::Page) => return respond::page_not_found(),
+            Err(NotServed::Status(error)) => return failed(&error),
+        }
+        let exchange = Exchange {
+            registry: &self.registry,
+            catalog: &catalog,
+            parts,
+            query: &query,
+            style,
+            attributes: &attributes,
+            large: &self.large,
+            drain: &self.drain,
+        };
+        let mut response = match exchange.answer(body).await {
+            Ok(response) => response,
+            Err(Refusal(error)) => failed(&error),
+        };
+        respond::add_warnings(response.headers_mut(), &attributes.warnings());
+        response
+    }
+
+    /// Waits for start-up and routes a request in process.
+    ///
+    /// # Errors
+    ///
+    /// 503 before start-up is done, 404 and 405 for what is not served.
+    pub(crate) async fn enter_in_process(
+        &self,
+        mut request: Attributes,
+    ) -> Result<Attributes, ApiError> {
+        if !readiness::wait(&self.registry).await {
+            let mut error = ApiError::new(503, Reason::ServiceUnavailable, STARTING);
+            error.0.details = Some(Details { retry_after_seconds: 1, ..Details::default() });
+            return Err(error);
+        }
+        if let Requested::Unrouted(path) = &mut request.requested {
+            let path = std::mem::take(path);
+            let scoped = !path.namespace.is_empty();
+            let target =
+                route::find(&self.registry.catalog(), path, scoped).map_err(Miss::into_error)?;
+            request.requested = Requested::Resource(target);
+        }
+        match verb::check(&Method::GET, &request.verb, request.target()?, false) {
+            Ok(()) => Ok(request),
+            Err(NotServed::Page) => Err(ApiError::no_route()),
+            Err(NotServed::Status(error)) => Err(*error),
+        }
+    }
+
+    /// The stages between authentication and the answer, which are the same however a request came.
+    ///
+    /// # Errors
+    ///
+    /// No place is free.
+    pub(crate) fn begin(
+        &self,
+        request: &Attributes,
+    ) -> Result<Option<SemaphorePermit<'_>>, Crowded> {
+        self.in_flight.enter(request)
+    }
+
+    /// Everything that is not a resource. `store`: whether the store answers, where that is asked.
+    fn document(
+        &self,
+        route: &Route,
+        parts: &Parts,
+        query: &Query,
+        style: Style,
+        catalog: &Catalog,
+        store: bool,
+    ) -> Response<Body> {
+        if let Route::Health { endpoint, check } = route {
+            let health = Health {
+                started: *self.registry.ready().borrow(),
+                draining: self.drain.is_cancelled(),
+                store,
+            };
+            return health.respond(endpoint, check.as_deref(), query);
+        }
+        if parts.method != Method::GET {
+            return respond::error(&ApiError::method_not_allowed(), &parts.headers, style);
+        }
+        if let Route::OpenApi(path) = route {
+            let now = self.registry.clock().now();
+            return self.open_api.respond(catalog, path, query, &parts.headers, style, now);
+        }
+        let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let authority = || parts.uri.authority().map(|authority| authority.as_str());
+        let address = self.address.as_deref().or_else(authority).or_else(host).unwrap_or_default();
+        let site = root::Site { catalog, aggregated: &self.aggregated, address };
+        site.respond(route, &parts.headers, style)
+            .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
+    }
+}
+
+/// What a request over HTTP names, and its attributes. The user is not known yet.
+fn name(
+    catalog: &Catalog,
+    parts: &Parts,
+    query: &Query,
+    audit_id: &HeaderValue,
+) -> (Place, Attributes) {
+    let path = || Requested::Path(parts.uri.path().to_owned());
+    let (place, requested) = match route::route(catalog, parts.uri.path()) {
+        Ok(Route::Resource(found)) => {
+            (Place::Resource { watch: found.watch }, Requested::Resource(found.target))
+        }
+        Ok(document) => (Place::Document(document), path()),
+        Err(miss) => {
+            let unserved = route::unserved(parts.uri.path());
+            (Place::Nothing(miss), unserved.map_or_else(path, Requested::Unrouted))
+        }
+    };
+    let named = match &requested {
+        Requested::Resource(target) => Some(!target.name.is_empty()),
+        Requested::Unrouted(path) => Some(!path.name.is_empty()),
+        _ => None,
+    };
+    let verb = match (named, &place) {
+        (Some(named), Place::Resource { watch }) => {
+            verb::of_resource(&parts.method, named, *watch, query)
+        }
+        (Some(named), _) => verb::of_resource(&parts.method, named, false, query),
+        (None, _) => verb::of_path(&parts.method),
+    };
+    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    let origin = match parts.extensions.get::<crate::Origin>() {
+        Some(origin) => Some(origin.0.clone()),
+        None => header(crate::Origin::HEADER).map(Arc::from),
+    };
+    let attributes = Attributes {
+        origin,
+        user_agent: header("user-agent").unwrap_or_default().to_owned(),
+        label_selector: query.text("labelSelector").to_owned(),
+        field_selector: query.text("fieldSelector").to_owned(),
+        dry_run: query.get("dryRun").is_some(),
+        audit_id: audit_id.to_str().unwrap_or_default().to_owned(),
+        ..Attributes::new(Identity::anonymous(), verb, requested)
+    };
+    (place, attributes)
+}
+
+/// Start-up is not done.
+fn unavailable() -> Response<Body> {
+    let mut response = respond::plain(StatusCode::SERVICE_UNAVAILABLE, format!("{STARTING}\n"));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}

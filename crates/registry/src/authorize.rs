@@ -1,0 +1,250 @@
+//! Authorization: may this user do this?
+//!
+//! The API server asks once for every request, before it is routed to an answer. The registry asks again for what a request turns
+//! out to do besides: an apply or a PUT that creates, a role that grants rights, a binding that refers to such a role.
+use crate::attributes::{Attributes, MASTERS};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use setpoint_object::{ApiError, GroupResource};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What an authorizer says, with its reason: a sentence for the client (of a refusal) and for the audit log. May be empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// The request is allowed. Nobody else is asked.
+    Allow(String),
+    /// The request is refused. Nobody else is asked.
+    Deny(String),
+    /// The next one is asked. A request about which nobody has an opinion is refused.
+    NoOpinion(String),
+}
+
+/// Says whether a user may do something. [`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer) adds one.
+///
+/// It is asked for every request: it should answer from memory. When it cannot answer, it says so with an error: the request is
+/// then refused unless a later authorizer allows it.
+///
+/// ```
+/// use futures::future::{BoxFuture, FutureExt as _};
+/// use setpoint_object::ApiError;
+/// use setpoint_registry::{Attributes, Authorizer, Decision};
+///
+/// /// Nobody but `alice` may touch secrets.
+/// #[derive(Debug)]
+/// struct Secrets;
+///
+/// impl Authorizer for Secrets {
+///     fn authorize<'a>(&'a self, request: &'a Attributes) -> BoxFuture<'a, Result<Decision, ApiError>> {
+///         let decision = match (request.resource(), &*request.identity.user) {
+///             ("secrets", "alice") => Decision::Allow("secrets are alice's".to_owned()),
+///             ("secrets", _) => Decision::Deny("secrets are alice's".to_owned()),
+///             _ => Decision::NoOpinion(String::new()),
+///         };
+///         async move { Ok(decision) }.boxed()
+///     }
+/// }
+/// ```
+pub trait Authorizer: Debug + Send + Sync {
+    /// Decides. Dropping the future must leave nothing behind.
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>>;
+}
+
+/// Allows everything to whoever is authenticated, and the health endpoints to everybody. What a registry has when it is given no
+/// authorizer; as the last one of a chain, it lets pass what the others did not decide.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AllowAuthenticated;
+
+impl Authorizer for AllowAuthenticated {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        let decision = if request.identity.is_in("system:unauthenticated") {
+            Decision::NoOpinion(String::new())
+        } else {
+            Decision::Allow(String::new())
+        };
+        async move { Ok(decision) }.boxed()
+    }
+}
+
+/// The authorizers, in the order in which they are asked. Before them, `system:masters` may do everything, and everybody may ask
+/// the health endpoints.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    authorizers: Vec<Arc<dyn Authorizer>>,
+}
+
+impl Chain {
+    /// A chain; [`AllowAuthenticated`] when there is nobody to ask.
+    pub(crate) fn new(mut authorizers: Vec<Arc<dyn Authorizer>>) -> Self {
+        if authorizers.is_empty() {
+            authorizers.push(Arc::new(AllowAuthenticated));
+        }
+        Self { authorizers }
+    }
+
+    /// Decides. The first answer that is an opinion stands.
+    ///
+    /// # Errors
+    ///
+    /// Nobody allowed it, and one could not answer.
+    pub(crate) async fn decide(&self, request: &Attributes) -> Result<Decision, ApiError> {
+        if request.identity.is_in(MASTERS) || is_health(request.path()) {
+            return Ok(Decision::Allow(String::new()));
+        }
+        let mut reasons = String::new();
+        let mut failure = None;
+        for authorizer in &self.authorizers {
+            match authorizer.authorize(request).await {
+                Ok(Decision::NoOpinion(reason)) if reason.is_empty() => {}
+                Ok(Decision::NoOpinion(reason)) => {
+                    let comma = if reasons.is_empty() { "" } else { ", " };
+                    reasons = format!("{reasons}{comma}{reason}");
+                }
+                Ok(decision) => return Ok(decision),
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(Decision::NoOpinion(reasons)),
+        }
+    }
+
+    /// Refuses what nobody allows, and notes the decision for the audit log.
+    ///
+    /// # Errors
+    ///
+    /// 403; 500 when nobody allowed it and one could not answer.
+    pub(crate) async fn authorize(&self, request: &Attributes) -> Result<(), ApiError> {
+        let decision = self.decide(request).await;
+        let (word, reason) = match &decision {
+            Ok(Decision::Allow(reason)) => ("allow", reason.as_str()),
+            Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => ("forbid", reason.as_str()),
+            Err(_) => ("forbid", "internal error"),
+        };
+        request.annotate("authorization.k8s.io/decision", word);
+        request.annotate("authorization.k8s.io/reason", reason);
+        match decision? {
+            Decision::Allow(_) => Ok(()),
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+                Err(forbidden(request, &reason))
+            }
+        }
+    }
+}
+
+/// The 403 of a request, in Kubernetes' words.
+pub(crate) fn forbidden(request: &Attributes, reason: &str) -> ApiError {
+    let (user, verb) = (&*request.identity.user, &request.verb);
+    let mut why = if request.is_resource() {
+        let resource = match request.subresource() {
+            Some(subresource) => format!("{}/{subresource}", request.resource()),
+            None => request.resource().to_owned(),
+        };
+        let place = match request.namespace() {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {namespace:?}"),
+        };
+        let group = request.group();
+        format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {place}")
+    } else {
+        format!("User {user:?} cannot {verb} path {:?}", request.path())
+    };
+    if !reason.is_empty() {
+        why = format!("{why}: {reason}");
+    }
+    let resource =
+        GroupResource { group: request.group().into(), resource: request.resource().into() };
+    ApiError::forbidden(&resource, request.name(), &why)
+}
+
+/// Whether a path is a health endpoint's. Kubernetes' `--authorization-always-allow-paths` has these three by default.
+fn is_health(path: &str) -> bool {
+    let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
+    matches!(first, Some("healthz" | "livez" | "readyz"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributes::{Identity, Requested, ResourcePath};
+    use crate::verb::Verb;
+
+    #[derive(Debug)]
+    struct Says(Result<Decision, u16>);
+    impl Authorizer for Says {
+        fn authorize<'a>(
+            &'a self,
+            _request: &'a Attributes,
+        ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+            let answer = self.0.clone();
+            async move { answer.map_err(|_| ApiError::internal("out of reach")) }.boxed()
+        }
+    }
+
+    fn request(user: Identity) -> Attributes {
+        let path = ResourcePath {
+            group: "apps".to_owned(),
+            version: "v1".to_owned(),
+            resource: "deployments".to_owned(),
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            subresource: None,
+        };
+        Attributes::new(user, Verb::Get, Requested::Unrouted(path))
+    }
+
+    async fn check(answers: Vec<Result<Decision, u16>>) -> String {
+        let authorizers = answers.into_iter().map(|a| Arc::new(Says(a)) as Arc<dyn Authorizer>);
+        let chain = Chain::new(authorizers.collect());
+        match chain.authorize(&request(Identity::new("bob", []))).await {
+            Ok(()) => "allowed".to_owned(),
+            Err(error) => format!("{} {}", error.code(), error.0.message),
+        }
+    }
+
+    #[tokio::test]
+    async fn first_opinion_stands() {
+        let allow = || Ok(Decision::Allow("a".to_owned()));
+        let deny = || Ok(Decision::Deny("because".to_owned()));
+        let none = |why: &str| Ok(Decision::NoOpinion(why.to_owned()));
+        let forbidden = r#"403 deployments.apps "web" is forbidden: User "bob" cannot get resource "deployments" in API group "apps" in the namespace "shop""#;
+        assert_eq!(check(vec![none(""), allow(), deny()]).await, "allowed");
+        assert_eq!(check(vec![deny(), allow()]).await, format!("{forbidden}: because"));
+        assert_eq!(check(vec![none("x"), none(""), none("y")]).await, format!("{forbidden}: x, y"));
+        assert_eq!(check(vec![Err(0), allow()]).await, "allowed");
+        assert_eq!(
+            check(vec![Err(0), none("")]).await,
+            "500 Internal error occurred: out of reach"
+        );
+    }
+
+    #[tokio::test]
+    async fn masters_and_health_need_no_opinion() {
+        let chain = Chain::new(vec![Arc::new(Says(Ok(Decision::Deny(String::new()))))]);
+        assert!(chain.authorize(&request(Identity::admin())).await.is_ok());
+        let path = |path: &str| {
+            let path = Requested::Path(path.to_owned());
+            Attributes::new(Identity::anonymous(), Verb::Get, path)
+        };
+        assert!(chain.authorize(&path("/livez/ping")).await.is_ok());
+        let error = chain.authorize(&path("/version")).await.unwrap_err();
+        assert_eq!(
+            error.0.message,
+            r#"forbidden: User "system:anonymous" cannot get path "/version""#
+        );
+    }
+
+    #[tokio::test]
+    async fn without_authorizers_whoever_is_known_may_do_everything() {
+        let chain = Chain::new(Vec::new());
+        assert!(chain.authorize(&request(Identity::new("bob", []))).await.is_ok());
+        assert!(chain.authorize(&request(Identity::anonymous())).await.is_err());
+    }
+}
