@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod client;
+mod planes_memory;
 mod watch_memory;
 
 use clap::{Parser, Subcommand};
@@ -30,6 +31,8 @@ struct Cli {
 enum Command {
     /// Print what the watch cache and its watchers weigh.
     WatchMemory,
+    /// Print what idle control planes weigh.
+    PlanesMemory,
 }
 
 fn heap() -> u64 {
@@ -42,6 +45,10 @@ fn main() -> anyhow::Result<()> {
     match (cli.command, cli.client) {
         (Some(Command::WatchMemory), _) => {
             println!("{}", serde_json::to_string(&watch_memory::weigh(heap)?)?);
+            Ok(())
+        }
+        (Some(Command::PlanesMemory), _) => {
+            println!("{}", serde_json::to_string(&planes_memory::weigh(heap)?)?);
             Ok(())
         }
         (None, Some(client)) => client::run(&client, heap),

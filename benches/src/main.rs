@@ -12,6 +12,8 @@ mod explain;
 mod https;
 mod in_process;
 mod informer;
+mod planes;
+mod planes_memory;
 mod pods;
 mod process;
 mod results;
@@ -58,6 +60,8 @@ enum Command {
     Runtime(runtime::Args),
     /// Measure storage, and write its table.
     Storage(storage::Args),
+    /// Measure many control planes in one process, and write their table.
+    Planes(planes::Args),
     /// Measure watchers and the watch cache, and write their table.
     Watch(watch::Args),
 }
@@ -83,6 +87,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Workqueue(args)) => workqueue::measure(&args),
         Some(Command::Runtime(args)) => runtime::measure(&args),
         Some(Command::Storage(args)) => storage::measure(&args),
+        Some(Command::Planes(args)) => planes::measure(&args),
         Some(Command::Watch(args)) => watch::measure(&args),
     }
 }

@@ -8,7 +8,8 @@ use std::process::Command;
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Arguments of the bench program: `api`, `informer`, `workqueue`, `runtime`, `storage` or `watch` for their tables, the peers included; none: the API server's.
+    /// Arguments of the bench program: `api`, `informer`, `workqueue`, `runtime`, `storage`, `watch` or `planes` for their tables,
+    /// the peers included; none: the API server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Err(error) => eprintln!("client-go is left out: {error:#}"),
         }
     }
-    if what == Some("watch") {
+    if matches!(what, Some("watch" | "planes")) {
         // The first of the two programs below.
         build("setpoint-benches")?;
     }

@@ -1,0 +1,81 @@
+//! Control planes in one process: what an idle one more costs, and what a thousand do.
+//!
+//! `cargo xtask bench planes`. Memory is what the allocator was asked for and did not get back, in a process of its own that
+//! counts it, and the resident memory of that process.
+
+use crate::planes_memory::{PLANES, Weighed};
+use crate::results;
+use crate::table::Table;
+use anyhow::{Context as _, ensure};
+use std::process::{Command, Stdio};
+
+/// The heap that one more idle control plane may take, its controllers included.
+const PLANE_GOAL_KIB: f64 = 256.0;
+
+/// How much to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Write nothing.
+    #[arg(long)]
+    dry: bool,
+}
+
+/// Takes every measure and writes the table.
+pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
+    let path = std::env::current_exe()?.with_file_name("setpoint-benches-counted");
+    let mut command = Command::new(path);
+    let output = command.arg("planes-memory").stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("start {command:?}"))?;
+    ensure!(output.status.success(), "{command:?} failed");
+    let weighed: Weighed = serde_json::from_slice(&output.stdout)?;
+    let mut table = Table::with_verdicts();
+    let rows = [
+        ("without controllers", &weighed.bare, None),
+        ("with its controllers", &weighed.with_controllers, Some(PLANE_GOAL_KIB)),
+    ];
+    for (how, planes, goal) in rows {
+        let kib = |bytes: f64| format!("{:.0} KiB", bytes / 1024.0);
+        let goal_text = goal.map_or("–".to_owned(), |goal| format!("≤ {goal} KiB"));
+        table.judged(
+            &format!("idle control plane {how}, one more in the process: heap"),
+            kib(planes.heap_bytes),
+            &goal_text,
+            goal.map(|goal| planes.heap_bytes <= goal * 1024.0),
+        );
+        table.judged(
+            &format!("the first of the process, {how}: heap"),
+            kib(planes.first_heap_bytes as f64),
+            "–",
+            None,
+        );
+        table.judged(
+            &format!("{PLANES} of them, {how}: resident memory of each"),
+            kib(planes.resident_bytes),
+            "–",
+            None,
+        );
+        table.judged(
+            &format!("{PLANES} of them, {how}: built and settled in"),
+            format!("{:.2} s", planes.wall_seconds),
+            "–",
+            None,
+        );
+        table.judged(
+            &format!("{PLANES} of them, {how}: processor time in a second of idleness"),
+            format!("{:.1} ms", planes.idle_cpu_seconds * 1e3),
+            "–",
+            None,
+        );
+    }
+    println!("{table}");
+    if args.dry {
+        return Ok(());
+    }
+    results::write(
+        Some("Control planes"),
+        &format!(
+            "{} Command: `cargo xtask bench planes`. Release build; one thread; the memory engine.\n\n{table}",
+            results::machine()?
+        ),
+    )
+}
