@@ -3,7 +3,7 @@
 //! Rows are made once per process from the facts table and shared by every registry: they never change. What changes (custom
 //! resources) is a new [`Catalog`] that holds the same rows and some more.
 use crate::catalog::{Catalog, Group, Resource, ScalePaths, SelectableField, SubresourceRow};
-use crate::kind::{self, Kind};
+use crate::kind::{self, CompiledKind, Kind};
 use crate::subresource::Subresource;
 use crate::table::Columns;
 use crate::verb::Verb;
@@ -19,6 +19,81 @@ pub(crate) mod objects;
 pub(crate) fn catalog() -> Arc<Catalog> {
     static BUILT_IN: LazyLock<Arc<Catalog>> = LazyLock::new(|| Arc::new(built_in()));
     BUILT_IN.clone()
+}
+
+/// The same with kinds that an embedder compiled in.
+///
+/// # Panics
+///
+/// Two kinds would be served at one place.
+pub(crate) fn catalog_with(kinds: &[CompiledKind]) -> Arc<Catalog> {
+    let built_in = catalog();
+    if kinds.is_empty() {
+        return built_in;
+    }
+    let mut groups = built_in.groups.clone();
+    let mut rows = built_in.rows.clone();
+    for compiled in kinds {
+        let row = compiled_row(compiled);
+        let (group, version) = (row.gvk.group.clone(), row.gvk.version.clone());
+        match groups.iter_mut().find(|known| known.name == group) {
+            Some(known) if known.versions.contains(&version) => {}
+            Some(known) => known.versions.push(version.clone()),
+            None => groups.push(Group {
+                name: group.clone(),
+                versions: vec![version.clone()],
+                custom: true,
+            }),
+        }
+        let former = rows.insert((group, version, row.resource.clone()), Arc::new(row));
+        assert!(former.is_none(), "{} is served twice", compiled.resource);
+    }
+    Arc::new(Catalog { generation: 0, groups, rows })
+}
+
+/// Verbs of a compiled-in kind, in discovery's order.
+const VERBS: [&str; 8] =
+    ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+fn compiled_row(compiled: &CompiledKind) -> Resource {
+    let CompiledKind { kind, version, resource, schema, .. } = compiled;
+    let gvk = GroupVersionKind::new(kind.group, version.as_str(), kind.kind);
+    let words = |words: &[String]| words.iter().map(|w| Arc::from(w.as_str())).collect();
+    let subresource = |name: &str| SubresourceRow {
+        name: Subresource::from(name),
+        gvk: gvk.clone(),
+        verbs: ["get", "patch", "update"].map(Verb::from).to_vec(),
+        scale: None,
+    };
+    let parts = kind.parts.iter().map(|part| subresource(part.subresource));
+    let subresources = parts.chain(kind.status.map(|_| subresource("status"))).collect();
+    Resource {
+        resource: resource.as_str().into(),
+        singular: kind.kind.to_lowercase().into(),
+        list_kind: format!("{}List", kind.kind).into(),
+        scope: compiled.scope,
+        verbs: VERBS.map(Verb::from).to_vec(),
+        short_names: words(&compiled.short_names),
+        categories: words(&compiled.categories),
+        subresources,
+        schema: setpoint_schema::crd::type_schema(schema),
+        storage_group: kind.group.into(),
+        storage_version: version.as_str().into(),
+        storage_prefix: keys::custom_prefix(kind.group, resource).into(),
+        versions: vec![gvk.group_version().to_string()],
+        custom: true,
+        status: kind.status,
+        open_api: Some(Arc::new(schema.clone())),
+        columns: Columns::printed(compiled.headings.clone(), kind.cells),
+        selectable: kind.selectable.iter().map(SelectableField::from).collect(),
+        deprecation: (!kind.deprecation.is_empty()).then(|| kind.deprecation.to_owned()),
+        tracks_generation: true,
+        storage_version_hash: storage_version_hash(kind.group, version, kind.kind),
+        terminating: false,
+        stored: None,
+        kind,
+        gvk,
+    }
 }
 
 fn built_in() -> Catalog {
@@ -74,6 +149,7 @@ fn row(
         storage_prefix: keys::built_in_prefix(fact.group, fact.resource).into(),
         versions: served_versions(fact),
         custom: false,
+        status: kind.status,
         open_api: None,
         columns: Columns::built_in(fact.columns, kind.cells),
         selectable: kind.selectable.iter().map(SelectableField::from).collect(),

@@ -1,5 +1,5 @@
 //! Served resources as data: built-in rows and custom rows in one immutable table; a change of a CRD makes a new table.
-use crate::kind::{Kind, Selectable};
+use crate::kind::{Kind, Selectable, StatusRule};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use bytes::Bytes;
@@ -82,8 +82,10 @@ pub struct Resource {
     pub storage_prefix: Arc<str>,
     /// Served versions of the kind, as `apiVersion`s: `apps/v1`.
     pub versions: Vec<String>,
-    /// A custom resource.
+    /// Its type is an OpenAPI schema, not one of the built-in types: a custom resource, or a kind that an embedder compiled in.
     pub custom: bool,
+    /// Who owns `status`; `None`: it has no status subresource.
+    pub status: Option<StatusRule>,
     /// `openAPIV3Schema` as written, for OpenAPI publishing (custom resources).
     pub open_api: Option<Arc<serde_json::Value>>,
     /// Table columns.

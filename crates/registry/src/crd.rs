@@ -232,7 +232,9 @@ impl Controller {
             return;
         }
         let generation = inner.catalog.borrow().generation + 1;
-        inner.catalog.send_replace(serve::catalog(generation, &self.served).into());
+        inner
+            .catalog
+            .send_replace(serve::catalog(&inner.compiled, generation, &self.served).into());
         if !changes.since.is_empty()
             && let Ok(now) = inner.store.revision().await
         {

@@ -11,6 +11,7 @@
 //! |-----------------------------|--------------------------------------------------------------------------------|
 //! | built in                    | a static in its room, `kind/<group>/<kind>.rs`, named in the one list, `rows`  |
 //! | custom                      | [`CUSTOM`]: names, schema and columns come from the definition                 |
+//! | compiled in by an embedder  | a static of the embedder's, given with [`CompiledKind`]                        |
 //!
 //! Functions see the object in the stored version, but for `default` and `cells`, which see the version of the request. They are pure:
 //! they have no clock, no store and no other object.
@@ -28,6 +29,7 @@ mod autoscaling;
 mod batch;
 mod certificates;
 pub(crate) mod check;
+mod compiled;
 mod coordination;
 pub(crate) mod core;
 mod data;
@@ -51,6 +53,7 @@ mod volume;
 mod workload;
 
 pub use check::*;
+pub use compiled::CompiledKind;
 pub use fill::Fill;
 pub(crate) use rows::of;
 

@@ -2,6 +2,7 @@
 use crate::admission::Chain;
 use crate::allocate::Allocator;
 use crate::followed::Followed;
+use crate::kind::CompiledKind;
 use crate::shared::Inner;
 use crate::{bootstrap, cache, crd, foreign};
 
@@ -36,8 +37,14 @@ pub struct RegistryBuilder {
     event_ttl: Duration,
     history: Duration,
     is_shared: bool,
+    kinds: Vec<CompiledKind>,
 }
 impl RegistryBuilder {
+    /// A kind that is compiled in, beside the built-in ones. Definitions cannot take its place.
+    pub fn kind(mut self, kind: CompiledKind) -> Self {
+        self.kinds.push(kind);
+        self
+    }
     /// The seed of uids, generated names and watch time-outs. Default: from the operating system. Two registries with one seed make
     /// the same names, so only simulations set it.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -76,12 +83,14 @@ impl RegistryBuilder {
             true => Arc::new(foreign::ForeignStore::new(self.store)),
             false => self.store,
         };
+        let compiled = bootstrap::catalog_with(&self.kinds);
         let inner = Arc::new(Inner {
             store,
             is_shared: self.is_shared,
             clock: self.clock,
             rng: parking_lot::Mutex::new(rand::rngs::SmallRng::seed_from_u64(seed)),
-            catalog: tokio::sync::watch::Sender::new(bootstrap::catalog()),
+            catalog: tokio::sync::watch::Sender::new(compiled.clone()),
+            compiled,
             ready: tokio::sync::watch::Sender::new(false),
             serves: Followed::default(),
             cache: cache::WatchCache::new(self.history),
@@ -189,6 +198,7 @@ impl Registry {
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,
             is_shared: false,
+            kinds: Vec::new(),
         }
     }
 }

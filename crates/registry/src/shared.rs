@@ -23,6 +23,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     /// Uids, generated names, watch time-outs.
     pub(crate) rng: parking_lot::Mutex<rand::rngs::SmallRng>,
+    /// What is served whatever the definitions say.
+    pub(crate) compiled: Arc<Catalog>,
     /// What is served; a new catalog for every change.
     pub(crate) catalog: tokio::sync::watch::Sender<Arc<Catalog>>,
     pub(crate) ready: tokio::sync::watch::Sender<bool>,

@@ -6,6 +6,7 @@ use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_object::{ApiError, seed};
+use setpoint_registry::kind::CompiledKind;
 use setpoint_registry::{EVENT_TTL, HISTORY_PERIOD, Registry, RegistryWorker};
 use setpoint_store::{MemoryStore, Store};
 use std::sync::Arc;
@@ -43,9 +44,17 @@ pub struct ControlPlaneBuilder {
     event_ttl: Duration,
     history: Duration,
     shared_as: Option<String>,
+    kinds: Vec<CompiledKind>,
 }
 
 impl ControlPlaneBuilder {
+    /// A kind that is compiled in, beside the built-in ones, with its own defaults, validation and columns. Definitions cannot take its
+    /// place.
+    pub fn kind(mut self, kind: CompiledKind) -> Self {
+        self.kinds.push(kind);
+        self
+    }
+
     /// What objects are kept in. Default: an empty [`MemoryStore`].
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = store;
@@ -117,7 +126,11 @@ impl ControlPlaneBuilder {
     /// The control plane; nothing runs yet.
     pub fn build(self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
-        let (registry, worker) = Registry::builder(self.store, self.clock)
+        let mut registry = Registry::builder(self.store, self.clock);
+        for kind in self.kinds {
+            registry = registry.kind(kind);
+        }
+        let (registry, worker) = registry
             .seed(seed)
             .replayed_revisions(self.replayed_revisions)
             .event_ttl(self.event_ttl)
@@ -166,6 +179,7 @@ impl ControlPlane {
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,
             shared_as: None,
+            kinds: Vec::new(),
         }
     }
 

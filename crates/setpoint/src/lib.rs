@@ -65,6 +65,7 @@ pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};
 pub use setpoint_apiserver as apiserver;
 pub use setpoint_informer as informer;
 pub use setpoint_object as object;
+pub use setpoint_registry::kind;
 pub use setpoint_runtime as runtime;
 pub use setpoint_store as store;
 pub use setpoint_webhook as webhook;

@@ -1,7 +1,7 @@
 //! A definition's versions as rows.
 use crate::bootstrap::storage_version_hash;
 use crate::catalog::{Resource, ScalePaths, SelectableField, Stored, SubresourceRow};
-use crate::kind;
+use crate::kind::{self, StatusRule};
 use crate::subresource::Subresource;
 use crate::table::Columns;
 use crate::verb::Verb;
@@ -105,6 +105,7 @@ fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
         storage_prefix: storage_prefix(definition),
         versions: served.map(|version| format!("{group}/{}", text(version, "name"))).collect(),
         custom: true,
+        status: (!version["subresources"]["status"].is_null()).then_some(StatusRule::CUSTOM),
         open_api: version.pointer("/schema/openAPIV3Schema").cloned().map(Arc::new),
         columns: Columns::custom(&version["additionalPrinterColumns"]),
         selectable: selectable(&version["selectableFields"]),

@@ -1,6 +1,5 @@
 //! What is served of the definitions, and the catalog made of it.
 use super::{Definition, row};
-use crate::bootstrap;
 use crate::catalog::{Catalog, Group, Resource};
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -102,11 +101,14 @@ pub(super) fn update(
     changes
 }
 
-/// The built-in rows and those of the definitions. A built-in row is never replaced.
-pub(super) fn catalog(generation: u64, served: &BTreeMap<String, Served>) -> Catalog {
-    let built_in = bootstrap::catalog();
-    let mut groups = built_in.groups.clone();
-    let mut rows = built_in.rows.clone();
+/// The rows that are compiled in and those of the definitions. A row that is compiled in is never replaced.
+pub(super) fn catalog(
+    compiled: &Catalog,
+    generation: u64,
+    served: &BTreeMap<String, Served>,
+) -> Catalog {
+    let mut groups = compiled.groups.clone();
+    let mut rows = compiled.rows.clone();
     let mut custom: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
     for row in served.values().flat_map(|served| &served.rows) {
         let gvk = &row.gvk;

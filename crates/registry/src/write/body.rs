@@ -158,9 +158,9 @@ impl Write<'_> {
             default::apply(schema, value);
         } else {
             default::declared(schema, value);
-            if let Some(members) = value.as_object_mut() {
-                (self.resource.kind.default)(members, &self.resource.gvk.version);
-            }
+        }
+        if let Some(members) = value.as_object_mut() {
+            (self.resource.kind.default)(members, &self.resource.gvk.version);
         }
     }
     /// Refuses, warns of or forgets what was odd about a body.

@@ -7,7 +7,6 @@ use crate::admission::{Operation, Review};
 use crate::allocate::Claims;
 use crate::kind::{Context, StatusRule};
 use crate::request::{Body, Object, Written};
-use crate::subresource::Subresource;
 use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -170,7 +169,7 @@ impl Write<'_> {
         if self.resource.tracks_generation {
             object.set_meta("generation", 1.into());
         }
-        if let Some(rule) = self.status_rule() {
+        if let Some(rule) = self.resource.status {
             set_initial_status(object, rule);
         }
         (self.resource.kind.prepare)(&self.context(), object, None);
@@ -184,8 +183,8 @@ impl Write<'_> {
             metadata::warn_of_finalizers(self.attributes, object, None);
         } else {
             metadata::validate(self.resource, object, errors);
-            (self.resource.kind.validate)(object, None, errors);
         }
+        (self.resource.kind.validate)(object, None, errors);
     }
     /// Custom resources: the kind of the body.
     pub(super) fn validate_kind(&self, object: &Value, errors: &mut Vec<field::Error>) {
@@ -224,14 +223,6 @@ impl Write<'_> {
     pub(super) fn context(&self) -> Context<'_> {
         let identity = &self.attributes.identity;
         Context { now: self.now, user: &identity.user, groups: &identity.groups }
-    }
-    /// Who owns `status`, if anyone does.
-    pub(super) fn status_rule(&self) -> Option<StatusRule> {
-        if self.resource.custom {
-            self.resource.subresource(&Subresource::Status).map(|_| StatusRule::CUSTOM)
-        } else {
-            self.resource.kind.status
-        }
     }
 }
 /// `status` as a new object has it, whatever the client sent.

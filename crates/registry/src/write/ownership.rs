@@ -26,11 +26,11 @@ impl Write<'_> {
     /// Top-level members this endpoint resets, so that nobody owns them through it.
     fn reset(&self) -> BTreeSet<&'static str> {
         match self.target.subresource.as_ref() {
-            Some(Subresource::Status) if self.resource.custom => {
-                BTreeSet::from(["metadata", "spec"])
+            Some(Subresource::Status) => {
+                let rule = self.resource.status;
+                rule.into_iter().flat_map(|rule| rule.resets.iter().copied()).collect()
             }
-            Some(Subresource::Status) => BTreeSet::from(["spec"]),
-            None if self.status_rule().is_some() => BTreeSet::from(["status"]),
+            None if self.resource.status.is_some() => BTreeSet::from(["status"]),
             _ => {
                 let part = self.resource.kind.part(self.target.subresource_name());
                 part.into_iter().flat_map(|part| part.resets.iter().copied()).collect()

@@ -7,7 +7,7 @@ use setpoint_object::meta::ObjectExt;
 
 /// Puts back everything that is not for this endpoint.
 pub(super) fn prepare(write: &Write<'_>, new: &mut Value, old: &Value) {
-    let meta = write.status_rule().map_or(StatusMeta::All, |rule| rule.meta);
+    let meta = write.resource.status.map_or(StatusMeta::All, |rule| rule.meta);
     match meta {
         StatusMeta::All => {}
         StatusMeta::ButLabels => put_back_meta(new, old, "labels"),

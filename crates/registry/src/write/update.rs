@@ -228,7 +228,7 @@ impl Write<'_> {
     /// Settles what a changed object may not change: status here or spec there, system metadata, generation.
     fn prepare_update(&self, new: &mut Value, old: &Value) {
         metadata::restore(self.resource, new, old);
-        let rule = self.status_rule();
+        let rule = self.resource.status;
         match self.target.subresource.as_ref() {
             None => {
                 if rule.is_some()
@@ -280,7 +280,6 @@ impl Write<'_> {
                 self.validate_scale(new, errors);
                 metadata::warn_of_finalizers(self.attributes, new, Some(old));
             }
-            return;
         }
         match self.target.subresource.as_ref() {
             None | Some(Subresource::Scale) => {
