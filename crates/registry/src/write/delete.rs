@@ -1,10 +1,11 @@
 //! DELETE of one object (spec: api-server §5.5).
 use super::Write;
 use super::metadata::{FOREGROUND, ORPHAN, integer};
-use super::persist::{Outcome, tree};
+use super::persist::Outcome;
 use crate::admission::Operation;
 use crate::allocate::Claims;
 use crate::request::{DeleteOptions, Deleted, PropagationPolicy};
+use crate::stored::tree;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::time::Timestamp;
@@ -113,7 +114,8 @@ impl Write<'_> {
         }
         Ok(Ok(Deleted::Gone { uid: object.uid().to_owned() }))
     }
-    fn check_preconditions(
+    /// Holds the uid and the resourceVersion that a delete asks for against the stored object's.
+    pub(super) fn check_preconditions(
         &self,
         object: &Value,
         revision: Revision,

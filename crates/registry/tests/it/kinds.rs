@@ -318,3 +318,29 @@ async fn a_certificate_request_is_who_asked_and_is_approved_at_its_own_endpoint(
     assert_eq!(signed["status"]["certificate"], "eA==");
     assert_eq!(signed["status"]["conditions"][0]["type"], "Approved", "the decision stays");
 }
+
+/// Claim templates become volumes of the pods. Of the template only labels and annotations are
+/// looked at, as Kubernetes does.
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_mounts_what_its_claim_templates_make() {
+    let server = Server::start().await;
+    let path = "/apis/apps/v1/namespaces/default/statefulsets";
+    let set = |pod: Value| {
+        named(
+            "s",
+            json!({"spec": {"serviceName": "s", "selector": {"matchLabels": {"a": "b"}},
+                "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}}}}]}}),
+        )
+    };
+    let container =
+        json!({"name": "c", "image": "x", "volumeMounts": [{"name": "data", "mountPath": "/d"}]});
+    let made = server.create(path, set(json!({"containers": [container]}))).await.unwrap();
+    assert_eq!(made["spec"]["volumeClaimTemplates"][0]["kind"], "PersistentVolumeClaim");
+    let limited = json!({"activeDeadlineSeconds": 1, "restartPolicy": "Never", "containers": []});
+    assert_eq!(
+        refused(server.create(path, set(limited)).await),
+        r#"422 StatefulSet.apps "s" is invalid: [spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always", spec.template.spec.activeDeadlineSeconds: Forbidden: activeDeadlineSeconds in StatefulSet is not Supported]"#
+    );
+}

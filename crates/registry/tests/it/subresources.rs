@@ -131,7 +131,8 @@ async fn an_eviction_asks_the_budget() {
         )
         .await
         .unwrap();
-    server.patch(&format!("{POD}/status"), json!({"status": {"phase": "Running"}})).await.unwrap();
+    let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    server.patch(&format!("{POD}/status"), running).await.unwrap();
     let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}});
     server.create(BUDGETS, budget).await.unwrap();
     let path = &format!("{POD}/eviction");
@@ -173,6 +174,68 @@ async fn an_eviction_asks_the_budget() {
     let budget = server.get(&format!("{BUDGETS}/b")).await.unwrap();
     assert_eq!(budget["status"]["disruptionsAllowed"], 0);
     assert!(budget["status"]["disruptedPods"]["p"].is_string());
+}
+
+/// A running pod under a budget that lets one go.
+async fn with_guarded_pod() -> Server {
+    let server = with_pod().await;
+    let binding = json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
+    server.create(&format!("{POD}/binding"), binding).await.unwrap();
+    let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    server.patch(&format!("{POD}/status"), running).await.unwrap();
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}});
+    server.create(BUDGETS, budget).await.unwrap();
+    let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "desiredHealthy": 1, "currentHealthy": 2, "expectedPods": 2}});
+    server.patch(&format!("{BUDGETS}/b/status"), status).await.unwrap();
+    server
+}
+
+/// It was charged and marked before the preconditions were looked at, and whatever the body's own
+/// `dryRun` said.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_must_not_happen_changes_nothing() {
+    let server = with_guarded_pod().await;
+    let path = &format!("{POD}/eviction");
+    let before = server.revision().await;
+    let with = |options: Value| json!({"metadata": {"name": "p"}, "deleteOptions": options});
+    let foreign = server.create(path, with(json!({"preconditions": {"uid": "x"}}))).await;
+    let refusal = refused(foreign);
+    assert!(
+        refusal.starts_with(
+            "409 Operation cannot be fulfilled on Pod \"p\": the UID in the precondition (x)"
+        ),
+        "{refusal}"
+    );
+    let stale = server.create(path, with(json!({"preconditions": {"resourceVersion": "1"}}))).await;
+    let refusal = refused(stale);
+    assert!(refusal.starts_with("409 Operation cannot be fulfilled on Pod \"p\": the ResourceVersion in the precondition (1)"), "{refusal}");
+    let dry = server.create(path, with(json!({"dryRun": ["All"]}))).await.unwrap();
+    assert_eq!(dry["code"], 201);
+    assert_eq!(server.revision().await, before, "nothing was written");
+}
+
+/// Marking the pod moved it on, so that no resourceVersion was ever right.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_takes_the_right_resource_version() {
+    let server = with_guarded_pod().await;
+    let pod = server.get(POD).await.unwrap();
+    let right = json!({"resourceVersion": pod["metadata"]["resourceVersion"], "uid": pod["metadata"]["uid"]});
+    let eviction = json!({"metadata": {"name": "p"}, "deleteOptions": {"preconditions": right}});
+    server.create(&format!("{POD}/eviction"), eviction).await.unwrap();
+    assert!(server.get(POD).await.unwrap()["metadata"]["deletionTimestamp"].is_string());
+    let budget = server.get(&format!("{BUDGETS}/b")).await.unwrap();
+    assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_not_ready_goes_without_a_charge_where_others_are_healthy() {
+    let server = with_guarded_pod().await;
+    let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    server.patch(&format!("{POD}/status"), unready).await.unwrap();
+    server.create(&format!("{POD}/eviction"), json!({"metadata": {"name": "p"}})).await.unwrap();
+    assert!(server.get(POD).await.unwrap()["metadata"]["deletionTimestamp"].is_string());
+    let budget = server.get(&format!("{BUDGETS}/b")).await.unwrap();
+    assert_eq!(budget["status"]["disruptionsAllowed"], 1);
 }
 
 #[tokio::test(start_paused = true)]
