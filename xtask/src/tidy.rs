@@ -245,3 +245,137 @@ fn the_page_shows_what_is_compiled() {
         assert!(page.contains(&shown), "docs/side-by-side.md does not show {file} as it is");
     }
 }
+
+/// The order of the modules of a crate: a module imports from those above it in its list only, or
+/// from its own line.
+///
+/// Modules of one line know each other where they are two halves of one thing.
+const MODULES: &[(&str, &[&[&str]])] = &[(
+    "registry",
+    &[
+        &["followed", "foreign", "stored", "verb", "subresource"],
+        // The cells that a kind's rows are printed with.
+        &["table"],
+        &["kind"],
+        &["catalog"],
+        &["attributes", "convert", "scale", "allocate"],
+        &["connect", "authorize"],
+        // An answer to a list shares the cache's items, an event is framed in the cache, and
+        // plugins look objects up.
+        &["request", "cache", "read", "watch", "shared", "admission", "allocate", "authorize"],
+        &["write", "bootstrap"],
+        &["crd"],
+        &["registry"],
+    ],
+)];
+
+/// The source files of a crate that are not tests, with the name of their top module.
+fn modules_of(krate: &str) -> Vec<(String, PathBuf)> {
+    let src = Path::new("crates").join(krate).join("src");
+    let is_test = |path: &Path| {
+        let test = ["tests", "testing", "simulation"];
+        path.components()
+            .any(|part| test.contains(&part.as_os_str().to_string_lossy().trim_end_matches(".rs")))
+    };
+    let inside = sources().into_iter().filter_map(|path| {
+        let rest = path.strip_prefix(&src).ok()?.to_owned();
+        let top = rest.components().next()?.as_os_str().to_string_lossy();
+        Some((top.trim_end_matches(".rs").to_owned(), path)).filter(|_| !is_test(&rest))
+    });
+    inside.collect()
+}
+
+/// A source without comments and without the tests at its end.
+fn code_of(path: &Path) -> String {
+    let text = std::fs::read_to_string(root().join(path)).unwrap_or_default();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    text.lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The modules that a source names behind `crate::`, in braces or not.
+fn imports(code: &str) -> Vec<String> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    for rest in code.split("crate::").skip(1) {
+        let Some(list) = rest.strip_prefix('{') else {
+            found.push(rest.chars().take_while(|c| is_word(*c)).collect());
+            continue;
+        };
+        let (mut depth, mut word, mut is_first) = (0, String::new(), true);
+        for c in list.chars() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                c if is_word(c) && depth == 0 && is_first => word.push(c),
+                ',' if depth == 0 => {
+                    found.push(std::mem::take(&mut word));
+                    is_first = true;
+                }
+                ':' => is_first = false,
+                _ => {}
+            }
+        }
+        found.push(word);
+    }
+    found
+}
+
+#[test]
+fn modules_point_down() {
+    let mut wrong = Vec::new();
+    for (krate, lines) in MODULES {
+        let level = |name: &str| lines.iter().position(|line| line.contains(&name));
+        for (top, path) in modules_of(krate) {
+            if top == "lib" {
+                continue;
+            }
+            let Some(own) = level(&top) else {
+                wrong.push(format!("{krate}: the module {top} has no place in MODULES"));
+                continue;
+            };
+            for name in imports(&code_of(&path)) {
+                if let Some(theirs) = level(&name)
+                    && theirs > own
+                {
+                    wrong.push(format!(
+                        "{}: {top} is below {name} and must not import it",
+                        path.display()
+                    ));
+                }
+            }
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What the server knows about a kind is in the kind's room: no other module of the registry names
+/// one.
+#[test]
+fn kinds_are_named_in_their_rooms() {
+    let facts = root().join("crates/facts/src/generated/resources.rs");
+    let facts = std::fs::read_to_string(facts).expect("the facts are there");
+    let kinds: Vec<String> = facts
+        .lines()
+        .filter(|line| line.starts_with("Resource {"))
+        .filter_map(|line| line.split("kind: ").nth(1)?.split(',').next().map(str::to_owned))
+        .collect();
+    assert!(kinds.contains(&"\"Pod\"".to_owned()), "kinds are read from the facts");
+    let outside = modules_of("registry").into_iter().filter(|(top, _)| top != "kind");
+    let mut wrong = Vec::new();
+    for (_, path) in outside {
+        let code = code_of(&path);
+        wrong.extend(
+            kinds
+                .iter()
+                .filter(|kind| code.contains(kind.as_str()))
+                .map(|kind| format!("{} names {kind}", path.display())),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

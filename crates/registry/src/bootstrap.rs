@@ -2,14 +2,14 @@
 //!
 //! Rows are made once per process from the facts table and shared by every registry: they never change. What changes (custom
 //! resources) is a new [`Catalog`] that holds the same rows and some more.
-use crate::catalog::{Catalog, Group, Resource, ScalePaths, SelectableField, SubresourceRow};
+use crate::catalog::{
+    Catalog, Group, Resource, ScalePaths, SelectableField, SubresourceRow, storage_version_hash,
+};
 use crate::kind::{self, CompiledKind, Kind};
 use crate::subresource::Subresource;
 use crate::table::Columns;
 use crate::verb::Verb;
-use base64::Engine;
 use setpoint_object::{GroupVersion, GroupVersionKind, Scope, keys};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -189,21 +189,4 @@ fn served_versions(fact: &setpoint_facts::Resource) -> Vec<String> {
         .filter(|r| r.kind == fact.kind && keys::built_in_prefix(r.group, r.resource) == prefix)
         .map(|r| GroupVersion::new(r.group, r.version).to_string())
         .collect()
-}
-
-/// base64 of the first eight bytes of SHA-256 over `group/version/kind` (spec: api-server §1.2).
-pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
-    let digest = Sha256::digest(format!("{group}/{version}/{kind}"));
-    base64::engine::general_purpose::STANDARD.encode(&digest[..8])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hashes_are_those_that_clients_know() {
-        assert_eq!(storage_version_hash("", "v1", "Pod"), "xPOwRZ+Yhw8=");
-        assert_eq!(storage_version_hash("apps", "v1", "Deployment"), "8aSe+NMegvE=");
-    }
 }

@@ -2,9 +2,11 @@
 use crate::kind::{Kind, Selectable, StatusRule};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
+use base64::Engine;
 use bytes::Bytes;
 use setpoint_object::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, Scope, keys};
 use setpoint_schema::node::TypeSchema;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -82,7 +84,8 @@ pub struct Resource {
     pub storage_prefix: Arc<str>,
     /// Served versions of the kind, as `apiVersion`s: `apps/v1`.
     pub versions: Vec<String>,
-    /// Its type is an OpenAPI schema, not one of the built-in types: a custom resource, or a kind that an embedder compiled in.
+    /// Its type is an OpenAPI schema, not one of the built-in types: a custom resource, or a kind
+    /// that an embedder compiled in.
     pub custom: bool,
     /// Who owns `status`; `None`: it has no status subresource.
     pub status: Option<StatusRule>,
@@ -203,4 +206,21 @@ pub struct ScalePaths {
     pub status_replicas: Arc<str>,
     /// The selector in its text form, under `.spec` or `.status`. Built-in kinds have none: their `spec.selector` is rendered.
     pub label_selector: Option<Arc<str>>,
+}
+
+/// base64 of the first eight bytes of SHA-256 over `group/version/kind` (spec: api-server §1.2).
+pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
+    let digest = Sha256::digest(format!("{group}/{version}/{kind}"));
+    base64::engine::general_purpose::STANDARD.encode(&digest[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_that_clients_know() {
+        assert_eq!(storage_version_hash("", "v1", "Pod"), "xPOwRZ+Yhw8=");
+        assert_eq!(storage_version_hash("apps", "v1", "Deployment"), "8aSe+NMegvE=");
+    }
 }

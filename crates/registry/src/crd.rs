@@ -104,7 +104,7 @@ impl Controller {
                 // Cancel safe: the store holds the truth, nothing else is kept.
                 error = self.follow() => {
                     if matches!(error, StoreError::Closed | StoreError::Damaged(_)) {
-                        return Err(crate::write::store_error(error));
+                        return Err(crate::stored::store_error(error));
                     }
                     tracing::warn!(%error, "follow custom resource definitions");
                 }
@@ -157,11 +157,11 @@ impl Controller {
     async fn read(&mut self) -> Result<(), ApiError> {
         let request = RangeRequest::prefix(Bytes::from_static(PREFIX.as_bytes()));
         let range =
-            self.registry.inner.store.range(request).await.map_err(crate::write::store_error)?;
+            self.registry.inner.store.range(request).await.map_err(crate::stored::store_error)?;
         self.definitions.clear();
         self.revision = range.revision;
         for entry in range.value.entries {
-            let object = crate::write::tree(&entry.value)?;
+            let object = crate::stored::tree(&entry.value)?;
             let definition =
                 Definition { object, modified: entry.modified, created: entry.created };
             self.definitions.insert(definition.object.name().to_owned(), definition);
@@ -178,7 +178,7 @@ impl Controller {
                 self.definitions.remove(&name);
                 continue;
             };
-            match crate::write::tree(&value) {
+            match crate::stored::tree(&value) {
                 Ok(object) => {
                     let created = change.previous.map_or(change.revision, |kv| kv.created);
                     let definition = Definition { object, modified: change.revision, created };
@@ -280,5 +280,5 @@ async fn update(registry: &Registry, object: Value, subresource: &str) -> Result
     let body = Body { bytes: encode::to_bytes(&object), format: Format::Json };
     let written =
         registry.update(&loopback(Verb::Update, target), body, &WriteOptions::default()).await?;
-    crate::write::tree(&written.object.bytes)
+    crate::stored::tree(&written.object.bytes)
 }

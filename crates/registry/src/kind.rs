@@ -2,10 +2,11 @@
 //!
 //! # Theory
 //!
-//! A [`Kind`] is data: which names are allowed, who owns `status`, where the objects are stored, which fields can be selected by, and
-//! functions for what is a decision: defaults, `prepare` (settles what clients may not: status, immutable parts that are restored
-//! silently, numbers that depend on the stored object), `validate` (reports what they may not ask for), the cells of a Table.
-//! `write`, `read` and `table` run the same code for every kind and ask the row.
+//! A [`Kind`] is data: which names are allowed, who owns `status`, where the objects are stored,
+//! which fields can be selected by, and functions for what is a decision: defaults, `prepare`
+//! (settles what clients may not: status, immutable parts that are restored silently, numbers that
+//! depend on the stored object), `validate` (reports what they may not ask for), the cells of a
+//! Table. `write`, `read` and `table` run the same code for every kind and ask the row.
 //!
 //! | kind                        | its row                                                                        |
 //! |-----------------------------|--------------------------------------------------------------------------------|
@@ -13,12 +14,12 @@
 //! | custom                      | [`CUSTOM`]: names, schema and columns come from the definition                 |
 //! | compiled in by an embedder  | a static of the embedder's, given with [`CompiledKind`]                        |
 //!
-//! Functions see the object in the stored version, but for `default` and `cells`, which see the version of the request. They are pure:
-//! they have no clock, no store and no other object.
+//! Functions see the object in the stored version, but for `default` and `cells`, which see the
+//! version of the request. They are pure: they have no clock, no store and no other object.
 //!
-//! What several rooms share is below them: [`check`] (members and their usual faults), `template` and `pod_default` (pod templates),
-//! `workload` (what keeps pods running), `fill` (defaults). A room never imports another one, but for the same object under another
-//! name.
+//! What several rooms share is below them: [`check`] (members and their usual faults), `template`
+//! and `pod_default` (pod templates), `workload` (what keeps pods running), `fill` (defaults). A
+//! room never imports another one, but for the same object under another name.
 mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
@@ -52,6 +53,7 @@ mod tests;
 mod volume;
 mod workload;
 
+pub use crate::table::cell;
 pub use check::*;
 pub use compiled::CompiledKind;
 pub use fill::Fill;
@@ -215,6 +217,8 @@ pub struct Kind {
     pub names: NameRule,
     /// Finalizers must be qualified names or standard ones. Else that is only warned of.
     pub qualified_finalizers: bool,
+    /// It may be named as an owner, in version `v1`.
+    pub may_own: bool,
     /// PUT of an absent object creates it.
     pub create_on_update: bool,
     /// An update may leave the resourceVersion out.
@@ -278,6 +282,7 @@ impl Kind {
             expires: false,
             names: NameRule::Subdomain,
             qualified_finalizers: true,
+            may_own: true,
             create_on_update: false,
             unconditional_update: true,
             annotations_step_generation: false,

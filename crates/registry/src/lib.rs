@@ -33,6 +33,7 @@ mod attributes;
 mod bootstrap;
 mod cache;
 pub mod catalog;
+mod connect;
 mod convert;
 mod crd;
 mod followed;
@@ -41,7 +42,9 @@ pub mod kind;
 mod read;
 pub mod registry;
 pub mod request;
+mod scale;
 mod shared;
+mod stored;
 mod subresource;
 pub mod table;
 #[cfg(test)]

@@ -23,15 +23,16 @@ pub(crate) use options::{Fresh, WatchStart};
 pub(crate) use scope::Scope;
 
 use crate::attributes::Attributes;
+use crate::connect::{is_connected, no_agent};
 use crate::convert;
 use crate::request::*;
+use crate::scale::scale_of;
 use crate::shared::Registry;
+use crate::stored::{NOT_ENCRYPTING, read_error, unreadable};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
-use crate::watch::WatchStream;
-use crate::write;
 use setpoint_object::{ApiError, encode, name};
-use setpoint_store::{At, StoreError};
+use setpoint_store::At;
 
 impl Registry {
     /// GET of an object or of a readable subresource (`status`, `scale`).
@@ -70,7 +71,7 @@ impl Registry {
         let name = match &target.subresource {
             None => return Ok(Object { bytes }),
             Some(Subresource::Scale) => {
-                let scale = write::scale_of(resource, &write::tree(&bytes)?)?;
+                let scale = scale_of(resource, &crate::stored::tree(&bytes)?)?;
                 return Ok(Object { bytes: encode::to_bytes(&scale) });
             }
             Some(name) => name,
@@ -86,10 +87,10 @@ impl Registry {
             return Err(ApiError::method_not_allowed());
         }
         // What has the object's own kind shows the object; the rest (`log`, `exec`, …) is a node's to answer.
-        if subresource.gvk.kind == resource.gvk.kind && !write::is_connected(resource, target) {
+        if subresource.gvk.kind == resource.gvk.kind && !is_connected(resource, target) {
             return Ok(Object { bytes });
         }
-        Err(write::no_agent(&resource.resource, &target.name, &write::tree(&bytes)?))
+        Err(no_agent(&resource.resource, &target.name, &crate::stored::tree(&bytes)?))
     }
     /// LIST.
     ///
@@ -106,39 +107,7 @@ impl Registry {
     ) -> Result<List, ApiError> {
         list::List::new(&self.inner, attributes.target()?, options)?.run().await
     }
-    /// WATCH. Refusals come as `Err` (before the stream), a too old start as the stream's first `Err`.
-    ///
-    /// The stream has its place when this returns: it misses no change that happens later, whenever it is polled.
-    ///
-    /// # Errors
-    ///
-    /// 400, 422 and 500 for options that cannot be; 429 while the cache is not filled.
-    pub async fn watch(
-        &self,
-        attributes: &Attributes,
-        options: &ListOptions,
-    ) -> Result<WatchStream, ApiError> {
-        let start = WatchStart::of(options)?;
-        let scope = Scope::new(attributes.target()?, options)?;
-        WatchStream::start(&self.inner, scope, start, options).await
-    }
 }
-
-/// A read's failure as clients see it.
-fn read_error(error: StoreError) -> ApiError {
-    match error {
-        StoreError::Compacted { .. } => {
-            ApiError::expired("The resourceVersion for the provided list is too old.")
-        }
-        StoreError::Future { asked, current } => {
-            ApiError::too_large_resource_version(asked.0, current.0)
-        }
-        other => write::store_error(other),
-    }
-}
-
-/// Why a store that encrypts nothing cannot tell what a value holds. The words are those of Kubernetes' API server.
-pub(crate) const NOT_ENCRYPTING: &str = "identity transformer tried to read encrypted data";
 
 /// Why a value could not be made out: the store says it when the key is asked for by itself.
 async fn sealed_error(inner: &crate::shared::Inner, key: &[u8]) -> ApiError {
@@ -147,11 +116,5 @@ async fn sealed_error(inner: &crate::shared::Inner, key: &[u8]) -> ApiError {
         Ok(_) => unreadable(key, NOT_ENCRYPTING),
     }
 }
-/// A value that could not be made out.
-pub(crate) fn unreadable(key: &[u8], reason: &str) -> ApiError {
-    let (key, reason) = (String::from_utf8_lossy(key).into_owned(), reason.to_owned());
-    read_error(StoreError::Unreadable { key, reason })
-}
-
 #[cfg(test)]
 mod tests;

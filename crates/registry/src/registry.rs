@@ -161,10 +161,10 @@ impl RegistryWorker {
     }
     async fn attempt_start_up(&self) -> Result<(crd::Controller, Revision), ApiError> {
         let inner = &*self.inner;
-        inner.allocator.bring_up(inner).await?;
+        inner.allocator.bring_up(&*inner.store).await?;
         bootstrap::objects::ensure(inner).await?;
         let definitions = crd::Controller::load(&Registry { inner: self.inner.clone() }).await?;
-        let present = inner.store.revision().await.map_err(crate::write::store_error)?;
+        let present = inner.store.revision().await.map_err(crate::stored::store_error)?;
         Ok((definitions, present))
     }
 }

@@ -6,8 +6,11 @@ use crate::allocate::Allocator;
 use crate::cache;
 use crate::catalog::Catalog;
 use crate::followed::Followed;
+use crate::stored::{NOT_ENCRYPTING, store_error, tree, unreadable};
+use serde_json::Value;
+use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
-use setpoint_store::Store;
+use setpoint_store::{At, KeyValue, Store, is_sealed};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,5 +82,19 @@ impl Registry {
     /// The clock it was given.
     pub fn clock(&self) -> &Clock {
         &self.inner.clock
+    }
+}
+impl Inner {
+    /// The newest state of a key.
+    pub(crate) async fn live(&self, key: &[u8]) -> Result<Option<KeyValue>, ApiError> {
+        let found = self.store.get(key, At::Latest).await.map_err(store_error)?.value;
+        match found {
+            Some(kv) if is_sealed(&kv.value) => Err(unreadable(&kv.key, NOT_ENCRYPTING)),
+            found => Ok(found),
+        }
+    }
+    /// The newest state of a key as a tree; `None` when absent.
+    pub(crate) async fn look_up(&self, key: &[u8]) -> Result<Option<Value>, ApiError> {
+        self.live(key).await?.map(|kv| tree(&kv.value)).transpose()
     }
 }

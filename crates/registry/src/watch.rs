@@ -28,9 +28,14 @@ pub use stream::WatchStream;
 
 pub(crate) use meter::Meter;
 
+use crate::attributes::Attributes;
 use crate::cache::Item;
+use crate::read::{Scope, WatchStart};
+use crate::request::ListOptions;
+use crate::shared::Registry;
 use bytes::Bytes;
 use meter::Weight;
+use setpoint_object::ApiError;
 use setpoint_object::encode::RESOURCE_VERSION_BYTES;
 use std::sync::{Arc, OnceLock};
 
@@ -147,4 +152,25 @@ fn framed(kind: EventKind, object_len: usize, push: impl FnOnce(&mut Vec<u8>)) -
     push(&mut out);
     out.extend_from_slice(tail);
     out.into()
+}
+
+impl Registry {
+    /// WATCH. Refusals come as `Err` (before the stream), a too old start as the stream's first
+    /// `Err`.
+    ///
+    /// The stream has its place when this returns: it misses no change that happens later, whenever
+    /// it is polled.
+    ///
+    /// # Errors
+    ///
+    /// 400, 422 and 500 for options that cannot be; 429 while the cache is not filled.
+    pub async fn watch(
+        &self,
+        attributes: &Attributes,
+        options: &ListOptions,
+    ) -> Result<WatchStream, ApiError> {
+        let start = WatchStart::of(options)?;
+        let scope = Scope::new(attributes.target()?, options)?;
+        WatchStream::start(&self.inner, scope, start, options).await
+    }
 }

@@ -33,10 +33,6 @@ mod status;
 mod update;
 mod version;
 
-pub(crate) use connect::{is_connected, no_agent};
-pub(crate) use persist::{store_error, tree};
-pub(crate) use scale::scale_of;
-
 use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
 use crate::request::*;

@@ -48,8 +48,8 @@ pub struct ControlPlaneBuilder {
 }
 
 impl ControlPlaneBuilder {
-    /// A kind that is compiled in, beside the built-in ones, with its own defaults, validation and columns. Definitions cannot take its
-    /// place.
+    /// A kind that is compiled in, beside the built-in ones, with its own defaults, validation and
+    /// columns. Definitions cannot take its place.
     pub fn kind(mut self, kind: CompiledKind) -> Self {
         self.kinds.push(kind);
         self

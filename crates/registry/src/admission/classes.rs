@@ -74,7 +74,7 @@ async fn default_class(
     annotation: &str,
 ) -> Result<Option<String>, ApiError> {
     let found = review.inner.store.range(RangeRequest::prefix(prefix)).await;
-    let entries = found.map_err(crate::write::store_error)?.value.entries;
+    let entries = found.map_err(crate::stored::store_error)?.value.entries;
     let mut newest: Option<(String, String)> = None;
     for entry in &entries {
         let skim = Skim::of(&entry.value).map_err(ApiError::internal)?;

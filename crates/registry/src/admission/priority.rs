@@ -112,11 +112,11 @@ async fn only_default(review: &Review<'_>, class: &Value) -> Result<(), ApiError
 /// The classes marked as default; the others are only skimmed.
 async fn defaults(review: &Review<'_>) -> Result<Vec<Value>, ApiError> {
     let found = review.inner.store.range(RangeRequest::prefix(classes())).await;
-    let entries = found.map_err(crate::write::store_error)?.value.entries;
+    let entries = found.map_err(crate::stored::store_error)?.value.entries;
     let is_default = |bytes: &[u8]| scalar(bytes, &["globalDefault"]).as_deref() == Some("true");
     entries
         .iter()
         .filter(|entry| is_default(&entry.value))
-        .map(|entry| crate::write::tree(&entry.value))
+        .map(|entry| crate::stored::tree(&entry.value))
         .collect()
 }

@@ -4,8 +4,7 @@
 //! Services have one number, the older one has it. Each transaction compares the Services and claims it was made of, so that it does
 //! nothing wrong while other servers serve, or do the same.
 use super::{Held, Number, claims};
-use crate::shared::Inner;
-use crate::write::{store_error, tree};
+use crate::stored::{store_error, tree};
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
@@ -42,8 +41,7 @@ impl super::Allocator {
     ///
     /// # Errors
     /// The store's; 503 when others never stopped changing what was looked at.
-    pub(crate) async fn bring_up(&self, inner: &Inner) -> Result<(), ApiError> {
-        let store = &*inner.store;
+    pub(crate) async fn bring_up(&self, store: &dyn Store) -> Result<(), ApiError> {
         for _ in 0..ROUNDS_MAX {
             if round(store).await.map_err(store_error)? {
                 return self.learn(store).await.map_err(store_error);

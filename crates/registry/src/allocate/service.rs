@@ -1,13 +1,13 @@
 //! What a Service is given: cluster addresses, node ports and a port for health checks.
-use super::{AllocateError, Held, Number, Reservation};
+use super::{AllocateError, Allocator, Held, Number, Reservation};
 use crate::kind::core::service::{has_ports, is_external, node_port, wants_health_port};
 use crate::kind::{list, text};
-use crate::shared::Inner;
-use crate::write::store_error;
+use crate::stored::store_error;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, field};
+use setpoint_store::Store;
 use std::collections::HashMap;
 
 /// Gives a valid Service what it asks for, and what it needs without asking.
@@ -15,22 +15,24 @@ use std::collections::HashMap;
 /// # Errors
 /// The store cannot say what is in use.
 pub(crate) async fn give<'a>(
-    inner: &'a Inner,
+    allocator: &'a Allocator,
+    store: &'a dyn Store,
+    rng: &Mutex<SmallRng>,
     service: &mut Value,
     old: Option<&Value>,
     errors: &mut Vec<field::Error>,
 ) -> Result<Reservation<'a>, ApiError> {
-    let mut reservation = inner.allocator.reserve(&*inner.store);
+    let mut reservation = allocator.reserve(store);
     let held = old.map(Held::of).unwrap_or_default();
     if !is_external(service) {
         let spec = &mut service["spec"];
-        allocate_addresses(&mut reservation, &inner.rng, spec, &held, errors).await?;
+        allocate_addresses(&mut reservation, rng, spec, &held, errors).await?;
     }
     let wants_ports =
         has_ports(service) && service["spec"]["allocateLoadBalancerNodePorts"] != false;
     let spec = &mut service["spec"];
-    allocate_ports(&mut reservation, &inner.rng, spec, &held, wants_ports, errors).await?;
-    allocate_health_port(&mut reservation, &inner.rng, spec, &held).await?;
+    allocate_ports(&mut reservation, rng, spec, &held, wants_ports, errors).await?;
+    allocate_health_port(&mut reservation, rng, spec, &held).await?;
     Ok(reservation)
 }
 /// Tells what the client is to hear from what the store failed at.

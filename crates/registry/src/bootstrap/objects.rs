@@ -4,7 +4,7 @@
 //! and no schema work; a test holds them to what the write path makes of the same objects. What is there already is left alone.
 //! RBAC roles come with authorization; configuration maps, service accounts and end points from the controllers that keep them.
 use crate::shared::Inner;
-use crate::write::{store_error, tree};
+use crate::stored::{store_error, tree};
 use bytes::Bytes;
 use setpoint_object::{ApiError, keys};
 use setpoint_store::{At, Compare, Op, Txn};

@@ -5,8 +5,8 @@ use crate::catalog::Resource;
 use crate::kind::{CLEANUP_FINALIZER, set_condition};
 use crate::request::DeleteOptions;
 use crate::shared::Registry;
+use crate::stored::store_error;
 use crate::verb::Verb;
-use crate::write::store_error;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
@@ -155,7 +155,7 @@ async fn due(
     let key = format!("{}{name}", super::PREFIX);
     let found = registry.inner.store.get(key.as_bytes(), At::Latest).await.map_err(store_error)?;
     let Some(value) = found.value else { return Ok(None) };
-    let definition = crate::write::tree(&value.value)?;
+    let definition = crate::stored::tree(&value.value)?;
     Ok((is_due(&definition) && definition.uid() == uid).then_some((definition, found.revision)))
 }
 
@@ -170,7 +170,7 @@ async fn change(
     loop {
         let key = format!("{}{name}", super::PREFIX);
         let Some(found) = registry.inner.live(key.as_bytes()).await? else { return Ok(()) };
-        let mut object = crate::write::tree(&found.value)?;
+        let mut object = crate::stored::tree(&found.value)?;
         if !is_due(&object) || object.uid() != uid {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! A definition's versions as rows.
-use crate::bootstrap::storage_version_hash;
-use crate::catalog::{Resource, ScalePaths, SelectableField, Stored, SubresourceRow};
+use crate::catalog::{
+    Resource, ScalePaths, SelectableField, Stored, SubresourceRow, storage_version_hash,
+};
 use crate::kind::{self, StatusRule};
 use crate::subresource::Subresource;
 use crate::table::Columns;

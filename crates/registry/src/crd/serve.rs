@@ -101,7 +101,8 @@ pub(super) fn update(
     changes
 }
 
-/// The rows that are compiled in and those of the definitions. A row that is compiled in is never replaced.
+/// The rows that are compiled in and those of the definitions. A row that is compiled in is never
+/// replaced.
 pub(super) fn catalog(
     compiled: &Catalog,
     generation: u64,

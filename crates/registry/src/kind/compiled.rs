@@ -6,8 +6,9 @@ use setpoint_object::Scope;
 
 /// A kind that an embedder compiles in: a row with its own rules, and how it is served.
 ///
-/// It is served, discovered, published in OpenAPI, listed as a Table, watched, patched and applied as a custom resource is. What a
-/// definition cannot say, its [`Kind`] does in code: defaults, validation against the stored object, immutable parts, cells.
+/// It is served, discovered, published in OpenAPI, listed as a Table, watched, patched and applied
+/// as a custom resource is. What a definition cannot say, its [`Kind`] does in code: defaults,
+/// validation against the stored object, immutable parts, cells.
 ///
 /// ```
 /// use serde_json::json;
@@ -32,12 +33,14 @@ pub struct CompiledKind {
     pub(crate) headings: Vec<ColumnDefinition>,
 }
 impl CompiledKind {
-    /// A kind served in one version under a plural name. `schema` is a structural OpenAPI v3 schema, as a definition's
-    /// `openAPIV3Schema`: fields that it does not declare are pruned. Namespaced unless [`scope`](Self::scope) says otherwise.
+    /// A kind served in one version under a plural name. `schema` is a structural OpenAPI v3
+    /// schema, as a definition's `openAPIV3Schema`: fields that it does not declare are pruned.
+    /// Namespaced unless [`scope`](Self::scope) says otherwise.
     ///
     /// # Panics
     ///
-    /// The group has no dot, or the plural is no lower-case DNS label: their keys would be those of another resource.
+    /// The group has no dot, or the plural is no lower-case DNS label: their keys would be those of
+    /// another resource.
     pub fn new(kind: &'static Kind, version: &str, resource: &str, schema: Value) -> Self {
         let group = kind.group;
         assert!(group.contains('.'), "the group {group:?} of a compiled-in kind needs a dot");
@@ -69,8 +72,8 @@ impl CompiledKind {
         self.categories = names.into_iter().map(str::to_owned).collect();
         self
     }
-    /// The headings of its Tables as `(name, type)`, one for each cell of [`Kind::cells`]. The first is the object's name. Default:
-    /// name and creation time.
+    /// The headings of its Tables as `(name, type)`, one for each cell of [`Kind::cells`]. The
+    /// first is the object's name. Default: name and creation time.
     pub fn headings<'a>(mut self, headings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let headings = headings.into_iter().enumerate().map(|(n, (name, ty))| {
             ColumnDefinition::new(name, ty, if n == 0 { "name" } else { "" })

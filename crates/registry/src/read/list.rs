@@ -1,11 +1,12 @@
 //! One LIST.
+use super::Scope;
 use super::options::ListAt;
 use super::token::Token;
-use super::{Scope, read_error};
 use crate::attributes::Target;
 use crate::cache::{Index, Item};
 use crate::request::{self, ListOptions, Listed};
 use crate::shared::Inner;
+use crate::stored::read_error;
 use bytes::Bytes;
 use setpoint_object::ApiError;
 use setpoint_store::{At, RangeRequest, Revision, StoreError};

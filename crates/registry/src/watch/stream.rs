@@ -7,7 +7,7 @@ use crate::followed::Followed;
 use crate::read::{Fresh, Scope, WatchStart};
 use crate::request::ListOptions;
 use crate::shared::Inner;
-use crate::write::store_error;
+use crate::stored::store_error;
 use setpoint_object::ApiError;
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -102,7 +102,7 @@ impl WatchStream {
         self.watcher = Some(begin.watcher);
         let (start, end) = self.scope.range();
         if let Some(key) = self.cache.sealed(&start, &end) {
-            return Err(crate::read::unreadable(&key, "the value cannot be decrypted"));
+            return Err(crate::stored::unreadable(&key, "the value cannot be decrypted"));
         }
         self.seen = self.after.unwrap_or(revision);
         self.phase = match self.after {

@@ -1,20 +1,22 @@
 //! `pods/binding` and `bindings`: the scheduler's decision (spec: api-server §5.6).
 use super::Write;
-use super::persist::tree;
 use super::update::Changed;
 use crate::attributes::Target;
 use crate::kind::set_condition;
 use crate::request::{Body, Object, Written};
+use crate::stored::tree;
 use crate::subresource::Subresource;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::status::Status;
-use setpoint_object::{ApiError, GroupResource, GroupVersionKind};
+use setpoint_object::{ApiError, GroupResource};
 
 impl Write<'_> {
     /// POST of a Binding.
     pub(super) async fn bind(&self, body: &Body) -> Result<Written, ApiError> {
-        let binding = self.decode_as(&GroupVersionKind::new("", "v1", "Binding"), body)?;
+        let own = &self.resource.gvk;
+        let subresource = self.resource.subresource(&Subresource::Binding);
+        let binding = self.decode_as(subresource.map_or(own, |row| &row.gvk), body)?;
         let mut name = self.target.name.clone();
         if name.is_empty() {
             name = binding.name().to_owned();

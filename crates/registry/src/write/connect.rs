@@ -1,10 +1,8 @@
 //! Subresources that need somebody else: a node agent, an aggregated server, or the authentication that is still to come.
 use super::Write;
 use crate::admission::Operation;
-use crate::attributes::Target;
-use crate::catalog::Resource;
+use crate::connect::{is_connected, no_agent};
 use crate::request::Written;
-use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
 
@@ -37,25 +35,9 @@ impl Write<'_> {
         }
         let found = self.inner.live(&self.key(&self.target.name)).await?;
         let found = found.ok_or_else(|| self.not_found())?;
-        let object: Value = super::persist::tree(&found.value)?;
+        let object: Value = crate::stored::tree(&found.value)?;
         let review = self.review(Operation::Connect, &self.target.name, Some(&object));
         self.inner.admission.validate(&review, None).await?;
         Err(no_agent(&self.resource.resource, &self.target.name, &object))
     }
-}
-/// Whether a target is a stream to somewhere else.
-pub(crate) fn is_connected(resource: &Resource, target: &Target) -> bool {
-    !resource.custom && target.subresource.as_ref().is_some_and(Subresource::is_connect)
-}
-/// What a stream to an object is answered without a node agent.
-pub(crate) fn no_agent(resource: &str, name: &str, object: &Value) -> ApiError {
-    let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
-    if resource == "pods" && node.is_empty() {
-        return ApiError::bad_request(format!("pod {name} does not have a host assigned"));
-    }
-    ApiError::new(
-        503,
-        Reason::ServiceUnavailable,
-        format!("no node agent serves {resource} {name:?}"),
-    )
 }

@@ -1,12 +1,13 @@
 //! POST of an object.
 use super::generate::GENERATE_ATTEMPTS_MAX;
-use super::persist::{Outcome, served, store_error, tree};
+use super::persist::{Outcome, served};
 use super::update::RACE_ATTEMPTS_MAX;
 use super::{Write, metadata};
 use crate::admission::{Operation, Review};
 use crate::allocate::Claims;
 use crate::kind::{Context, StatusRule};
 use crate::request::{Body, Object, Written};
+use crate::stored::{store_error, tree};
 use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;

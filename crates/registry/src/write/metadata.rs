@@ -1,7 +1,7 @@
 //! What the API does to `metadata` whatever the kind (spec: api-server §5.3, §5.4, §12).
 use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
-use crate::kind::{NameRule, validate_annotations, validate_labels};
+use crate::kind::{self, NameRule, validate_annotations, validate_labels};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::meta::ObjectExt;
@@ -285,11 +285,12 @@ fn validate_owners(object: &Value, path: &field::Path, errors: &mut Vec<field::E
         demand("kind", !kind.is_empty(), "must not be empty");
         demand("name", !text("name").is_empty(), "must not be empty");
         demand("uid", !text("uid").is_empty(), "must not be empty");
-        if (group, version, kind) == ("", "v1", "Event") {
+        let may_own = kind::of(group, kind).is_none_or(|row| row.may_own);
+        if version == "v1" && !may_own {
             errors.push(field::Error::invalid(
                 path.clone(),
                 owner,
-                "/v1, Kind=Event is disallowed from being an owner",
+                format!("{group}/{version}, Kind={kind} is disallowed from being an owner"),
             ));
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {

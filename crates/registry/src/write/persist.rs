@@ -2,31 +2,13 @@
 use super::Write;
 use crate::allocate::Claims;
 use crate::attributes::Target;
-use crate::read::{NOT_ENCRYPTING, unreadable};
 use crate::request::Object;
-use crate::shared::Inner;
+use crate::stored::store_error;
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Reason, encode};
-use setpoint_store::{At, Committed, Compare, KeyValue, Op, Revision, StoreError, Txn, is_sealed};
-
-/// What the API answers when the store fails.
-pub(crate) fn store_error(error: StoreError) -> ApiError {
-    match error {
-        // The text of the store that Kubernetes usually runs on: clients test for it.
-        StoreError::TooLarge { .. } => ApiError::unclassified("etcdserver: request is too large"),
-        StoreError::Unknown(_) => ApiError::new(
-            504,
-            Reason::Timeout,
-            "Timeout: request did not complete within requested timeout - context deadline exceeded",
-        ),
-        StoreError::Unavailable(_) | StoreError::Closed => {
-            ApiError::new(503, Reason::ServiceUnavailable, error.to_string())
-        }
-        other => ApiError::internal(other),
-    }
-}
+use setpoint_object::{ApiError, encode};
+use setpoint_store::{Committed, Compare, KeyValue, Op, Revision, StoreError, Txn};
 
 /// How a commit ended.
 #[derive(Debug)]
@@ -35,30 +17,6 @@ pub(super) enum Outcome {
     Done(Revision),
     /// The key, or a claim, had moved on: the key's present state.
     Lost(Option<KeyValue>),
-}
-
-impl Inner {
-    /// The newest state of a key.
-    pub(crate) async fn live(&self, key: &[u8]) -> Result<Option<KeyValue>, ApiError> {
-        let found = self.store.get(key, At::Latest).await.map_err(store_error)?.value;
-        match found {
-            Some(kv) if is_sealed(&kv.value) => Err(unreadable(&kv.key, NOT_ENCRYPTING)),
-            found => Ok(found),
-        }
-    }
-    /// The newest state of a key as a tree; `None` when absent.
-    pub(crate) async fn look_up(&self, key: &[u8]) -> Result<Option<Value>, ApiError> {
-        self.live(key).await?.map(|kv| tree(&kv.value)).transpose()
-    }
-}
-
-/// The tree of stored bytes.
-pub(crate) fn tree(bytes: &[u8]) -> Result<Value, ApiError> {
-    if is_sealed(bytes) {
-        return Err(ApiError::internal(NOT_ENCRYPTING));
-    }
-    serde_json::from_slice(bytes)
-        .map_err(|e| ApiError::internal(format_args!("unable to decode the stored object: {e}")))
 }
 
 /// An answer made of stored bytes.

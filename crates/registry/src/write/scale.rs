@@ -1,11 +1,10 @@
-//! The `scale` subresource: an `autoscaling/v1 Scale` made of its parent, and back (spec: api-server §5.6, crd §7).
+//! Writes of the `scale` subresource: a parent made of an `autoscaling/v1 Scale` (spec: api-server
+//! §5.6, crd §7).
 use super::update::Changed;
 use super::{Write, metadata};
-use crate::catalog::{Resource, ScalePaths};
 use crate::request::{Body, Object, PatchType, Written};
-use crate::subresource::Subresource;
-use serde_json::{Value, json};
-use setpoint_object::label::Selector;
+use crate::scale::{at, names, paths, put_at, scale_of, scale_with};
+use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupKind, GroupVersionKind, encode, field};
 use setpoint_schema::apply::{self, Manager, ScaleMapping, Typing};
@@ -13,83 +12,6 @@ use setpoint_schema::node::TypeSchema;
 use setpoint_schema::{builtin, decode, patch};
 use std::collections::BTreeSet;
 
-/// The Scale of an object; its resourceVersion is the object's.
-///
-/// # Errors
-/// A custom resource without the replicas that its definition names (500).
-pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Result<Value, ApiError> {
-    let paths = paths(resource)?;
-    let replicas = match at(object, &paths.spec_replicas) {
-        Some(replicas) => replicas.as_i64().unwrap_or(0),
-        None if resource.custom => {
-            return Err(ApiError::internal(format_args!(
-                "the spec replicas field {:?} does not exist",
-                paths.spec_replicas
-            )));
-        }
-        None => 0,
-    };
-    let mut scale = scale_with(object, replicas);
-    let observed = at(object, &paths.status_replicas).and_then(Value::as_i64).unwrap_or(0);
-    let selector = match &paths.label_selector {
-        Some(path) => at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned(),
-        None if resource.custom => String::new(),
-        None => selector_text(&object["spec"]["selector"]),
-    };
-    let mut status = json!({"replicas": observed});
-    if !selector.is_empty() {
-        status["selector"] = selector.into();
-    }
-    scale["status"] = status;
-    Ok(scale)
-}
-fn scale_with(object: &Value, replicas: i64) -> Value {
-    let mut meta = serde_json::Map::new();
-    for member in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if let Some(value) = metadata::member_of(object, member) {
-            meta.insert(member.to_owned(), value.clone());
-        }
-    }
-    let spec = if replicas == 0 { json!({}) } else { json!({"replicas": replicas}) };
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec})
-}
-fn paths(resource: &Resource) -> Result<&ScalePaths, ApiError> {
-    resource
-        .subresource(&Subresource::Scale)
-        .and_then(|s| s.scale.as_ref())
-        .ok_or_else(ApiError::no_route)
-}
-/// The value at a path of plain names, as definitions write it: `.spec.replicas`.
-fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    let mut value = object;
-    for name in names(path) {
-        value = value.get(name)?;
-    }
-    (!value.is_null()).then_some(value)
-}
-fn names(path: &str) -> impl Iterator<Item = &str> {
-    path.trim_start_matches('.').split('.')
-}
-/// Sets the value at a path, making the objects on the way.
-fn put_at(object: &mut Value, path: &str, new: Value) {
-    let mut value = object;
-    for name in names(path) {
-        if !value.is_object() {
-            *value = json!({});
-        }
-        value = &mut value[name];
-    }
-    *value = new;
-}
-/// The text form of a workload's selector; ReplicationControllers have a plain map.
-fn selector_text(selector: &Value) -> String {
-    let is_map = selector.as_object().is_some_and(|s| s.values().all(Value::is_string));
-    let full = if is_map { &json!({"matchLabels": selector}) } else { selector };
-    match Selector::from_object(full) {
-        Ok(Some(selector)) => selector.to_string(),
-        Ok(None) | Err(_) => String::new(),
-    }
-}
 fn scale_schema() -> Result<TypeSchema, ApiError> {
     builtin::type_schema("autoscaling", "v1", "Scale")
         .ok_or_else(|| ApiError::internal("the facts have no Scale"))
@@ -235,7 +157,7 @@ impl Write<'_> {
         }
     }
     fn scale_answer(&self, written: Written) -> Result<Written, ApiError> {
-        let object = super::persist::tree(&written.object.bytes)?;
+        let object = crate::stored::tree(&written.object.bytes)?;
         let scale = scale_of(self.resource, &object)?;
         Ok(Written { object: Object { bytes: encode::to_bytes(&scale) }, created: written.created })
     }

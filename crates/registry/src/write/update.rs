@@ -1,10 +1,12 @@
 //! PUT, and the loop that every change of a stored object runs in.
 use super::metadata::{integer, put_back};
-use super::persist::{Outcome, store_error, tree};
+use super::persist::Outcome;
 use super::{Write, metadata, status};
 use crate::admission::Operation;
 use crate::allocate::{Claims, Held, Reservation};
 use crate::request::{Body, Written};
+use crate::shared::Inner;
+use crate::stored::{store_error, tree};
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
@@ -154,7 +156,7 @@ impl Write<'_> {
     }
     /// Whether an object is to be written although nothing changes: its stored form is out of date (a retired key).
     async fn rewrite_due(&self, found: &KeyValue) -> Result<bool, ApiError> {
-        self.inner.store.rewrite_due(&found.key).await.map_err(super::store_error)
+        self.inner.store.rewrite_due(&found.key).await.map_err(crate::stored::store_error)
     }
     /// An object that was only waiting for its finalizers goes with the last of them.
     async fn finish(
@@ -306,7 +308,8 @@ impl Write<'_> {
         if !self.is_service() || self.target.subresource.is_some() {
             return Ok(None);
         }
-        crate::allocate::give(self.inner, new, old, errors).await.map(Some)
+        let Inner { allocator, store, rng, .. } = self.inner;
+        crate::allocate::give(allocator, &**store, rng, new, old, errors).await.map(Some)
     }
     /// Of a whole object sent to a subresource, takes the part that is its own and the rest from the stored one.
     pub(super) fn merge_subresource(&self, object: &mut Value, stored: &Value) {

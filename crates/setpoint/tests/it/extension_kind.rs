@@ -3,9 +3,8 @@
 use crate::plane::{Person, with_person_of};
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
-use setpoint::kind::{CompiledKind, Fill, Kind, Selectable, StatusMeta, not_supported, text};
+use setpoint::kind::{CompiledKind, Fill, Kind, Selectable, StatusMeta, cell, not_supported, text};
 use setpoint::object::field;
-use setpoint_registry::table::cell;
 
 /// An order: its customer never changes, and nobody orders less than one piece.
 static ORDER: Kind = Kind {

@@ -8,6 +8,7 @@ use setpoint_object::time::Timestamp;
 
 /// Event.
 pub(in crate::kind) static KIND: Kind = Kind {
+    may_own: false,
     create_on_update: true,
     propagates: false,
     expires: true,
