@@ -11,6 +11,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-store", 0),
     ("setpoint-object", 0),
     ("setpoint-facts", 0),
+    ("setpoint-log", 0),
     ("setpoint-serve", 0),
     ("setpoint-encryption", 1),
     ("setpoint-informer", 1),

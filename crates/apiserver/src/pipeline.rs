@@ -12,6 +12,7 @@
 //! | answer       | negotiation, then one call of the registry           | one call of the registry                  |
 
 use crate::body::{Body, RequestBody};
+use crate::filter::authenticate::keep_connection;
 use crate::filter::in_flight::Crowded;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
@@ -93,6 +94,7 @@ impl Inner {
             Some(identity) => attributes.identity = identity,
             None => return failed(&ApiError::unauthorized()),
         }
+        keep_connection(&parts.extensions, &attributes.identity);
         let _permit = match self.begin(&attributes) {
             Ok(permit) => permit,
             Err(Crowded) => return Crowded.respond(),

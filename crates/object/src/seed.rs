@@ -1,7 +1,7 @@
 //! Seeds of generators that are not secret: uids, generated names, jitter.
 
-/// A seed from the operating system, for the edge of a program: no two processes get the same one, except by a chance of
-/// 1 in 2⁶⁴ per pair. Everything below the edge is given its seed.
+/// A seed from the operating system, for the edge of a program: no two processes get the same one,
+/// except by a chance of 1 in 2⁶⁴ per pair. Everything below the edge is given its seed.
 ///
 /// # Panics
 ///

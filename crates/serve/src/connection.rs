@@ -8,7 +8,7 @@ use crate::limits::{
 use crate::pace::{Answering, Overdue, Pace};
 use crate::tasks::{Spawner, Tasks};
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -42,6 +42,9 @@ pub enum ConnectionError {
     /// The handshake took longer than [`HANDSHAKE_MAX`](crate::HANDSHAKE_MAX).
     #[error("the TLS handshake took too long")]
     Handshake,
+    /// Another peer connected, and this one was the oldest of too many that had not authenticated.
+    #[error("too many connections that are not authenticated")]
+    PushedOut,
     /// HTTP failed.
     #[error("speak HTTP")]
     Http(#[source] BoxError),
@@ -82,11 +85,22 @@ where
         async move {
             let mut response = answer.await;
             let conversation = Conversation::take(&mut response);
-            if let Some(unread) = leftover.take() {
+            if let Some(mut unread) = leftover.take() {
+                if protocol == Protocol::Http1
+                    && unread.size_hint().lower() > leftover_bytes_max as u64
+                {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
                 // What still comes of this request is not the head of the next.
                 let reading = pace.request();
+                let pace = pace.clone();
                 spawner.spawn(async move {
-                    leftover::drain(unread, leftover_bytes_max).await;
+                    if !leftover::drain(&mut unread, leftover_bytes_max).await {
+                        // Before the body is dropped, which ends the connection.
+                        pace.linger();
+                    }
+                    drop(unread);
                     drop(reading);
                 });
             }

@@ -3,7 +3,7 @@
 //! An answer that needs no body (404, 401, a body over the limit) leaves it unread. HTTP/1 can only go on with the next request behind
 //! it, so hyper closes the connection; a client that is still writing then meets a broken pipe instead of its answer. Go's server
 //! reads a little on, and so does this one: the body comes back here when it is dropped, and is read to its end while the answer is on
-//! its way, within limits. Beyond them the connection is closed after all.
+//! its way, within limits. Beyond them the connection is closed after all, and lingers (`linger`).
 
 use crate::limits::LEFTOVER_WAIT_MAX;
 use bytes::Bytes;
@@ -31,19 +31,19 @@ impl Leftover {
     }
 }
 
-/// Reads an unread body to its end, within limits.
-pub(crate) async fn drain(mut body: Incoming, bytes_max: usize) {
+/// Reads an unread body to its end, within limits; whether the end is reached.
+pub(crate) async fn drain(body: &mut Incoming, bytes_max: usize) -> bool {
     let read = async {
         let mut n_bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
             n_bytes += frame.data_ref().map_or(0, Bytes::len);
             if n_bytes > bytes_max {
-                break;
+                return false;
             }
         }
+        true
     };
-    // Read or not: the body is dropped, and the connection goes on or ends.
-    _ = tokio::time::timeout(LEFTOVER_WAIT_MAX, read).await;
+    tokio::time::timeout(LEFTOVER_WAIT_MAX, read).await.unwrap_or(false)
 }
 
 /// The body of a request, as it comes. One that is dropped before its end is read on a little, so that its sender sees the answer.

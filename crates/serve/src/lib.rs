@@ -15,13 +15,14 @@
 //! | what a peer can do | its bound |
 //! |---|---|
 //! | connect | [`Limits::connections_max`]; more wait to be accepted |
+//! | not authenticate | [`Limits::unauthenticated_max`]; the oldest ends |
 //! | not shake hands | [`HANDSHAKE_MAX`] |
 //! | not send a head, or half of one | [`Limits::head_max`], [`HEAD_BYTES_MAX`], [`HEADERS_MAX`] |
 //! | be without a request | [`Limits::idle_max`], [`Limits::http2_idle_max`] |
 //! | many requests at once | [`STREAMS_MAX`] (HTTP/2), one (HTTP/1) |
 //! | not take its answer | [`STALL_MAX`] |
 //! | be gone without a word (HTTP/2) | [`PING_INTERVAL`] and [`PING_MAX`] |
-//! | send a body that nobody reads | [`Limits::leftover_bytes_max`], [`LEFTOVER_WAIT_MAX`] |
+//! | send a body that nobody reads | [`Limits::leftover_bytes_max`], [`LEFTOVER_WAIT_MAX`], then [`LINGER_BYTES_MAX`], [`LINGER_MAX`] |
 //!
 //! How long a request may take, and how large its body may be, is the function's to say: it knows what it answers.
 //!
@@ -61,7 +62,9 @@ mod connection;
 mod conversation;
 mod leftover;
 mod limits;
+mod linger;
 mod pace;
+mod places;
 mod server;
 mod tasks;
 
@@ -69,8 +72,10 @@ pub use connection::{ConnectionError, Protocol, serve_connection};
 pub use conversation::Conversation;
 pub use leftover::Received;
 pub use limits::{
-    HANDSHAKE_MAX, HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, LEFTOVER_WAIT_MAX, Limits,
-    PING_INTERVAL, PING_MAX, STALL_MAX, STREAMS_MAX,
+    HANDSHAKE_MAX, HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, LEFTOVER_WAIT_MAX,
+    LINGER_BYTES_MAX, LINGER_MAX, LINGER_PAUSE_MAX, Limits, PING_INTERVAL, PING_MAX, STALL_MAX,
+    STREAMS_MAX,
 };
 pub use pace::Overdue;
+pub use places::ConnectionPlace;
 pub use server::Server;

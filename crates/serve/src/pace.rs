@@ -5,6 +5,7 @@
 //! | the connection | since | at most |
 //! |---|---|---|
 //! | is new, or a head has begun to arrive | its begin, its first byte | `head_max` |
+//! | has sent no request yet (HTTP/2) | its begin | `head_max` |
 //! | is without a request | the last one's end, the last byte taken in of its answer | `idle_max` |
 //! | answers | | no bound here |
 //! | in all of them: takes in nothing of what is ready for it | the write that waits | [`STALL_MAX`] |
@@ -19,6 +20,7 @@
 
 use crate::connection::Protocol;
 use crate::limits::{Limits, STALL_MAX};
+use crate::linger::Linger;
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -56,6 +58,10 @@ struct State {
 
     // State.
     n_requests: usize,
+    /// When an HTTP/2 connection began that has sent no request yet.
+    new_since: Option<Instant>,
+    /// What the peer still sends is discarded at the end.
+    lingers: bool,
     idle_since: Instant,
     head_since: Option<Instant>,
     stalled_since: Option<Instant>,
@@ -71,7 +77,11 @@ impl State {
         let quiet = match self.head_since {
             _ if self.n_requests > 0 => None,
             Some(since) => Some((since + self.head_max, Overdue::Head)),
-            None => self.idle_max.map(|max| (self.idle_since + max, Overdue::Request)),
+            None => match (self.new_since, self.idle_max) {
+                // Pings and settings do not prolong it.
+                (Some(since), _) => Some((since + self.head_max, Overdue::Request)),
+                (None, idle_max) => idle_max.map(|max| (self.idle_since + max, Overdue::Request)),
+            },
         };
         match (stall, quiet) {
             (Some(stall), Some(quiet)) if quiet.0 < stall.0 => Some(quiet),
@@ -134,6 +144,8 @@ impl Pace {
                 Protocol::Http2 => limits.http2_idle_max,
             },
             n_requests: 0,
+            new_since: (protocol == Protocol::Http2).then_some(now),
+            lingers: false,
             idle_since: now,
             head_since: Some(now),
             stalled_since: None,
@@ -144,7 +156,7 @@ impl Pace {
 
     /// Watches what is read of `io` and written to it.
     pub(crate) fn watch<I>(&self, io: I) -> Paced<I> {
-        Paced { io, pace: self.clone() }
+        Paced { io, pace: self.clone(), is_shut_down: false, linger: None }
     }
 
     /// A request has begun; it ends when the guard is dropped.
@@ -152,8 +164,14 @@ impl Pace {
         let mut state = self.0.lock();
         state.n_requests += 1;
         state.head_since = None;
+        state.new_since = None;
         drop(state);
         Answering(self.clone())
+    }
+
+    /// The peer is sending what nobody will read: the connection lingers at its end.
+    pub(crate) fn linger(&self) {
+        self.0.lock().lingers = true;
     }
 
     /// Waits until the peer has done nothing for too long. Cancel safe: it only looks.
@@ -202,6 +220,9 @@ impl Drop for Answering {
 pub(crate) struct Paced<I> {
     io: I,
     pace: Pace,
+    /// This side is closed.
+    is_shut_down: bool,
+    linger: Option<Linger>,
 }
 
 impl<I> Paced<I> {
@@ -232,7 +253,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Paced<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -248,8 +269,18 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Paced<I> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let closed = Pin::new(&mut self.io).poll_shutdown(cx);
-        self.sent(closed)
+        let this = &mut *self;
+        if !this.is_shut_down {
+            let closed = Pin::new(&mut this.io).poll_shutdown(cx);
+            ready!(this.sent(closed))?;
+            this.is_shut_down = true;
+            this.linger = this.pace.0.lock().lingers.then(Linger::new);
+        }
+        if let Some(linger) = &mut this.linger {
+            ready!(linger.poll(&mut this.io, cx));
+            this.linger = None;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_vectored(

@@ -5,13 +5,13 @@ use crate::leftover::Received;
 #[cfg(feature = "tls")]
 use crate::limits::HANDSHAKE_MAX;
 use crate::limits::Limits;
+use crate::places::{Place, Places};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -59,14 +59,14 @@ impl Server {
         B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
     {
         let mut connections = JoinSet::new();
-        let places = Arc::new(Semaphore::new(self.limits.connections_max));
+        let places = Places::new(&self.limits);
         let acceptor = self.acceptor();
         loop {
-            let place = tokio::select! {
+            let socket = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                // Cancel safe: a dropped `acquire` has taken no place.
-                place = places.clone().acquire_owned() => place,
+                // Cancel safe: what is dropped has taken no place.
+                socket = places.wait() => socket,
             };
             let accepted = tokio::select! {
                 biased;
@@ -78,10 +78,17 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let connection = acceptor.clone().serve(stream, answer.clone(), stop.clone());
+                    let place = places.enter(socket);
+                    let (acceptor, answer) = (acceptor.clone(), answer.clone());
+                    let stop = stop.clone();
                     connections.spawn(async move {
-                        let _place = place;
-                        if let Err(error) = connection.await {
+                        let ended = tokio::select! {
+                            biased;
+                            // Cancel safe: the connection ends with it.
+                            () = place.pushed_out() => Err(ConnectionError::PushedOut),
+                            ended = acceptor.serve(stream, &place, answer, stop) => ended,
+                        };
+                        if let Err(error) = ended {
                             let error = &error as &dyn std::error::Error;
                             tracing::debug!(%peer, error, "connection ended");
                         }
@@ -121,6 +128,7 @@ impl Acceptor {
     async fn serve<A, Fut, B>(
         self,
         stream: TcpStream,
+        place: &Place,
         answer: A,
         stop: CancellationToken,
     ) -> Result<(), ConnectionError>
@@ -131,6 +139,13 @@ impl Acceptor {
     {
         // Events of a watch are small and must not wait for each other.
         stream.set_nodelay(true)?;
+        let connection = place.connection().cloned();
+        let answer = move |mut request: Request<Received>| {
+            if let Some(place) = connection.as_ref().filter(|place| !place.is_authenticated()) {
+                request.extensions_mut().insert(place.clone());
+            }
+            answer(request)
+        };
         #[cfg(feature = "tls")]
         if let Some(acceptor) = &self.tls {
             let stream = tokio::select! {
@@ -141,6 +156,9 @@ impl Acceptor {
                 () = stop.cancelled() => return Ok(()),
             };
             let (protocol, peer) = crate::tls::agreed(stream.get_ref().1);
+            if let (Some(_), Some(place)) = (&peer, place.connection()) {
+                place.authenticated();
+            }
             let answer = move |mut request: Request<Received>| {
                 // What a peer may not say itself: the handshake says who it is.
                 if let Some(peer) = &peer {

@@ -1,17 +1,14 @@
 //! `setpoint demo`: the whole loop in one process, told step by step.
 
-use crate::kubeconfig;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use network::backend::LocalBackend;
-use setpoint::ControlPlane;
 use setpoint::story::{self, Events, Journal, NAMESPACE, NETWORK, Told};
-use setpoint_apiserver::listen::{Listener, Pki};
-use setpoint_apiserver::{Credentials, Identity};
+use setpoint::{ControlPlane, ServeOptions};
 use setpoint_object::time::Clock;
 use setpoint_runtime::{ControllerState, cancel_on_signal};
 use similar::TextDiff;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,26 +52,18 @@ pub(crate) fn demo(options: Options) -> anyhow::Result<()> {
 async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Result<()> {
     std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     let clock = Clock::wall();
-    let pki = Pki::generate(clock.now(), &[Ipv4Addr::LOCALHOST.to_string()])
-        .context("make certificates")?;
-    let plane = ControlPlane::builder()
-        .clock(clock.clone())
-        .credentials(Credentials::none().token(pki.admin_token(), Identity::admin()))
-        .build();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.secure_port));
-    let listener = Listener::secure(plane.server().clone(), address, &pki).await?;
-    let url = format!("https://{}", listener.address());
+    let plane = ControlPlane::builder().clock(clock.clone()).build();
     let kubeconfig = folder.join("kubeconfig");
-    kubeconfig::write(&kubeconfig, &kubeconfig::render(&url, &pki)?)?;
+    let address = (Ipv4Addr::LOCALHOST, options.secure_port);
+    let serving = plane.serve(ServeOptions::new(address).kubeconfig(&kubeconfig)).await?;
+    let url = serving.url().to_owned();
 
-    let client = plane.client();
-    let mut ready = plane.ready();
+    let client = serving.client();
+    let mut ready = serving.ready();
     let stop = CancellationToken::new();
     let stop_controller = CancellationToken::new();
-    let mut serving = JoinSet::new();
-    serving.spawn(listener.run(stop.clone()));
     let mut running = JoinSet::new();
-    running.spawn(plane.run(stop.clone()));
+    running.spawn(serving.run(stop.clone()));
     ready.wait_for(|ready| *ready).await.context("start the registry")?;
     println!("An API server runs in this process: {url}\n");
 
@@ -129,7 +118,6 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
         ended?.context("stop the controller")?;
     }
     stop.cancel();
-    while serving.join_next().await.is_some() {}
     while let Some(ended) = running.join_next().await {
         ended?.context("stop the control plane")?;
     }

@@ -26,6 +26,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
+//! [`ControlPlane::serve`] puts it behind sockets. This program keeps objects and certificates in a folder, serves `kubectl` over TLS,
+//! and stops cleanly on SIGINT or SIGTERM (`crates/setpoint/examples/embed.rs`):
+//!
+//! ```no_run
+#![doc = include_str!("../examples/embed.rs")]
+//! ```
+//!
+//! | an embedder wants | there is |
+//! |---|---|
+//! | objects in memory, in a folder, in etcd | [`ControlPlaneBuilder::store`] with a [`MemoryStore`](store::MemoryStore), a [`DiskStore`](store::DiskStore), an engine of its own |
+//! | several servers on one store | [`ControlPlaneBuilder::shared_as`] |
+//! | TLS, certificates, kubeconfig, tokens | [`ServeOptions`], [`ControlPlane::serve`] |
+//! | a client, an informer's source, in process | [`ControlPlane::client`], [`ControlPlane::source`] |
+//! | HTTP of its own around it | [`ControlPlane::server`], a tower service |
+//! | to know when it serves, and to stop it | [`ControlPlane::ready`], [`Serving::run`] |
+//! | tests that do the same each time | [`ControlPlaneBuilder::simulated`] |
+//!
 //! A controller is a function of a key, and runs against this control plane or any cluster:
 //!
 //! ```no_run
@@ -54,11 +71,13 @@
 
 mod built_in;
 pub mod control_plane;
+pub mod serve;
 pub mod source;
 pub mod story;
 mod webhook_metrics;
 
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
+pub use serve::{ServeError, ServeOptions, Serving};
 pub use source::InProcessSource;
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};
 

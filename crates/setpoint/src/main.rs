@@ -3,9 +3,6 @@
 mod data;
 mod demo;
 mod encryption;
-mod kubeconfig;
-mod log;
-mod pki_folder;
 mod store_options;
 mod up;
 

@@ -2,29 +2,25 @@
 
 use crate::data::control::Control;
 use crate::encryption::{self, EncryptionOptions};
-use crate::kubeconfig;
-use crate::log::{self, LogFormat};
-use crate::pki_folder;
 use crate::store_options::{StoreOptions, open_store};
 use anyhow::Context as _;
-use clap::Args;
-use setpoint::ControlPlane;
-use setpoint_apiserver::listen::{Listener, Pki};
-use setpoint_apiserver::{Credentials, Identity};
+use clap::{Args, ValueEnum};
+use setpoint::{ControlPlane, ServeOptions};
+use setpoint_apiserver::listen::CertificateFiles;
+use setpoint_log::LogFormat;
 use setpoint_object::time::Clock;
 use setpoint_runtime::election::machine_identity;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Threads that serve: what a control plane does is short, and the rest of the machine is its users'.
-const WORKERS: usize = 2;
-
-/// How far back watches of before a restart may go on. Clients are seldom further behind, and reading them takes a moment.
+/// How far back watches of before a restart may go on. Clients are seldom further behind, and
+/// reading them takes a moment.
 const REPLAYED_REVISIONS: u64 = 10_000;
 
 /// Options of `setpoint up`.
@@ -40,34 +36,99 @@ pub(crate) struct Options {
     /// Address of the HTTPS listener.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "IP")]
     bind_address: IpAddr,
-    /// Port of a listener on 127.0.0.1 without TLS and without authentication; 0 picks a free one. Off by default.
+    /// Port of a listener on 127.0.0.1 without TLS and without authentication; 0 picks a free one.
+    /// Off by default.
     #[arg(long, value_name = "PORT")]
     insecure_port: Option<u16>,
-    /// Where the administrator's kubeconfig is written. Default: a file named after the port, in the user's runtime directory
-    /// or the directory of temporary files.
+    /// Where the administrator's kubeconfig is written. Default: a file named after the port, in
+    /// the user's runtime directory or the directory of temporary files.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// How long an Event is kept after it was written last: seconds, or a duration such as `1h30m`. Default: one hour.
+    /// How long an Event is kept after it was written last: seconds, or a duration such as `1h30m`.
+    /// Default: one hour.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     event_ttl: Option<Duration>,
-    /// How far back watches, and pages of a list, may begin: older history is let go, in memory and in the store, which keeps up to twice
-    /// as much. Less of it takes less memory and room; clients that are away longer list anew. Default: five minutes.
+    /// How far back watches, and pages of a list, may begin: older history is let go, in memory and
+    /// in the store, which keeps up to twice as much. Less of it takes less memory and room;
+    /// clients that are away longer list anew. Default: five minutes.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     history: Option<Duration>,
+    #[command(flatten)]
+    certificates: CertificateOptions,
+    /// Threads that serve. Default: as many as the machine has cores, or its control group allows.
+    #[arg(long, value_name = "N")]
+    worker_threads: Option<NonZeroUsize>,
     /// How logs are written to standard error.
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
+    #[arg(long, value_enum, default_value_t = LogLines::Text)]
+    log_format: LogLines,
+}
+
+/// Certificates and credentials, under the names that kube-apiserver has for them.
+#[derive(Debug, Args)]
+struct CertificateOptions {
+    /// The folder of the CA, the administrator's credentials and the server's certificate. It is
+    /// made if it is missing; several servers may share it, at which one kubeconfig is then good.
+    /// Default: `pki` in the data folder; without one, they are made for this run.
+    #[arg(long, value_name = "DIR")]
+    cert_dir: Option<PathBuf>,
+    /// The certificate that is shown (PEM, with its chain), instead of one that is made. Read again
+    /// while the server runs.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Its private key (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Authorities (PEM) whose client certificates are believed, too: the common name is the user,
+    /// each organization a group.
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// A further name or address that the certificate that is made is good for. May be given
+    /// several times.
+    #[arg(long, value_name = "NAME")]
+    tls_san: Vec<String>,
+    /// A file of tokens that are believed, too: lines of `token,user,uid,"group1,group2"`.
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+}
+
+impl CertificateOptions {
+    fn apply(self, mut options: ServeOptions, data: Option<&Path>) -> ServeOptions {
+        if let Some(folder) = self.cert_dir.or_else(|| Some(data?.join("pki"))) {
+            options = options.cert_dir(folder);
+        }
+        if let (Some(certificate), Some(key)) = (self.tls_cert_file, self.tls_private_key_file) {
+            options = options.tls_files(CertificateFiles { certificate, key });
+        }
+        if let Some(path) = self.client_ca_file {
+            options = options.client_ca_file(path);
+        }
+        if let Some(path) = self.token_auth_file {
+            options = options.token_auth_file(path);
+        }
+        self.tls_san.into_iter().fold(options, ServeOptions::tls_san)
+    }
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogLines {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 /// Starts a control plane, prints one line when it serves, and runs until SIGINT or SIGTERM.
 pub(crate) fn up(options: Options) -> anyhow::Result<()> {
-    log::init(options.log_format)?;
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .enable_all()
-        .build()
-        .context("start the runtime")?
-        .block_on(serve(options))
+    setpoint_log::init(match options.log_format {
+        LogLines::Text => LogFormat::Text,
+        LogLines::Json => LogFormat::Json,
+    })?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(n) = options.worker_threads {
+        runtime.worker_threads(n.get());
+    }
+    runtime.enable_all().build().context("start the runtime")?.block_on(serve(options))
 }
 
 async fn serve(options: Options) -> anyhow::Result<()> {
@@ -84,69 +145,62 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         _ = interrupt.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
     };
-    let names = [options.bind_address.to_string()];
-    let pki = match open.disk() {
-        // The open store holds the folder's lock.
-        Some((_, folder)) => pki_folder::open(folder, clock.now(), &names)?,
-        None => Pki::generate(clock.now(), &names).context("make certificates")?,
-    };
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
     let mut plane = ControlPlane::builder()
         .store(wrapped.store)
         .replayed_revisions(REPLAYED_REVISIONS)
         .event_ttl(options.event_ttl.unwrap_or(setpoint_registry::EVENT_TTL))
         .history(history)
-        .clock(clock)
-        .credentials(Credentials::none().token(pki.admin_token(), Identity::admin()));
+        .clock(clock);
     if open.is_shared() {
         plane = plane.shared_as(machine_identity().context("ask the machine for chance")?);
     }
-    let plane = plane.build();
     let address = SocketAddr::new(options.bind_address, options.secure_port);
-    let secure = Listener::secure(plane.server().clone(), address, &pki).await?;
-    let insecure = match options.insecure_port {
-        Some(port) => {
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            Some(Listener::insecure(plane.server().clone(), address).await?)
+    let data = open.disk().map(|(_, folder)| folder);
+    let mut serve = options.certificates.apply(ServeOptions::new(address), data);
+    if let Some(port) = options.insecure_port {
+        serve = serve.insecure_port(port);
+    }
+    let path = options.kubeconfig.clone();
+    if let Some(path) = &path {
+        serve = serve.kubeconfig(path);
+    }
+    let serving = plane.build().serve(serve).await?;
+    let url = serving.url().to_owned();
+    let path = match path {
+        Some(path) => path,
+        None => {
+            // Named after the port, which is known only now.
+            let path = default_path(serving.port());
+            serving.write_kubeconfig(&path)?;
+            path
         }
-        None => None,
     };
-    let url = url(secure.address());
-    let path = options.kubeconfig.unwrap_or_else(|| default_path(secure.address().port()));
-    kubeconfig::write(&path, &kubeconfig::render(&url, &pki)?)?;
-    if let Some(insecure) = &insecure {
-        tracing::info!(
-            url = format!("http://{}", insecure.address()),
-            "serving without authentication"
-        );
+    if let Some(url) = serving.insecure_url() {
+        tracing::info!(url, "serving without authentication");
     }
 
-    let mut ready = plane.ready();
-    let stop_listeners = CancellationToken::new();
-    let stop_plane = CancellationToken::new();
-    let mut listeners = JoinSet::new();
-    for listener in std::iter::once(secure).chain(insecure) {
-        listeners.spawn(listener.run(stop_listeners.clone()));
-    }
+    let mut ready = serving.ready();
+    let (stop, stop_beside) = (CancellationToken::new(), CancellationToken::new());
+    let mut beside = JoinSet::new();
     if let Some((disk, folder)) = open.disk() {
         let control = Control::bind(folder, disk.clone())?;
-        let stop = stop_listeners.clone();
-        listeners.spawn(control.run(stop));
+        beside.spawn(control.run(stop_beside.clone()));
     }
     if let Some(reloader) = wrapped.reloader {
-        let stop = stop_listeners.clone();
-        listeners.spawn(reloader.run(stop));
+        beside.spawn(reloader.run(stop_beside.clone()));
     }
     let mut running = JoinSet::new();
-    running.spawn(plane.run(stop_plane.clone()));
+    running.spawn(serving.run(stop.clone()));
 
     let is_ready = tokio::select! {
+        // Cancel safe: a dropped `join_next` has taken no result.
+        Some(ended) = running.join_next() => return ended?.context("start the control plane"),
         // Cancel safe: it is state, and not asked again.
         started = ready.wait_for(|ready| *ready) => {
             started.context("start the registry")?;
             true
         }
-        Some(ended) = running.join_next() => return ended?.context("start the control plane"),
         // Cancel safe: whichever comes first ends the program.
         _ = interrupt.recv() => false,
         _ = terminate.recv() => false,
@@ -160,13 +214,12 @@ async fn serve(options: Options) -> anyhow::Result<()> {
             Some(ended) = running.join_next() => return ended?.context("run the control plane"),
         }
     }
-    // Listeners first, so that what is being answered is answered by something that still runs.
-    stop_listeners.cancel();
-    while listeners.join_next().await.is_some() {}
-    stop_plane.cancel();
+    stop.cancel();
     while let Some(ended) = running.join_next().await {
         ended?.context("stop the control plane")?;
     }
+    stop_beside.cancel();
+    while beside.join_next().await.is_some() {}
     open.close().await;
     Ok(())
 }
@@ -200,15 +253,6 @@ fn announce(url: &str, kubeconfig: &std::path::Path) -> anyhow::Result<()> {
     writeln!(out, "ready {url} kubeconfig={}", kubeconfig.display())
         .and_then(|()| out.flush())
         .context("write to standard output")
-}
-
-/// How clients on this machine reach an address.
-fn url(address: SocketAddr) -> String {
-    if address.ip().is_unspecified() {
-        format!("https://localhost:{}", address.port())
-    } else {
-        format!("https://{address}")
-    }
 }
 
 fn default_path(port: u16) -> PathBuf {

@@ -66,6 +66,7 @@ const LEFTOVER_BYTES_MAX: usize = 1024 * 1024;
 
 const LIMITS: Limits = Limits {
     connections_max: CONNECTIONS_MAX,
+    unauthenticated_max: None,
     head_max: HEAD_MAX,
     idle_max: IDLE_MAX,
     http2_idle_max: Some(IDLE_MAX),

@@ -34,7 +34,7 @@ enum BackendKind {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    setpoint_log::init(setpoint_log::LogFormat::Text)?;
     let cli = Cli::parse();
     let client =
         kube_client::Client::try_default().await.context("find the cluster: set KUBECONFIG")?;

@@ -25,7 +25,7 @@ struct Cli {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    setpoint_log::init(setpoint_log::LogFormat::Text)?;
     let cli = Cli::parse();
     let stop = CancellationToken::new();
     let running = async {

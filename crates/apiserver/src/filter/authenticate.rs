@@ -7,8 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Extensions, HeaderMap, header};
 use setpoint_registry::Identity;
+use setpoint_serve::ConnectionPlace;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
+
+/// The group of whoever shows no credentials.
+const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// Credentials that are accepted. Tokens are kept as digests and never printed.
 #[derive(Clone, Default)]
@@ -45,6 +49,15 @@ impl Credentials {
             return self.tokens.iter().find(|(d, _)| *d == digest).map(|(_, who)| who.clone());
         }
         may_be_anonymous.then(Identity::anonymous)
+    }
+}
+
+/// Gives the connection of an authenticated request a place that anonymous peers cannot take.
+pub(crate) fn keep_connection(extensions: &Extensions, identity: &Identity) {
+    if let Some(place) = extensions.get::<ConnectionPlace>()
+        && !identity.is_in(UNAUTHENTICATED)
+    {
+        place.authenticated();
     }
 }
 

@@ -22,15 +22,14 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
 };
 use rustls::RootCertStore;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use rustls::time_provider::TimeProvider;
-use setpoint_object::time::{Clock, Timestamp};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use setpoint_object::time::Timestamp;
+use setpoint_serve::certificate::{Certificate, CertificateError, CurrentCertificate};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the server's certificate is good for: a year, in days. A server is restarted before that, and renews it.
+/// How long the server's certificate is good for: a year, in days.
 const SERVER_DAYS: u32 = 365;
 /// How long the CA and the administrator's certificate are good for: ten years, in days, as kubeadm's CA.
 const CA_DAYS: u32 = 3650;
@@ -56,6 +55,12 @@ pub enum PkiError {
     /// A certificate cannot be made.
     #[error("make a certificate")]
     Make(#[from] rcgen::Error),
+    /// A certificate cannot be for this.
+    #[error("{0:?} is no DNS name and no address")]
+    Name(String),
+    /// The server's certificate and its key do not make a pair.
+    #[error("use the server's certificate")]
+    Pair(#[from] CertificateError),
     /// TLS does not take the certificates.
     #[error("use the certificates")]
     Use(#[from] rustls::Error),
@@ -81,9 +86,7 @@ pub enum PkiError {
 pub struct Pki {
     files: PkiFiles,
     ca: CertificateDer<'static>,
-    server: CertificateDer<'static>,
-    server_key: PrivatePkcs8KeyDer<'static>,
-    admin: CertificateDer<'static>,
+    current: CurrentCertificate,
     admin_token: String,
 }
 
@@ -100,6 +103,7 @@ impl Pki {
     ///
     /// When a name is no DNS name, or the system gives no randomness.
     pub fn generate(now: Timestamp, names: &[String]) -> Result<Self, PkiError> {
+        check_names(names)?;
         let ca_key = KeyPair::generate()?;
         let ca_key_pem = ca_key.serialize_pem();
         let ca = CertifiedIssuer::self_signed(ca_params(now)?, ca_key)?;
@@ -115,9 +119,7 @@ impl Pki {
 
         Ok(Self {
             ca: ca.der().clone(),
-            server: server.der().clone(),
-            server_key: PrivatePkcs8KeyDer::from(server_key.serialize_der()),
-            admin: admin.der().clone(),
+            current: current(server.der().clone(), &server_key)?,
             admin_token: token_of(&admin_key),
             files: PkiFiles {
                 ca_crt: ca.pem(),
@@ -150,31 +152,24 @@ impl Pki {
         &self.admin_token
     }
 
-    /// The administrator's certificate.
-    pub(super) fn admin_certificate(&self) -> &CertificateDer<'static> {
-        &self.admin
+    /// The CA's certificate.
+    pub fn ca_certificate(&self) -> &CertificateDer<'static> {
+        &self.ca
     }
 
-    /// TLS for a server: a client certificate is asked for and verified when shown; HTTP/2 is preferred.
-    pub(super) fn server_config(&self, clock: Clock) -> Result<rustls::ServerConfig, PkiError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        roots.add(self.ca.clone())?;
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-                .allow_unauthenticated()
-                .build()?;
-        let mut config =
-            rustls::ServerConfig::builder_with_details(provider, Arc::new(TlsClock(clock)))
-                .with_safe_default_protocol_versions()?
-                .with_client_cert_verifier(verifier)
-                .with_single_cert(
-                    vec![self.server.clone()],
-                    PrivateKeyDer::Pkcs8(self.server_key.clone_key()),
-                )?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+    /// The server's certificate, for those who show it. One made of another [`Pki`] may take its place while the server runs.
+    pub fn current(&self) -> CurrentCertificate {
+        self.current.clone()
     }
+}
+
+/// The pair that the server shows.
+fn current(
+    certificate: CertificateDer<'static>,
+    key: &KeyPair,
+) -> Result<CurrentCertificate, CertificateError> {
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    Ok(CurrentCertificate::new(Certificate::from_der(vec![certificate], key)?))
 }
 
 /// A certificate for these names that is good from the day before `now`.
@@ -191,6 +186,14 @@ fn params(
     params.distinguished_name.push(DnType::CommonName, common_name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     Ok(params)
+}
+
+/// Refuses what clients could not ask for.
+fn check_names(names: &[String]) -> Result<(), PkiError> {
+    match names.iter().find(|name| ServerName::try_from(name.as_str()).is_err()) {
+        Some(name) => Err(PkiError::Name(name.clone())),
+        None => Ok(()),
+    }
 }
 
 fn ca_params(now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
@@ -213,16 +216,6 @@ fn token_of(admin_key: &KeyPair) -> String {
     digest.update(b"setpoint administrator token\0");
     digest.update(admin_key.serialized_der());
     URL_SAFE_NO_PAD.encode(digest.finalize())
-}
-
-/// TLS asks the same clock as everyone.
-#[derive(Debug)]
-struct TlsClock(Clock);
-
-impl TimeProvider for TlsClock {
-    fn current_time(&self) -> Option<UnixTime> {
-        Some(UnixTime::since_unix_epoch(self.0.now().0))
-    }
 }
 
 /// Sets the days a certificate is good for; its times have no smaller unit.

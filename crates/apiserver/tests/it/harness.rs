@@ -7,7 +7,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::Value;
-use setpoint_apiserver::listen::{Listener, Pki};
+use setpoint_apiserver::listen::{LIMITS, Limits, Listener, Pki};
 use setpoint_apiserver::{ApiServer, BoxError, Credentials, Identity};
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::Registry;
@@ -116,12 +116,17 @@ impl Server {
     }
 
     pub(crate) async fn https(protocol: Protocol) -> Self {
+        Self::https_with_limits(protocol, LIMITS).await
+    }
+
+    pub(crate) async fn https_with_limits(protocol: Protocol, limits: Limits) -> Self {
         let pki = Pki::generate(EPOCH, &[]).unwrap();
         let credentials = Credentials::none().token(pki.admin_token(), Identity::admin());
         let (api, mut tasks, stop) = start(credentials).await;
         let listener = Listener::secure(api.clone(), SocketAddr::from(([127, 0, 0, 1], 0)), &pki)
             .await
             .unwrap();
+        let listener = listener.limits(limits);
         let address = listener.address();
         let stop_listener = stop.clone();
         tasks.spawn(async move { listener.run(stop_listener).await });
@@ -331,5 +336,24 @@ impl Server {
             Transport::InProcess => None,
             Transport::Https { pki, .. } => Some(pki.admin_token()),
         }
+    }
+}
+
+impl Server {
+    /// An HTTP/2 connection over TLS without credentials that asks nothing; its settings and pings are answered.
+    pub(crate) async fn idle_http2(
+        &self,
+    ) -> Option<hyper::client::conn::http2::SendRequest<Full<Bytes>>> {
+        let Transport::Https { address, pki, .. } = &self.transport else { return None };
+        let socket = tokio::net::TcpStream::connect(address).await.ok()?;
+        let connector =
+            tokio_rustls::TlsConnector::from(Arc::new(tls(pki, Protocol::Http2, false)));
+        let name = ServerName::try_from("localhost").unwrap();
+        // One of a crowd may be pushed out before it has shaken hands.
+        let io = TokioIo::new(connector.connect(name, socket).await.ok()?);
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.ok()?;
+        drive(connection);
+        Some(sender)
     }
 }

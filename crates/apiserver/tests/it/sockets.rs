@@ -2,9 +2,9 @@
 //!
 //! Time is paused where a peer stalls: with nobody doing anything it jumps to when the server has had enough.
 
-use crate::harness::{EPOCH, start};
-use setpoint_apiserver::listen::{Listener, Pki};
-use setpoint_apiserver::{ApiServer, Credentials};
+use crate::harness::{EPOCH, Protocol, Server, request, start};
+use setpoint_apiserver::listen::{LIMITS, Limits, Listener, Pki};
+use setpoint_apiserver::{ApiServer, BODY_BYTES_MAX, Credentials};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -68,8 +68,7 @@ async fn half_a_head_is_not_waited_for_long() {
 async fn half_a_body_is_answered_at_the_deadline() {
     let server = Plain::start().await;
     let mut socket = server.connect().await;
-    let head =
-        "POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"kind\":";
+    let head = "POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"kind\":";
     socket.write_all(head.as_bytes()).await.unwrap();
     let answer = rest(socket).await;
     assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
@@ -80,8 +79,8 @@ async fn half_a_body_is_answered_at_the_deadline() {
 async fn several_requests_go_over_one_connection() {
     let server = Plain::start().await;
     let mut socket = server.connect().await;
-    let get = "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
-    let last = "GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let get = "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let last = "GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     socket.write_all(format!("{get}{get}{last}").as_bytes()).await.unwrap();
     assert_eq!(rest(socket).await.matches("HTTP/1.1 200 OK").count(), 3);
 }
@@ -90,14 +89,14 @@ async fn several_requests_go_over_one_connection() {
 async fn body_that_nobody_wanted_does_not_end_the_connection() {
     let server = Plain::start().await;
     let mut socket = server.connect().await;
-    let head = "POST /apis/nope.io/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n";
+    let head = "POST /apis/nope.io/v1/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n";
     socket.write_all(head.as_bytes()).await.unwrap();
     // The answer is here before the body is.
     let mut answer = Vec::new();
     while !answer.ends_with(b"404 page not found\n") {
         answer.push(socket.read_u8().await.unwrap());
     }
-    let next = "12345GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let next = "12345GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     socket.write_all(next.as_bytes()).await.unwrap();
     assert!(rest(socket).await.starts_with("HTTP/1.1 200 OK"));
 }
@@ -106,7 +105,7 @@ async fn body_that_nobody_wanted_does_not_end_the_connection() {
 async fn body_that_nobody_wanted_and_that_does_not_come_is_not_waited_for_long() {
     let server = Plain::start().await;
     let mut socket = server.connect().await;
-    let head = "POST /apis/nope.io/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n1";
+    let head = "POST /apis/nope.io/v1/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n1";
     socket.write_all(head.as_bytes()).await.unwrap();
     assert!(rest(socket).await.ends_with("404 page not found\n"));
 }
@@ -116,7 +115,7 @@ async fn watch_over_a_websocket_ends_with_a_close_frame() {
     let mut server = Plain::start().await;
     let mut socket = server.connect().await;
     let head = "GET /api/v1/namespaces?watch=true&fieldSelector=metadata.name%3Ddefault HTTP/1.1\r\n\
-                Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     socket.write_all(head.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -140,6 +139,92 @@ async fn watch_over_a_websocket_ends_with_a_close_frame() {
     while let Some(ended) = server.tasks.join_next().await {
         ended.unwrap();
     }
+}
+
+/// What a page of a foreign origin can make a browser send to a port of its own machine.
+#[tokio::test]
+async fn pages_of_other_origins_get_nothing_out_of_a_listener_without_authentication() {
+    let server = Plain::start().await;
+    let object = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"evil"}}"#;
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    for (line, host, more, body) in [
+        ("GET /api/v1/secrets", "evil.example", "", ""),
+        ("GET /api/v1/secrets", "evil.example:8080", "", ""),
+        ("GET http://evil.example/api/v1/secrets", "localhost", "", ""),
+        ("POST /api/v1/namespaces", "localhost", "Origin: http://evil.example\r\n", object),
+        ("POST /api/v1/namespaces", "localhost", "Origin: null\r\n", object),
+        ("POST /api/v1/namespaces", "localhost", "Sec-Fetch-Site: cross-site\r\n", object),
+        (
+            "GET /api/v1/secrets?watch=true",
+            "localhost",
+            &format!("Origin: http://evil.example\r\n{upgrade}"),
+            "",
+        ),
+    ] {
+        let mut socket = server.connect().await;
+        let n_bytes = body.len();
+        let request = format!(
+            "{line} HTTP/1.1\r\nHost: {host}\r\n{more}Content-Length: {n_bytes}\r\n\r\n{body}"
+        );
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 1024];
+        let n_bytes = socket.read(&mut answer).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..n_bytes]);
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{request}{answer}");
+        assert!(answer.contains(r#""kind":"Status""#), "{answer}");
+    }
+    let mut socket = server.connect().await;
+    let get = "GET /api/v1/namespaces/evil HTTP/1.1\r\nHost: [::1]:1\r\nConnection: close\r\n\r\n";
+    socket.write_all(get.as_bytes()).await.unwrap();
+    assert!(rest(socket).await.starts_with("HTTP/1.1 404 "), "it was never created");
+}
+
+/// The whole request is written before its answer is looked for, as Python's and many other clients do.
+#[tokio::test]
+async fn body_of_one_byte_too_many_is_answered_with_413_over_both_protocols() {
+    let body = vec![b' '; BODY_BYTES_MAX + 1];
+    let server = Plain::start().await;
+    for framing in ["Transfer-Encoding: chunked", &format!("Content-Length: {}", body.len())] {
+        let mut socket = server.connect().await;
+        let head =
+            format!("POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n");
+        socket.write_all(head.as_bytes()).await.unwrap();
+        if framing.starts_with('T') {
+            socket.write_all(format!("{:x}\r\n", body.len()).as_bytes()).await.unwrap();
+        }
+        socket.write_all(&body).await.expect("the server goes on reading");
+        let answer = rest(socket).await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{framing}: {answer}");
+        assert!(answer.contains(r#""reason":"RequestEntityTooLarge""#), "{answer}");
+    }
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let server = Server::https(protocol).await;
+        let text = String::from_utf8(body.clone()).unwrap();
+        let answer = server.send(request("POST", "/api/v1/namespaces", &text)).await;
+        assert_eq!(answer.code, 413, "{protocol:?}");
+    }
+}
+
+/// Four places for the unauthenticated, and a crowd of HTTP/2 peers that shake hands, answer pings and ask nothing.
+#[tokio::test]
+async fn crowd_of_unauthenticated_http2_peers_keeps_no_administrator_out() {
+    let limits = Limits { connections_max: 8, unauthenticated_max: Some(4), ..LIMITS };
+    let server = Server::https_with_limits(Protocol::Http2, limits).await;
+    let mut watch = server.watch("/api/v1/namespaces?watch=true&allowWatchBookmarks=false").await;
+    assert_eq!(watch.event().await.0, "ADDED");
+    let crowd = futures::future::join_all((0..40).map(|_| server.idle_http2())).await;
+    // The administrator's certificate, and then only a token.
+    assert_eq!(server.get("/api/v1/namespaces/default").await.code, 200);
+    let mut with_token = request("GET", "/api/v1/namespaces/default", "");
+    let token = format!("Bearer {}", server.token().unwrap());
+    with_token.headers_mut().insert("authorization", token.parse().unwrap());
+    assert_eq!(server.open_as(with_token, false).await.code, 200);
+    // Whoever was there before is not pushed out.
+    let made = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"made"}}"#;
+    assert_eq!(server.post("/api/v1/namespaces", made).await.code, 201);
+    while watch.event().await.1 != "made" {}
+    drop(crowd);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Where an informer's state is written for others to see.
 use crate::metrics::{self, Metrics};
 use crate::reflector::{ReflectorError, ReflectorObserver};
+use crate::source::SourceError;
 use crate::status::{Degraded, InformerStatus, chain};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -80,7 +81,10 @@ impl Board {
 
 impl ReflectorObserver for Board {
     fn failed(&self, error: Arc<ReflectorError>) {
-        if error.source_error().is_some_and(|source| source.is_expired()) {
+        // A type that was served and is gone is no failure: somebody has deleted its definition.
+        let is_gone =
+            |source: &SourceError| source.is_not_found() && self.status.borrow().has_synced;
+        if error.source_error().is_some_and(|source| source.is_expired() || is_gone(source)) {
             tracing::debug!(resource = self.resource, "{}", chain(&*error));
         } else {
             tracing::warn!(resource = self.resource, "{}", chain(&*error));

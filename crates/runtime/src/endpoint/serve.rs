@@ -15,6 +15,7 @@ const LEFTOVER_BYTES_MAX: usize = 256 * 1024;
 /// The limits of an endpoint.
 pub(super) const LIMITS: Limits = Limits {
     connections_max: CONNECTIONS_MAX,
+    unauthenticated_max: None,
     head_max: HEAD_MAX,
     idle_max: IDLE_MAX,
     http2_idle_max: Some(IDLE_MAX),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct CurrentCertificate(Arc<RwLock<Certificate>>);
 
 impl CurrentCertificate {
-    /// A certificate that stays. One that is followed is its watcher's.
+    /// A certificate that stays until it is [`set`](Self::set). One whose files are followed is its watcher's.
     pub fn new(certificate: Certificate) -> Self {
         Self(Arc::new(RwLock::new(certificate)))
     }
@@ -21,7 +21,8 @@ impl CurrentCertificate {
         self.0.read().clone()
     }
 
-    pub(super) fn set(&self, certificate: Certificate) {
+    /// Replaces it: handshakes from now on show the new one.
+    pub fn set(&self, certificate: Certificate) {
         *self.0.write() = certificate;
     }
 }

@@ -107,7 +107,8 @@ async fn stream_of_an_answer_is_no_idling_and_its_end_is() {
     let near = &mut connect(&mut tasks, Protocol::Http1, &CancellationToken::new(), async |_| {
         let ticks = futures::stream::unfold(0, |n| async move {
             sleep(Duration::from_secs(600)).await;
-            (n < 3).then_some((Ok(Frame::data(Bytes::from_static(b"tick"))), n + 1))
+            (n < 3)
+                .then_some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"tick"))), n + 1))
         });
         Response::new(StreamBody::new(Box::pin(ticks)))
     });
@@ -146,6 +147,111 @@ async fn body_that_nobody_wanted_is_read_on_and_is_no_head() {
     sleep(Limits::default().head_max * 2).await;
     near.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
     assert_eq!(rest(near).await.matches("200 OK").count(), 2);
+}
+
+/// A client that writes its whole request before it looks for an answer, and one that never ends.
+#[tokio::test(start_paused = true)]
+async fn peer_that_sends_a_body_over_all_limits_still_reads_its_answer() {
+    let mut tasks = JoinSet::new();
+    let stop = CancellationToken::new();
+    let body = vec![b'x'; 8 * Limits::default().leftover_bytes_max];
+    for framing in ["transfer-encoding: chunked", "content-length: 2097152"] {
+        let mut near = connect(&mut tasks, Protocol::Http1, &stop, async |_| full("too large"));
+        let head = format!("PUT / HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n");
+        near.write_all(head.as_bytes()).await.unwrap();
+        if framing.starts_with("transfer") {
+            near.write_all(format!("{:x}\r\n", body.len()).as_bytes()).await.unwrap();
+        }
+        near.write_all(&body).await.expect("the server goes on reading");
+        let answer = rest(&mut near).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("too large"), "{answer}");
+        assert_eq!(answer.contains("connection: close"), framing.starts_with("content"));
+        drop(near);
+        assert!(tasks.join_next().await.unwrap().unwrap().is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn peer_that_sends_without_end_is_not_read_without_end() {
+    let mut tasks = JoinSet::new();
+    let stop = CancellationToken::new();
+    let mut near = connect(&mut tasks, Protocol::Http1, &stop, async |_| full("too large"));
+    let head = b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n";
+    near.write_all(head).await.unwrap();
+    near.write_all(&vec![b'x'; Limits::default().leftover_bytes_max + 1]).await.unwrap();
+    let begun = Instant::now();
+    while near.write_all(b"x").await.is_ok() {
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!(begun.elapsed() <= crate::LINGER_MAX + LEFTOVER_WAIT_MAX, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn http2_peer_that_asks_nothing_is_let_go_although_it_answers_pings() {
+    let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
+    let limits = Limits { http2_idle_max: None, ..Limits::default() };
+    let (near, far) = duplex(1024);
+    let (stop, of_connection) = (CancellationToken::new(), limits.clone());
+    tasks.spawn(async move {
+        let answer = async |_: Request<Received>| full("x");
+        serve_connection(far, Protocol::Http2, &of_connection, answer, stop).await
+    });
+    let begun = Instant::now();
+    let client = http2(near, &mut peers).await;
+    tokio::select! {
+        ended = tasks.join_next() => assert!(ended.unwrap().unwrap().is_ok()),
+        () = sleep(Duration::from_secs(3600)) => panic!("it holds its place for an hour"),
+    }
+    assert!(begun.elapsed() <= limits.head_max + LAST_WORDS_MAX, "{:?}", begun.elapsed());
+    drop(client);
+}
+
+#[tokio::test]
+async fn crowd_that_does_not_authenticate_keeps_nobody_out_and_pushes_nobody_out_who_did() {
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let limits = Limits { connections_max: 8, unauthenticated_max: Some(4), ..Limits::default() };
+    let answer = async |request: Request<Received>| {
+        if let Some(place) = request.extensions().get::<crate::ConnectionPlace>()
+            && request.headers().contains_key("authorization")
+        {
+            place.authenticated();
+        }
+        full("here")
+    };
+    let mut tasks = JoinSet::new();
+    let server = crate::Server::new(socket, limits);
+    tasks.spawn(server.run(answer, CancellationToken::new()));
+    let dial = || async { tokio::net::TcpStream::connect(address).await.unwrap() };
+    let crowd = async || {
+        let mut silent = Vec::new();
+        for n in 0..32 {
+            let mut peer = dial().await;
+            if n % 2 == 0 {
+                // Whoever asks without credentials is one of the crowd, too.
+                _ = peer.write_all(GET).await;
+            }
+            silent.push(peer);
+        }
+        silent
+    };
+    async fn ask(peer: &mut tokio::net::TcpStream) -> String {
+        let get = b"GET / HTTP/1.1\r\nhost: a\r\nauthorization: b\r\n\r\n";
+        peer.write_all(get).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"here") {
+            answer.push(peer.read_u8().await.expect("an answer"));
+        }
+        String::from_utf8(answer).unwrap()
+    }
+    let first_crowd = crowd().await;
+    let mut member = dial().await;
+    assert!(ask(&mut member).await.contains("200 OK"));
+    let second_crowd = crowd().await;
+    let mut other = dial().await;
+    assert!(ask(&mut other).await.contains("200 OK"));
+    assert!(ask(&mut member).await.contains("200 OK"));
+    drop((first_crowd, second_crowd));
 }
 
 #[tokio::test(start_paused = true)]

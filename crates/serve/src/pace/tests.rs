@@ -57,6 +57,7 @@ async fn over_http2_only_the_whole_preface_and_then_requests_count() {
     assert_eq!(overdue(&pace).await, (Overdue::Head, limits.head_max));
     peer.write_all(&[0; 1]).await.unwrap();
     end.read_u8().await.unwrap();
+    drop(pace.request());
     let pings = async {
         for _ in 0..3 {
             sleep(limits.idle_max / 4).await;
@@ -68,7 +69,13 @@ async fn over_http2_only_the_whole_preface_and_then_requests_count() {
     let (late, ()) = tokio::join!(overdue(&pace), pings);
     assert_eq!(late, (Overdue::Request, limits.idle_max));
 
-    let pace = Pace::new(Http2, &Limits { http2_idle_max: None, ..limits });
+    // One that has sent no request yet has no longer than for a head.
+    let limits = Limits { http2_idle_max: None, ..limits };
+    let pace = Pace::new(Http2, &limits);
+    pace.0.lock().has_read(24);
+    assert_eq!(overdue(&pace).await, (Overdue::Request, limits.head_max));
+
+    let pace = Pace::new(Http2, &limits);
     drop(pace.request());
     assert!(timeout(LONG, pace.overdue()).await.is_err());
 }

@@ -188,7 +188,7 @@ fn too_much_is_refused_before_it_is_kept() {
     let answer = send(&server, "POST", MAPS, "application/json", &big);
     assert_eq!(answer.code, 413, "{answer:?}");
     assert_eq!(answer.message(), "Request entity too large: limit is 3145728");
-    let mut chunked = format!("POST {MAPS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", big.len()).into_bytes();
+    let mut chunked = format!("POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", big.len()).into_bytes();
     chunked.extend_from_slice(&big);
     chunked.extend_from_slice(b"\r\n0\r\n\r\n");
     assert_eq!(exchange(&server, &chunked).code, 413);
@@ -202,7 +202,7 @@ fn too_much_is_refused_before_it_is_kept() {
         "{answer:?}"
     );
     let long = format!(
-        "GET /{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "GET /{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         "a".repeat(2 * 1024 * 1024)
     );
     assert!(matches!(exchange(&server, long.as_bytes()).code, 400 | 414 | 431));
@@ -364,9 +364,9 @@ fn unknown_verbs_and_paths_are_answered() {
 fn half_sent_requests_are_ended_while_others_are_served() {
     let server = Server::start();
     let head = format!(
-        "POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{\"metadata\":"
+        "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{\"metadata\":"
     );
-    let halves = ["", "GET /api HT", "GET /api HTTP/1.1\r\nHost: x\r\nX-", &head];
+    let halves = ["", "GET /api HT", "GET /api HTTP/1.1\r\nHost: localhost\r\nX-", &head];
     let mut stalled: Vec<_> = halves
         .iter()
         .cycle()
@@ -407,7 +407,9 @@ fn watchers_that_never_read_harm_nobody() {
     let watch = || {
         let mut stream = connect(&server);
         stream
-            .write_all(format!("GET {MAPS}?watch=true HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+            .write_all(
+                format!("GET {MAPS}?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes(),
+            )
             .unwrap();
         stream
     };

@@ -203,12 +203,12 @@ fn clients_that_vanish_lose_nothing_of_others() {
                 let request = match i % 4 {
                     // Half a body, a watch whose answer nobody waits for, a list, a TLS greeting.
                     0 => format!(
-                        "POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}",
+                        "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
                         body.len(),
                         &body[..5000]
                     ),
-                    1 => format!("GET {MAPS}?watch=true HTTP/1.1\r\nHost: x\r\n\r\n"),
-                    2 => format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\n\r\n"),
+                    1 => format!("GET {MAPS}?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+                    2 => format!("GET {MAPS} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
                     _ => "\u{16}\u{3}\u{1}".to_owned(),
                 };
                 stream.write_all(request.as_bytes()).unwrap();

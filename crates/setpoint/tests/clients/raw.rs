@@ -60,7 +60,7 @@ pub(crate) fn send(
     body: &[u8],
 ) -> Answer {
     let head = format!(
-        "{verb} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+        "{verb} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     exchange(server, &[head.as_bytes(), body].concat())
@@ -71,6 +71,6 @@ pub(crate) fn send(
 pub(crate) fn get(server: &Server, path: &str) -> Answer {
     exchange(
         server,
-        format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes(),
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes(),
     )
 }

@@ -303,6 +303,44 @@ async fn namespace_that_owns_and_is_deleted_in_the_foreground_goes() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn deleted_definition_is_no_reason_to_warn() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _heard = tracing::subscriber::set_default(subscriber);
+    with_person(async |person| {
+        for _ in 0..3 {
+            person.define_networks().await;
+            // The collector has found the type and watches it.
+            quiet().await;
+            person.delete(NETWORKS_CRD, "Background").await;
+            person.gone(NETWORKS_CRD).await;
+            quiet().await;
+        }
+    })
+    .await;
+    let written = String::from_utf8(log.0.lock().clone()).unwrap();
+    assert_eq!(written, "");
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(line);
+        Ok(line.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A collector over a remote server that serves Networks and answers lists of them with this status, or not at all.
 async fn collect_beside_networks_that_cannot_be_listed(code: Option<u16>) {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();

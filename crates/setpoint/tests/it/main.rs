@@ -16,6 +16,7 @@ mod networks;
 mod plane;
 mod protection;
 mod runtime;
+mod serve;
 mod shared;
 mod simulation;
 mod sources;

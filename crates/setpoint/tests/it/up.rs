@@ -11,18 +11,24 @@ struct Program {
     out: BufReader<ChildStdout>,
     url: String,
     kubeconfig: PathBuf,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Program {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("kubeconfig");
+        let log = std::fs::File::create(dir.path().join("log")).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_setpoint"))
             .args(["up", "--secure-port", "0", "--kubeconfig"])
             .arg(&kubeconfig)
+            .args(options)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -33,7 +39,21 @@ impl Program {
             .and_then(|rest| rest.strip_suffix(&format!(" kubeconfig={}\n", kubeconfig.display())))
             .unwrap_or_else(|| panic!("not a ready line: {line:?}"))
             .to_owned();
-        Self { child, out, url, kubeconfig, _dir: dir }
+        Self { child, out, url, kubeconfig, dir }
+    }
+
+    /// Threads of the runtime, by their name.
+    fn n_workers(&self) -> usize {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let names = tasks
+            .flatten()
+            .filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.starts_with("tokio-r")).count()
+    }
+
+    /// What it has logged.
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
     /// Sends SIGTERM and waits: the exit code and what else was printed.
@@ -83,6 +103,23 @@ async fn program_serves_what_its_kubeconfig_says_and_ends_politely() {
     assert_eq!(ended, (Some(0), String::new()), "exit code, further output");
     // What was on its way arrives, then the watch ends without an error.
     while events.try_next().await.unwrap().is_some() {}
+}
+
+#[test]
+fn workers_are_as_many_as_cores_unless_it_is_said_how_many() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert!(Program::start().n_workers() >= cores);
+    assert!(Program::start_with(&["--worker-threads", "7"]).n_workers() >= 7);
+    assert!(Program::start_with(&["--worker-threads", "1"]).n_workers() < 7);
+}
+
+#[test]
+fn logs_in_a_file_have_no_colors() {
+    let mut program = Program::start_with(&["--insecure-port", "0"]);
+    program.stop();
+    let log = program.log();
+    assert!(log.contains("serving without authentication") && log.contains("stopping"), "{log}");
+    assert!(!log.contains('\u{1b}'), "{log}");
 }
 
 #[test]

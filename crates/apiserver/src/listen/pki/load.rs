@@ -3,9 +3,9 @@
 use super::*;
 use rcgen::PublicKeyData as _;
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::UnixTime;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::server::ParsedCertificate;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 
 /// The server's certificate is renewed when fewer days are left: clients that are offline for a month still find it good.
 const RENEW_DAYS: u32 = 30;
@@ -88,6 +88,7 @@ impl Pki {
         now: Timestamp,
         names: &[String],
     ) -> Result<(Self, Loaded), PkiError> {
+        check_names(names)?;
         let ca = certificate("ca.crt", &files.ca_crt)?;
         let admin = certificate("admin.crt", &files.admin_crt)?;
         let server = certificate(PkiFiles::SERVER_CRT, &files.server_crt)?;
@@ -112,16 +113,12 @@ impl Pki {
             Err(error) => return Err(damaged("admin.crt", error)),
         }
 
-        let mut pki = Self {
-            ca,
-            server,
-            server_key: PrivatePkcs8KeyDer::from(server_key.serialize_der()),
-            admin,
-            admin_token: token_of(&admin_key),
-            files,
+        let of_files = |server: CertificateDer<'static>, files: PkiFiles| -> Result<_, PkiError> {
+            let current = current(server, &server_key)?;
+            Ok(Self { ca: ca.clone(), current, admin_token: token_of(&admin_key), files })
         };
-        let Some(why) = stale(&pki.server, &server_key, &roots, now, names) else {
-            return Ok((pki, Loaded::Same));
+        let Some(why) = stale(&server, &server_key, &roots, now, names) else {
+            return Ok((of_files(server, files)?, Loaded::Same));
         };
         let ca_params = ca_params(now)?;
         let issuer = Issuer::from_params(&ca_params, &ca_key);
@@ -129,9 +126,8 @@ impl Pki {
         // The key is the same, so what is made of it would be the same number.
         server.serial_number = Some(SerialNumber::from(now.0.as_secs()));
         let server = server.signed_by(&server_key, &issuer)?;
-        pki.server = server.der().clone();
-        pki.files.server_crt = server.pem();
-        Ok((pki, Loaded::Renewed(why)))
+        let files = PkiFiles { server_crt: server.pem(), ..files };
+        Ok((of_files(server.der().clone(), files)?, Loaded::Renewed(why)))
     }
 }
 
@@ -165,7 +161,7 @@ fn stale(
     names
         .filter(|name| match ServerName::try_from(*name) {
             Ok(server_name) => verify_server_name(&parsed, &server_name).is_err(),
-            // What is no name is refused where the certificate is made.
+            // All of them are names: `check_names`.
             Err(_) => true,
         })
         .map(|name| format!("it is not for {name}"))

@@ -1,4 +1,6 @@
 use super::*;
+use crate::listen::Tls;
+use setpoint_object::time::Clock;
 
 const NOW: Timestamp = Timestamp(Duration::from_secs(1_700_000_000));
 
@@ -13,7 +15,7 @@ fn load(files: &PkiFiles, at: Timestamp, names: &[&str]) -> Result<(Pki, Loaded)
 #[test]
 fn certificates_make_a_server() {
     let pki = Pki::generate(NOW, &["example.com".into()]).unwrap();
-    pki.server_config(Clock::starting_at(NOW)).unwrap();
+    Tls::from(&pki).config(Clock::starting_at(NOW)).unwrap();
     assert_eq!(pki.admin_token().len(), 43);
     assert_ne!(pki.admin_token(), Pki::generate(NOW, &[]).unwrap().admin_token());
 }
@@ -25,8 +27,7 @@ fn what_was_kept_is_used_again() {
     assert_eq!(what, Loaded::Same);
     assert_eq!(loaded.files(), made.files());
     assert_eq!(loaded.admin_token(), made.admin_token());
-    assert_eq!(loaded.admin_certificate(), made.admin_certificate());
-    loaded.server_config(Clock::starting_at(NOW)).unwrap();
+    Tls::from(&loaded).config(Clock::starting_at(NOW)).unwrap();
 }
 
 #[test]

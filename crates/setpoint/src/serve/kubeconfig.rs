@@ -1,11 +1,11 @@
 //! Kubeconfig files: how clients find the server and who they are.
 
-use anyhow::Context as _;
+use super::ServeError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use setpoint_apiserver::listen::Pki;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -67,8 +67,9 @@ struct ContextMembers {
     user: &'static str,
 }
 
-/// The administrator's kubeconfig as YAML. It holds both a certificate and a token, for clients that take only one of them.
-pub(crate) fn render(server: &str, pki: &Pki) -> anyhow::Result<String> {
+/// The administrator's kubeconfig as YAML. It holds both a certificate and a token, for clients
+/// that take only one of them. `ca`: who signed the server's certificate, in PEM.
+pub(super) fn render(server: &str, ca: &str, pki: &Pki) -> Result<String, ServeError> {
     const NAME: &str = "setpoint";
     let (certificate, key) = pki.admin_pem();
     let config = Kubeconfig {
@@ -79,7 +80,7 @@ pub(crate) fn render(server: &str, pki: &Pki) -> anyhow::Result<String> {
             value: Cluster {
                 cluster: ClusterMembers {
                     server: server.to_owned(),
-                    certificate_authority_data: STANDARD.encode(pki.ca_pem()),
+                    certificate_authority_data: STANDARD.encode(ca),
                 },
             },
         }],
@@ -99,12 +100,13 @@ pub(crate) fn render(server: &str, pki: &Pki) -> anyhow::Result<String> {
         }],
         current_context: NAME,
     };
-    serde_saphyr::to_string(&config).context("write the kubeconfig as YAML")
+    serde_saphyr::to_string(&config).map_err(|error| ServeError::KubeconfigText(error.into()))
 }
 
 /// Writes a file that only its owner may read, whole or not at all.
-pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let name = path.file_name().context("the kubeconfig's path names no file")?;
+pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
+    let no_name = || io::Error::new(io::ErrorKind::InvalidInput, "the path names no file");
+    let name = path.file_name().ok_or_else(no_name)?;
     let beside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = std::fs::OpenOptions::new()
         .write(true)
@@ -117,7 +119,7 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
         // What was begun is of no use; that it cannot be removed tells nothing new.
         let _ = std::fs::remove_file(&beside);
     }
-    written.with_context(|| format!("write {}", path.display()))
+    written
 }
 
 #[cfg(test)]
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn kubeconfig_is_read_back_by_a_client() {
         let pki = Pki::generate(Timestamp::from_secs(1_767_225_600), &[]).unwrap();
-        let text = render("https://127.0.0.1:6443", &pki).unwrap();
+        let text = render("https://127.0.0.1:6443", pki.ca_pem(), &pki).unwrap();
         let config = kube_client::config::Kubeconfig::from_yaml(&text).unwrap();
         assert_eq!(config.current_context.as_deref(), Some("setpoint"));
         let cluster = config.clusters[0].cluster.as_ref().unwrap();

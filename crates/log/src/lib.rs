@@ -1,0 +1,60 @@
+//! Logs of programs on standard error: `setpoint` and the examples set theirs up here.
+//!
+//! What is logged is in `RUST_LOG`; without it, `info` and above. Text is colored only on a
+//! terminal, and not where the variable `NO_COLOR` is set and not empty (<https://no-color.org>).
+//!
+//! This crate is for the main function of a program. Libraries use `tracing` and know nothing about
+//! it.
+
+use std::ffi::OsStr;
+use std::io::IsTerminal as _;
+use tracing_subscriber::EnvFilter;
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Logs are set up already.
+#[derive(Debug, thiserror::Error)]
+#[error("set up logs")]
+pub struct LogError(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+/// Logs from now on.
+///
+/// # Errors
+///
+/// When logs were set up before.
+pub fn init(format: LogFormat) -> Result<(), LogError> {
+    let is_terminal = std::io::stderr().is_terminal();
+    let color = is_colored(is_terminal, std::env::var_os("NO_COLOR").as_deref());
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(color).try_init(),
+        LogFormat::Json => log.json().with_ansi(false).try_init(),
+    }
+    .map_err(LogError)
+}
+
+fn is_colored(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_terminal_is_colored_and_only_without_no_color() {
+        let some = |text: &'static str| Some(OsStr::new(text));
+        assert!(is_colored(true, None) && is_colored(true, some("")));
+        assert!(!is_colored(true, some("1")) && !is_colored(true, some("0")));
+        assert!(!is_colored(false, None));
+    }
+}

@@ -1,0 +1,322 @@
+//! A control plane behind sockets: listeners, certificates, kubeconfig, and the order in which all
+//! of it ends.
+//!
+//! [`ControlPlane::serve`] binds everything and starts nothing; [`Serving::run`] serves until it is
+//! stopped. Then listeners end first, so that what is being answered is answered by something that
+//! still runs, and the control plane after them.
+//!
+//! # Certificates
+//!
+//! | [`ServeOptions`] | the server shows | clients are believed who have |
+//! |---|---|---|
+//! | without any | a certificate of a CA that is made for this run | the kubeconfig |
+//! | [`cert_dir`](ServeOptions::cert_dir) | a certificate of the CA in that folder, which is made if it is missing | the same, also after restarts and at other servers with the folder |
+//! | [`tls_files`](ServeOptions::tls_files) | the certificate in those files, followed while it runs | |
+//! | [`client_ca_file`](ServeOptions::client_ca_file) | | certificates of that CA, too: common name and organizations say who |
+//! | [`token_auth_file`](ServeOptions::token_auth_file) | | its tokens, too |
+//!
+//! A certificate of its own CA is renewed in its last month, while the server runs.
+
+mod cert_dir;
+mod certificates;
+mod kubeconfig;
+mod tokens;
+
+pub use cert_dir::CertDirError;
+pub use tokens::TokenFileError;
+
+use crate::control_plane::{ControlPlane, ControlPlaneError};
+use certificates::{Certificates, Freshness};
+use kube_client::Client;
+use setpoint_apiserver::listen::{
+    CertificateError, CertificateFiles, ListenError, Listener, PkiError,
+};
+use setpoint_apiserver::{Credentials, Identity};
+use setpoint_runtime::cancel_on_signal;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Why a control plane cannot be served, or no longer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// A listener cannot be made.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The folder of certificates cannot be used.
+    #[error(transparent)]
+    CertDir(#[from] CertDirError),
+    /// Certificates cannot be made.
+    #[error("make certificates")]
+    Pki(#[from] PkiError),
+    /// The files of a certificate cannot be used.
+    #[error("use the files of a certificate")]
+    Certificate(#[from] CertificateError),
+    /// The file of tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+    /// The kubeconfig cannot be put into words.
+    #[error("write the kubeconfig as YAML")]
+    KubeconfigText(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The kubeconfig cannot be written.
+    #[error("write {}", path.display())]
+    Kubeconfig {
+        /// Where to.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Signals cannot be listened to.
+    #[error("listen for signals")]
+    Signals(#[source] io::Error),
+    /// The control plane ended by itself.
+    #[error(transparent)]
+    ControlPlane(#[from] ControlPlaneError),
+}
+
+/// Where a control plane is served, what it shows and whom it believes.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ServeOptions {
+    address: SocketAddr,
+    insecure_port: Option<u16>,
+    kubeconfig: Option<PathBuf>,
+    cert_dir: Option<PathBuf>,
+    tls_files: Option<CertificateFiles>,
+    client_ca_file: Option<PathBuf>,
+    names: Vec<String>,
+    token_auth_file: Option<PathBuf>,
+    credentials: Credentials,
+}
+
+impl ServeOptions {
+    /// HTTPS at this address; port 0 picks a free one.
+    pub fn new(address: impl Into<SocketAddr>) -> Self {
+        Self {
+            address: address.into(),
+            insecure_port: None,
+            kubeconfig: None,
+            cert_dir: None,
+            tls_files: None,
+            client_ca_file: None,
+            names: Vec::new(),
+            token_auth_file: None,
+            credentials: Credentials::none(),
+        }
+    }
+
+    /// Also serves on this port of 127.0.0.1, without TLS and without authentication; 0 picks a
+    /// free one. Default: not.
+    pub fn insecure_port(mut self, port: u16) -> Self {
+        self.insecure_port = Some(port);
+        self
+    }
+
+    /// Where the administrator's kubeconfig is written; only its owner can read it. Default:
+    /// nowhere.
+    pub fn kubeconfig(mut self, path: impl Into<PathBuf>) -> Self {
+        self.kubeconfig = Some(path.into());
+        self
+    }
+
+    /// The folder of the CA, the administrator's credentials and the server's certificate. It is
+    /// made if it is missing, and may be shared by several servers, at which the same kubeconfig is
+    /// then good. Default: everything is made for this run.
+    pub fn cert_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cert_dir = Some(folder.into());
+        self
+    }
+
+    /// Files of the certificate that is shown instead of one of its own CA. They are read again
+    /// while it runs. Default: none.
+    pub fn tls_files(mut self, files: CertificateFiles) -> Self {
+        self.tls_files = Some(files);
+        self
+    }
+
+    /// A PEM file of authorities whose client certificates are believed as well: the common name is
+    /// the user, each organization a group. Default: none.
+    pub fn client_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.client_ca_file = Some(path.into());
+        self
+    }
+
+    /// A further name or address that the server's own certificate is good for. May be called
+    /// several times. Default: names of this machine, `kubernetes.default.svc` and its short forms,
+    /// and the address.
+    pub fn tls_san(mut self, name: impl Into<String>) -> Self {
+        self.names.push(name.into());
+        self
+    }
+
+    /// A file of tokens in Kubernetes' form: lines of `token,user,uid,"group1,group2"`. Default:
+    /// none.
+    pub fn token_auth_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.token_auth_file = Some(path.into());
+        self
+    }
+
+    /// Further credentials that the secure listener believes. Default: none.
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.credentials = credentials;
+        self
+    }
+}
+
+impl ControlPlane {
+    /// Binds the listeners, reads or makes the certificates, and writes the kubeconfig. Nothing is
+    /// answered before [`Serving::run`].
+    ///
+    /// # Errors
+    ///
+    /// When an address cannot be bound, or a file cannot be read, used or written.
+    pub async fn serve(self, options: ServeOptions) -> Result<Serving, ServeError> {
+        let server = self.server();
+        let Certificates { pki, ca, tls, freshness } =
+            Certificates::open(&options, server.registry().clock())?;
+        let mut credentials = options.credentials.token(pki.admin_token(), Identity::admin());
+        if let Some(path) = &options.token_auth_file {
+            credentials = tokens::read(path, credentials)?;
+        }
+        let secure = Listener::secure(server.clone(), options.address, tls).await?;
+        let (url, port) = (url(secure.address()), secure.address().port());
+        let mut listeners = vec![secure.credentials(credentials)];
+        let mut insecure_url = None;
+        if let Some(port) = options.insecure_port {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let insecure = Listener::insecure(server.clone(), address).await?;
+            insecure_url = Some(format!("http://{}", insecure.address()));
+            listeners.push(insecure);
+        }
+        let kubeconfig = kubeconfig::render(&url, &ca, &pki)?;
+        let serving =
+            Serving { plane: self, listeners, freshness, url, port, insecure_url, kubeconfig };
+        if let Some(path) = &options.kubeconfig {
+            serving.write_kubeconfig(path)?;
+        }
+        Ok(serving)
+    }
+}
+
+/// A control plane with its listeners, bound and not yet running.
+#[must_use = "nothing is served until it is run"]
+pub struct Serving {
+    plane: ControlPlane,
+    listeners: Vec<Listener>,
+    freshness: Freshness,
+    url: String,
+    port: u16,
+    insecure_url: Option<String>,
+    kubeconfig: String,
+}
+
+/// Without the kubeconfig, which holds a key.
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, insecure_url, .. } = self;
+        f.debug_struct("Serving")
+            .field("url", url)
+            .field("insecure_url", insecure_url)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Serving {
+    /// How clients on this machine reach the secure listener.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The port of the secure listener.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Writes the administrator's kubeconfig, whole or not at all; only its owner can read it.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn write_kubeconfig(&self, path: impl AsRef<Path>) -> Result<(), ServeError> {
+        let path = path.as_ref();
+        kubeconfig::write(path, &self.kubeconfig)
+            .map_err(|source| ServeError::Kubeconfig { path: path.to_owned(), source })
+    }
+
+    /// How they reach the one without authentication.
+    pub fn insecure_url(&self) -> Option<&str> {
+        self.insecure_url.as_deref()
+    }
+
+    /// A client in process, as [`ControlPlane::client`].
+    pub fn client(&self) -> Client {
+        self.plane.client()
+    }
+
+    /// Becomes true once requests are answered, as [`ControlPlane::ready`].
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.plane.ready()
+    }
+
+    /// Serves until `stop`; then ends watches, answers what was asked, and stops the control plane.
+    /// Dropping it stops everything at once; nothing that was acknowledged is lost.
+    ///
+    /// # Errors
+    ///
+    /// When the control plane ends before `stop`.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), ServeError> {
+        let (stop_listeners, stop_plane) = (stop.child_token(), CancellationToken::new());
+        let (mut edge, mut planes) = (JoinSet::new(), JoinSet::new());
+        planes.spawn(self.plane.run(stop_plane.clone()));
+        edge.spawn(self.freshness.run(stop_listeners.clone()));
+        for listener in self.listeners {
+            edge.spawn(listener.run(stop_listeners.clone()));
+        }
+        let ended = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            // Cancel safe: a dropped `join_next` has taken no result.
+            ended = planes.join_next() => ended,
+        };
+        // Listeners first, so that what is being answered is answered by something that still runs.
+        stop_listeners.cancel();
+        while edge.join_next().await.is_some() {}
+        stop_plane.cancel();
+        let ended = match ended {
+            Some(ended) => Some(ended),
+            None => planes.join_next().await,
+        };
+        match ended {
+            Some(ended) => Ok(ended.map_err(ControlPlaneError::Part)??),
+            None => Ok(()),
+        }
+    }
+
+    /// The same until SIGINT or SIGTERM. A second signal exits at once.
+    ///
+    /// # Errors
+    ///
+    /// When signals cannot be listened to, or the control plane ends before one comes.
+    pub async fn run_until_signal(self) -> Result<(), ServeError> {
+        let stop = CancellationToken::new();
+        tokio::select! {
+            ended = self.run(stop.clone()) => ended,
+            signal = cancel_on_signal(stop) => match signal.map_err(ServeError::Signals)? {},
+        }
+    }
+}
+
+/// How clients on this machine reach an address.
+fn url(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        format!("https://localhost:{}", address.port())
+    } else {
+        format!("https://{address}")
+    }
+}

@@ -1,0 +1,305 @@
+//! Certificates in a folder: made by the first server that needs them, and used by all others and
+//! after every restart.
+//!
+//! # Theory
+//!
+//! The folder is made beside its place, under a name of its own, with everything in it, and then
+//! given its name; a part that is renewed is written beside the old one and then given its name.
+//! Everything is on the disk before it has its name. So whenever the machine stops, the folder is
+//! not there yet, or whole.
+//!
+//! Several servers may share a folder without a lock. Of two that make it at once one gives it its
+//! name: a folder cannot be renamed over another one that is not empty. The other one drops what it
+//! made and takes what is there. Of two renewals, each of which is signed by the CA of the folder,
+//! the last one stays.
+
+use setpoint_apiserver::listen::{Loaded, Pki, PkiError, PkiFiles};
+use setpoint_object::seed;
+use setpoint_object::time::Timestamp;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Only the owner may look into the folder, and at its files.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// The most bytes of a file: certificates and keys have some hundred.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// Why the certificates of a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CertDirError {
+    /// A file or folder cannot be read or written.
+    #[error("{what} {}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Of what.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A key that others can read, or a folder that they can change, is no secret.
+    #[error(
+        "{path} is open to others (mode {mode:o}): if nobody took a copy, chmod {wanted:o} {path}",
+        path = path.display()
+    )]
+    OpenToOthers {
+        /// The file or folder.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// What it should be.
+        wanted: u32,
+    },
+    /// What is there is damaged or over, or nothing can be made.
+    #[error("use the certificates in {}", folder.display())]
+    Pki {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: PkiError,
+    },
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CertDirError {
+    let path = path.to_owned();
+    move |source| CertDirError::Io { what, path, source }
+}
+
+/// The certificates in a folder, for a server with these names; they are made when there is no
+/// folder.
+///
+/// # Errors
+///
+/// When a file is missing, damaged or open to others, the CA has expired, or nothing can be
+/// written.
+pub(super) fn open(folder: &Path, now: Timestamp, names: &[String]) -> Result<Pki, CertDirError> {
+    let pki = |source| CertDirError::Pki { folder: folder.to_owned(), source };
+    if !folder.exists() {
+        let made = Pki::generate(now, names).map_err(pki)?;
+        if keep(folder, made.files())? {
+            return Ok(made);
+        }
+        // Another server was faster.
+    }
+    remove_begun(folder);
+    refuse_open_to_others(folder)?;
+    let files = PkiFiles::read(|name| read(folder, name))?;
+    let (loaded, what) = Pki::load(files, now, names).map_err(pki)?;
+    if let Loaded::Renewed(why) = what {
+        renew(folder, loaded.files())?;
+        tracing::info!(why, "the server's certificate has been made anew");
+    }
+    Ok(loaded)
+}
+
+/// Replaces the one part that is ever renewed, whole or not at all.
+pub(super) fn renew(folder: &Path, files: &PkiFiles) -> Result<(), CertDirError> {
+    let path = folder.join(PkiFiles::SERVER_CRT);
+    let begun = folder.join(begun_name(PkiFiles::SERVER_CRT));
+    write(&begun, &files.server_crt)
+        .and_then(|()| fs::rename(&begun, &path))
+        .and_then(|()| File::open(folder)?.sync_all())
+        .map_err(failed("write", &path))
+}
+
+/// Writes all of it, whole or not at all; not when another server has done so.
+fn keep(folder: &Path, files: &PkiFiles) -> Result<bool, CertDirError> {
+    let parent = parent(folder);
+    fs::create_dir_all(parent).map_err(failed("make", parent))?;
+    let begun = parent.join(begun_name(&name(folder)));
+    let made = make(&begun, files).and_then(|()| fs::rename(&begun, folder));
+    match made {
+        Ok(()) => {
+            File::open(parent)
+                .and_then(|parent| parent.sync_all())
+                .map_err(failed("write", folder))?;
+            Ok(true)
+        }
+        Err(error) => {
+            // What was begun is of no use; that it cannot be removed tells nothing new.
+            _ = fs::remove_dir_all(&begun);
+            if folder.exists() { Ok(false) } else { Err(failed("write", folder)(error)) }
+        }
+    }
+}
+
+fn make(begun: &Path, files: &PkiFiles) -> io::Result<()> {
+    fs::DirBuilder::new().mode(FOLDER_MODE).create(begun)?;
+    for (name, pem) in files.named() {
+        write(&begun.join(name), pem)?;
+    }
+    File::open(begun)?.sync_all()
+}
+
+/// What servers began to make before they ended; one that still makes it finds the folder there,
+/// too.
+fn remove_begun(folder: &Path) {
+    let prefix = format!(".{}.", name(folder));
+    for entry in fs::read_dir(parent(folder)).into_iter().flatten().flatten() {
+        let entry_name = entry.file_name();
+        let entry_name = entry_name.to_string_lossy();
+        if entry_name.starts_with(&prefix) && entry_name.ends_with(BEGUN_SUFFIX) {
+            // It is in nobody's way.
+            _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+const BEGUN_SUFFIX: &str = ".new";
+
+/// A name that no other server gives.
+fn begun_name(name: &str) -> String {
+    format!(".{name}.{:016x}{BEGUN_SUFFIX}", seed::from_entropy())
+}
+
+fn name(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn parent(folder: &Path) -> &Path {
+    match folder.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => folder,
+    }
+}
+
+fn write(path: &Path, pem: &str) -> io::Result<()> {
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)?;
+    file.write_all(pem.as_bytes())?;
+    file.sync_all()
+}
+
+fn read(folder: &Path, name: &str) -> Result<String, CertDirError> {
+    let path = folder.join(name);
+    let file = File::open(&path).map_err(failed("read", &path))?;
+    if name.ends_with(".key") {
+        refuse_open_to_others(&path)?;
+    }
+    let mut pem = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut pem).map_err(failed("read", &path))?;
+    Ok(pem)
+}
+
+/// A key that others can read, or a folder that they can change, is no longer a secret that the
+/// program can answer for.
+fn refuse_open_to_others(path: &Path) -> Result<(), CertDirError> {
+    let metadata = path.metadata().map_err(failed("look at", path))?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    let wanted = if metadata.is_dir() { FOLDER_MODE } else { FILE_MODE };
+    Err(CertDirError::OpenToOthers { path: path.to_owned(), mode, wanted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_767_225_600);
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+    const NAME: &str = "pki";
+
+    fn open_again(data: &Path, names: &[&str]) -> Result<Pki, String> {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        open(&data.join(NAME), NOW, &names).map_err(|error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            format!("{error}: {}", cause.unwrap_or_default())
+        })
+    }
+
+    #[test]
+    fn the_second_start_finds_what_the_first_one_made() {
+        let data = tempfile::tempdir().unwrap();
+        let first = open_again(data.path(), &[]).unwrap();
+        let folder = data.path().join(NAME);
+        assert_eq!(mode(&folder), FOLDER_MODE);
+        for (name, pem) in first.files().named() {
+            assert_eq!(mode(&folder.join(name)), FILE_MODE, "{name}");
+            assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), pem);
+        }
+        let second = open_again(data.path(), &[]).unwrap();
+        assert_eq!(second.files(), first.files());
+        assert_eq!(second.admin_token(), first.admin_token());
+        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn another_name_renews_one_file() {
+        let data = tempfile::tempdir().unwrap();
+        let first = open_again(data.path(), &[]).unwrap();
+        let second = open_again(data.path(), &["example.com"]).unwrap();
+        assert_ne!(second.files().server_crt, first.files().server_crt);
+        let third = open_again(data.path(), &["example.com"]).unwrap();
+        assert_eq!(third.files(), second.files());
+        assert_eq!(mode(&data.path().join(NAME).join(PkiFiles::SERVER_CRT)), FILE_MODE);
+        assert_eq!(fs::read_dir(data.path().join(NAME)).unwrap().count(), 6);
+    }
+
+    /// Where the machine may stop: in the making of the folder, and in the renewal of a file.
+    #[test]
+    fn what_was_begun_is_removed() {
+        let data = tempfile::tempdir().unwrap();
+        let begun = data.path().join(".pki.0123.new");
+        fs::create_dir(&begun).unwrap();
+        fs::write(begun.join("ca.crt"), "half a certif").unwrap();
+        let first = open_again(data.path(), &[]).unwrap();
+        open_again(data.path(), &[]).unwrap();
+        assert!(!begun.exists());
+        fs::write(data.path().join(NAME).join(".apiserver.crt.new"), "half a").unwrap();
+        let second = open_again(data.path(), &[]).unwrap();
+        assert_eq!(second.files(), first.files());
+        open_again(data.path(), &["example.com"]).unwrap();
+        open_again(data.path(), &["example.com"]).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_named() {
+        let data = tempfile::tempdir().unwrap();
+        open_again(data.path(), &[]).unwrap();
+        let folder = data.path().join(NAME);
+        let key = folder.join("ca.key");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = open_again(data.path(), &[]).unwrap_err();
+        assert!(error.contains("ca.key is open to others (mode 644)"), "{error}");
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = open_again(data.path(), &[]).unwrap_err();
+        assert!(error.contains("pki is open to others (mode 755)"), "{error}");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::write(&key, "").unwrap();
+        let error = open_again(data.path(), &[]).unwrap_err();
+        assert!(error.contains("ca.key is damaged"), "{error}");
+        fs::remove_file(&key).unwrap();
+        let error = open_again(data.path(), &[]).unwrap_err();
+        assert!(error.contains("ca.key: No such file"), "{error}");
+    }
+
+    #[test]
+    fn servers_that_start_at_once_have_the_same_certificates() {
+        let data = tempfile::tempdir().unwrap();
+        let start = std::sync::Barrier::new(8);
+        let tokens: Vec<String> = std::thread::scope(|scope| {
+            let server = || {
+                start.wait();
+                open_again(data.path(), &[]).unwrap().admin_token().to_owned()
+            };
+            let servers: Vec<_> = (0..8).map(|_| scope.spawn(server)).collect();
+            servers.into_iter().map(|server| server.join().unwrap()).collect()
+        });
+        assert!(tokens.iter().all(|token| *token == tokens[0]), "{tokens:?}");
+        open_again(data.path(), &[]).unwrap();
+        assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1);
+    }
+}

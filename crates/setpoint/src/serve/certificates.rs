@@ -1,0 +1,160 @@
+//! The certificates of a running server: where they are from, and who keeps them fresh.
+
+use super::{CertDirError, ServeError, ServeOptions, cert_dir};
+use setpoint_apiserver::listen::{
+    CertificateWatcher, CurrentCertificate, Loaded, Pki, PkiFiles, Tls, read_chain, read_file,
+};
+use setpoint_object::time::Clock;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often the server's own certificate is looked at: daily, which leaves a month of tries before
+/// it is over.
+const RENEW_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What the secure listener shows and takes.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    /// The CA and the administrator.
+    pub(super) pki: Pki,
+    /// Who signed what the listener shows, in PEM.
+    pub(super) ca: String,
+    pub(super) tls: Tls,
+    pub(super) freshness: Freshness,
+}
+
+/// Keeps the certificate that is shown fresh.
+#[derive(Debug)]
+pub(super) enum Freshness {
+    /// Its files are somebody else's: they are followed.
+    Files(CertificateWatcher),
+    /// It is made here: it is made anew before it is over.
+    Own(Renewal),
+}
+
+impl Certificates {
+    /// Reads or makes them.
+    pub(super) fn open(options: &ServeOptions, clock: &Clock) -> Result<Self, ServeError> {
+        let mut names = options.names.clone();
+        names.push(options.address.ip().to_string());
+        let pki = match &options.cert_dir {
+            Some(folder) => cert_dir::open(folder, clock.now(), &names)?,
+            None => Pki::generate(clock.now(), &names)?,
+        };
+        let (current, ca, freshness) = match &options.tls_files {
+            Some(files) => {
+                let watcher = CertificateWatcher::open(files.clone())?;
+                let chain = read_file(&files.certificate)?;
+                let ca = String::from_utf8_lossy(&chain).into_owned();
+                (watcher.current(), ca, Freshness::Files(watcher))
+            }
+            None => {
+                let renewal = Renewal {
+                    folder: options.cert_dir.clone(),
+                    files: pki.files().clone(),
+                    names,
+                    clock: clock.clone(),
+                    current: pki.current(),
+                };
+                (pki.current(), pki.ca_pem().to_owned(), Freshness::Own(renewal))
+            }
+        };
+        let mut tls = Tls::new(current).client_ca([pki.ca_certificate().clone()]);
+        if let Some(path) = &options.client_ca_file {
+            tls = tls.client_ca(read_chain(&read_file(path)?)?);
+        }
+        Ok(Self { pki, ca, tls, freshness })
+    }
+}
+
+impl Freshness {
+    /// Runs until `stop`.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        match self {
+            Self::Files(watcher) => watcher.run(stop, |_| {}).await,
+            Self::Own(renewal) => renewal.run(stop).await,
+        }
+    }
+}
+
+/// Makes the server's certificate anew in its last month.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    folder: Option<PathBuf>,
+    files: PkiFiles,
+    names: Vec<String>,
+    clock: Clock,
+    current: CurrentCertificate,
+}
+
+impl Renewal {
+    async fn run(mut self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                // Cancel safe: a sleep takes nothing.
+                () = tokio::time::sleep(RENEW_INTERVAL) => {}
+            }
+            if let Err(error) = self.look() {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(
+                    error,
+                    "the server's certificate cannot be renewed: the one in use stays"
+                );
+            }
+        }
+    }
+
+    /// Renews it if it is time.
+    fn look(&mut self) -> Result<(), CertDirError> {
+        let loaded = Pki::load(self.files.clone(), self.clock.now(), &self.names);
+        let (pki, Loaded::Renewed(why)) = loaded.map_err(|source| CertDirError::Pki {
+            folder: self.folder.clone().unwrap_or_default(),
+            source,
+        })?
+        else {
+            return Ok(());
+        };
+        self.current.set(pki.current().get());
+        self.files = pki.files().clone();
+        tracing::info!(why, "the server's certificate has been made anew");
+        match &self.folder {
+            Some(folder) => cert_dir::renew(folder, &self.files),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use setpoint_object::time::Timestamp;
+
+    #[tokio::test(start_paused = true)]
+    async fn certificate_in_use_is_renewed_while_the_server_runs() {
+        let day = Duration::from_secs(24 * 60 * 60);
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("pki");
+        let clock = Clock::starting_at(Timestamp::from_secs(1_767_225_600));
+        let options = ServeOptions::new(([127, 0, 0, 1], 0)).cert_dir(&folder);
+        let certificates = Certificates::open(&options, &clock).unwrap();
+        let current = certificates.pki.current();
+        let first = current.get().chain().to_vec();
+        let stop = CancellationToken::new();
+        let story = async {
+            tokio::time::sleep(day * 330).await;
+            assert_eq!(current.get().chain(), first);
+            tokio::time::sleep(day * 20).await;
+            stop.cancel();
+        };
+        tokio::join!(certificates.freshness.run(stop.clone()), story);
+        let second = current.get().chain().to_vec();
+        assert_ne!(second, first);
+        // The next start finds the same, and it is good for most of a year.
+        let later = clock.now() + day * 300;
+        let pki = cert_dir::open(&folder, later, &["127.0.0.1".to_owned()]).unwrap();
+        assert_eq!(pki.current().get().chain(), second);
+    }
+}

@@ -1,0 +1,237 @@
+//! `ControlPlane::serve`: certificates, credentials and clients over TLS; and the program of twelve lines.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube_client::api::PostParams;
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::{Api, Client, Config};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
+use setpoint::apiserver::listen::CertificateFiles;
+use setpoint::store::MemoryStore;
+use setpoint::{ControlPlane, ServeOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How long a program may take to start or stop before a test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server, and the kubeconfig that it has written.
+struct Served {
+    url: String,
+    kubeconfig: PathBuf,
+    stop: CancellationToken,
+    running: JoinSet<()>,
+}
+
+impl Served {
+    async fn start(dir: &Path, name: &str, plane: ControlPlane, options: ServeOptions) -> Self {
+        let kubeconfig = dir.join(format!("{name}.kubeconfig"));
+        let serving = plane.serve(options.kubeconfig(&kubeconfig)).await.unwrap();
+        let (url, stop) = (serving.url().to_owned(), CancellationToken::new());
+        let mut running = JoinSet::new();
+        let until = stop.clone();
+        running.spawn(async move { serving.run(until).await.unwrap() });
+        Self { url, kubeconfig, stop, running }
+    }
+
+    async fn config(&self) -> Config {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+    }
+
+    /// A config with these credentials and no others.
+    async fn config_of(&self, credentials: &str) -> Config {
+        let mut yaml: serde_json::Value =
+            serde_saphyr::from_str(&std::fs::read_to_string(&self.kubeconfig).unwrap()).unwrap();
+        yaml["users"][0]["user"] = serde_saphyr::from_str(credentials).unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&yaml.to_string()).unwrap();
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.running.join_next().await {
+            ended.unwrap();
+        }
+    }
+}
+
+async fn get(config: Config) -> Result<(), kube_client::Error> {
+    let namespaces = Api::<Namespace>::all(Client::try_from(config)?);
+    namespaces.get("default").await.map(|_| ())
+}
+
+fn code(answer: Result<(), kube_client::Error>) -> u16 {
+    match answer {
+        Ok(()) => 200,
+        Err(kube_client::Error::Api(status)) => status.code,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+fn local() -> ServeOptions {
+    ServeOptions::new(([127, 0, 0, 1], 0))
+}
+
+#[tokio::test]
+async fn clients_go_over_to_another_server_with_the_same_certificates_and_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = MemoryStore::default();
+    let certificates = dir.path().join("certificates");
+    let start = async |name: &str| {
+        let builder = ControlPlane::builder().store(Arc::new(store.clone())).shared_as(name);
+        Served::start(dir.path(), name, builder.build(), local().cert_dir(&certificates)).await
+    };
+    let (a, b) = tokio::join!(start("a"), start("b"));
+    let mut config = a.config().await;
+    get(config.clone()).await.unwrap();
+    config.cluster_url = b.url.parse().unwrap();
+    get(config.clone()).await.unwrap();
+    a.stop().await;
+    get(config).await.unwrap();
+    b.stop().await;
+}
+
+#[tokio::test]
+async fn tokens_and_client_certificates_of_files_are_believed_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    let ca = || {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let client = |name: &str, ca: &CertifiedIssuer<'_, KeyPair>| {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = file(&format!("{name}.crt"), &params.signed_by(&key, ca).unwrap().pem());
+        let key = file(&format!("{name}.key"), &key.serialize_pem());
+        format!("{{client-certificate: {}, client-key: {}}}", certificate.display(), key.display())
+    };
+    let (known, unknown) = (ca(), ca());
+    let options = local()
+        .client_ca_file(file("ca.crt", &known.pem()))
+        .token_auth_file(file("tokens", "alices-token,alice,1,\"dev,ops\"\n"))
+        .tls_san("setpoint.example");
+    let served = Served::start(dir.path(), "s", ControlPlane::builder().build(), options).await;
+    let ask = async |credentials: &str| get(served.config_of(credentials).await).await;
+    assert_eq!(code(ask("{token: alices-token}").await), 200);
+    assert_eq!(code(ask("{token: bobs-token}").await), 401);
+    assert_eq!(code(ask("{}").await), 401);
+    assert_eq!(code(ask(&client("bob", &known)).await), 200);
+    ask(&client("mallory", &unknown)).await.unwrap_err();
+
+    let mut config = served.config().await;
+    config.tls_server_name = Some("setpoint.example".to_owned());
+    get(config.clone()).await.unwrap();
+    config.tls_server_name = Some("other.example".to_owned());
+    get(config).await.unwrap_err();
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn certificate_of_files_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let files = CertificateFiles::in_folder(dir.path());
+    std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+    std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    let plane = ControlPlane::builder().build();
+    let served = Served::start(dir.path(), "s", plane, local().tls_files(files)).await;
+    let config = served.config().await;
+    assert_eq!(config.root_cert.as_ref().unwrap()[0], made.cert.der().as_ref());
+    get(config).await.unwrap();
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_an_error_before_anything_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    for options in [
+        local().client_ca_file(&missing),
+        local().token_auth_file(&missing),
+        local().tls_files(CertificateFiles::in_folder(&missing)),
+        local().tls_san("no name"),
+        ServeOptions::new(([192, 0, 2, 1], 0)),
+    ] {
+        let plane = ControlPlane::builder().build();
+        let error = plane.serve(options).await.unwrap_err();
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// The example of the crate's first page, as a process.
+struct Embedder(Child);
+
+impl Embedder {
+    fn start(dir: &Path) -> Self {
+        let built = std::env::current_exe().unwrap();
+        let program = built.parent().unwrap().parent().unwrap().join("examples/embed");
+        if !program.exists() {
+            // A run of this test alone does not build examples.
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "--quiet", "-p", "setpoint", "--example", "embed"]);
+            assert!(cargo.status().unwrap().success());
+        }
+        // What an earlier run has left says nothing about this one.
+        _ = std::fs::remove_file(dir.join("kubeconfig"));
+        let mut program = Command::new(program);
+        program.arg("0").current_dir(dir).stdout(Stdio::null());
+        Self(program.spawn().unwrap())
+    }
+
+    fn stop(mut self) {
+        let id = self.0.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Embedder {
+    fn drop(&mut self) {
+        // Already gone when the test went well.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn program_of_twelve_lines_keeps_objects_and_credentials_and_ends_politely() {
+    let source = include_str!("../../examples/embed.rs");
+    let n_lines = source.lines().filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+    assert!(n_lines <= 12, "{n_lines} lines");
+    let dir = tempfile::tempdir().unwrap();
+    let maps = async || {
+        let path = dir.path().join("kubeconfig");
+        let config = tokio::time::timeout(PATIENCE, async {
+            while !path.exists() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let kubeconfig = Kubeconfig::read_from(&path).unwrap();
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
+        });
+        let client = Client::try_from(config.await.expect("it starts").unwrap()).unwrap();
+        Api::<ConfigMap>::namespaced(client, "default")
+    };
+    let first = Embedder::start(dir.path());
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("kept".to_owned());
+    maps().await.create(&PostParams::default(), &map).await.unwrap();
+    tokio::task::spawn_blocking(move || first.stop()).await.unwrap();
+    let second = Embedder::start(dir.path());
+    maps().await.get("kept").await.unwrap();
+    tokio::task::spawn_blocking(move || second.stop()).await.unwrap();
+}
