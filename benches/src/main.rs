@@ -1,8 +1,8 @@
 //! What is measured, and the table it goes into.
 //!
 //! `cargo xtask bench` builds the program and this one for release, measures the API server and rewrites its part of
-//! `benches/RESULTS.md`; `cargo xtask bench api`, `… informer`, `… workqueue`, `… runtime`, `… storage` and `… watch` do the same for the API over HTTPS, informers, the
-//! work queue, controllers, storage and watchers.
+//! `benches/RESULTS.md`; `cargo xtask bench api`, `… informer`, `… workqueue`, `… runtime`, `… storage`, `… watch` and `… scaling` do the same for the API over HTTPS, informers, the
+//! work queue, controllers, storage, watchers, and how operations grow with their objects.
 //! Figures of one run compare; figures of different machines or days do not. Each goal stands beside its figure.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
@@ -18,6 +18,7 @@ mod pods;
 mod process;
 mod results;
 mod runtime;
+mod scaling;
 mod scan;
 mod source;
 mod storage;
@@ -64,6 +65,8 @@ enum Command {
     Planes(planes::Args),
     /// Measure watchers and the watch cache, and write their table.
     Watch(watch::Args),
+    /// Measure how operations on one object grow with it, and write their table.
+    Scaling(scaling::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -89,6 +92,7 @@ fn main() -> anyhow::Result<()> {
         Some(Command::Storage(args)) => storage::measure(&args),
         Some(Command::Planes(args)) => planes::measure(&args),
         Some(Command::Watch(args)) => watch::measure(&args),
+        Some(Command::Scaling(args)) => scaling::measure(&args),
     }
 }
 

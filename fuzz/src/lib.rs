@@ -10,6 +10,7 @@
 pub mod encryption;
 pub mod frames;
 pub mod list;
+pub mod pattern;
 pub mod resource_version;
 pub mod review;
 pub mod skim;

@@ -8,8 +8,8 @@ use std::process::Command;
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Arguments of the bench program: `api`, `informer`, `workqueue`, `runtime`, `storage`, `watch` or `planes` for their tables,
-    /// the peers included; none: the API server's.
+    /// Arguments of the bench program: `api`, `informer`, `workqueue`, `runtime`, `storage`,
+    /// `watch`, `planes` or `scaling` for their tables, the peers included; none: the API server's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
@@ -19,6 +19,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let is_informer = what == Some("informer");
     let is_queue = what == Some("workqueue");
     let is_runtime = what == Some("runtime");
+    let is_scaling = what == Some("scaling");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["run", "--release", "--package", "setpoint-benches", "--"]).args(&args.rest);
     if is_informer {
@@ -42,7 +43,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         build("setpoint-benches")?;
     }
     // The program that is measured from outside, or the one that counts its allocations.
-    build(if is_informer || is_queue || is_runtime { "setpoint-benches" } else { "setpoint" })?;
+    let alone = is_informer || is_queue || is_runtime || is_scaling;
+    build(if alone { "setpoint-benches" } else { "setpoint" })?;
     if cargo.status().context("cannot start cargo")?.success() {
         Ok(())
     } else {

@@ -54,7 +54,7 @@ pub use write::{apply, update};
 use crate::node::TypeSchema;
 use serde_json::Value;
 use setpoint_object::time::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Who writes, through what.
 #[derive(Debug, Clone)]
@@ -83,14 +83,6 @@ pub struct Typing<'a> {
     pub versions: &'a [String],
 }
 
-impl Typing<'_> {
-    fn serves(&self, api_version: &str) -> bool {
-        let version = api_version.rsplit('/').next().unwrap_or_default();
-        self.versions.is_empty()
-            || self.versions.iter().any(|served| served == version || served == api_version)
-    }
-}
-
 /// Settles timestamps: when nothing but managedFields' times would change, the old entries (and so the old bytes) stay.
 ///
 /// `metadata.resourceVersion` is not looked at: a write that changes nothing else is none.
@@ -107,17 +99,15 @@ pub fn settle_times(old: Option<&Value>, new: &mut Value) {
 /// Whether two lists of entries differ in nothing but their times. Their order depends on the times.
 fn same_but_for_times(a: &Value, b: &Value) -> bool {
     let (Some(a), Some(b)) = (a.as_array(), b.as_array()) else { return false };
-    let same = |a: &Value, b: &Value| match (a.as_object(), b.as_object()) {
-        (Some(a), Some(b)) => {
-            let members = |map: &serde_json::Map<String, Value>| {
-                map.keys().filter(|name| *name != "time").count()
-            };
-            members(a) == members(b)
-                && a.iter().all(|(name, value)| name == "time" || b.get(name) == Some(value))
-        }
-        _ => false,
-    };
-    a.len() == b.len() && a.iter().all(|a| b.iter().any(|b| same(a, b)))
+    let Some(others) = b.iter().map(untimed).collect::<Option<HashSet<_>>>() else { return false };
+    a.len() == b.len()
+        && a.iter().all(|entry| untimed(entry).is_some_and(|entry| others.contains(&entry)))
+}
+
+/// The members of an entry but its time.
+fn untimed(entry: &Value) -> Option<Vec<(&str, &Value)>> {
+    let members = entry.as_object()?.iter().filter(|(name, _)| *name != "time");
+    Some(members.map(|(name, value)| (name.as_str(), value)).collect())
 }
 
 /// Whether two objects differ in nothing but managedFields and resourceVersion.

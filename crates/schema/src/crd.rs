@@ -3,7 +3,6 @@
 mod build;
 mod default;
 mod metadata;
-mod regexp;
 mod validate;
 
 pub use build::type_schema;

@@ -16,18 +16,21 @@
 //! | always present | zero value (or `null`) | kept |
 //! | map value, list item | | `null` becomes the zero value |
 
+mod budget;
 mod conform;
 mod go_type;
 mod json;
 mod number;
 mod protobuf;
 mod scalar;
+mod strict;
 mod syntax;
 #[cfg(test)]
 mod tests;
 mod yaml;
 
 pub use conform::{conform, conform_custom, conform_metadata, zero};
+pub use strict::field_problems;
 
 use serde_json::Value;
 
@@ -62,19 +65,32 @@ pub const JSON_DEPTH_MAX: usize = 128;
 pub const YAML_DEPTH_MAX: usize = 128;
 /// The most nodes that aliases of one YAML body may expand to, so that a small body cannot grow into a large tree.
 pub const YAML_ALIAS_NODES_MAX: usize = 10_000;
+/// The most bytes of text that aliases of one YAML body may expand to: twice the largest body.
+pub const YAML_ALIAS_BYTES_MAX: usize = 6 << 20;
+/// The most bytes of memory that the tree of one body may take, by estimate. A map of one member takes 80 times its text, so that
+/// a body of 3 MiB could take 250 MiB; an object that a store accepts stays below this.
+pub const TREE_BYTES_MAX: usize = 128 << 20;
 
-/// The most problems of one body that are told, as Go's strict decoder stops at a hundred: a body of nothing but repeated members
-/// must not become as many warnings.
+/// The most problems of one body that are reported: Go's strict decoder stops at a hundred, too.
 pub const PROBLEMS_MAX: usize = 100;
+/// No further problem is reported once those before it have this many bytes. A path can be as long as the body, and a hundred of them
+/// must not be.
+pub const PROBLEMS_BYTES_MAX: usize = 64 << 10;
 
-/// Notes a problem while there is room.
-fn note(problems: &mut Vec<String>, problem: impl FnOnce() -> String) {
-    if problems.len() < PROBLEMS_MAX {
-        problems.push(problem());
+/// Notes a problem while there is room. Each is noted once.
+pub(crate) fn note(problems: &mut Vec<String>, problem: impl FnOnce() -> String) {
+    let has_room = problems.len() < PROBLEMS_MAX
+        && problems.iter().map(String::len).sum::<usize>() < PROBLEMS_BYTES_MAX;
+    if has_room {
+        let problem = problem();
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
     }
 }
 
-/// Parses; depth and alias expansion are limited ([`JSON_DEPTH_MAX`], [`YAML_DEPTH_MAX`], [`YAML_ALIAS_NODES_MAX`]).
+/// Parses. Depth, memory and the expansion of aliases are limited ([`JSON_DEPTH_MAX`], [`YAML_DEPTH_MAX`], [`TREE_BYTES_MAX`],
+/// [`YAML_ALIAS_NODES_MAX`], [`YAML_ALIAS_BYTES_MAX`]).
 ///
 /// Of a member given twice the last one wins and a problem is noted. Only the first document of a YAML stream is read.
 ///

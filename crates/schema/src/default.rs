@@ -3,14 +3,26 @@
 use crate::node::{Node, TypeSchema, View};
 use serde_json::Value;
 
+/// The most bytes of memory that the defaults filled into one object may take, by estimate: 16 MiB. A default of items is filled into each
+/// item, so that a small body could become any size.
+pub const FILLED_BYTES_MAX: usize = 16 << 20;
+
+/// The defaults of an object take more than [`FILLED_BYTES_MAX`]. Those that fit are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the defaults of the object take more than {FILLED_BYTES_MAX} bytes")]
+pub struct DefaultsTooLarge;
+
 /// Fills every absent property that has a default, null handling included (spec: crd §4).
 ///
 /// First a `null` of a property that is neither nullable nor has a default is removed. Then a property that is absent, or `null`
 /// and not nullable, gets its default, whose own absent properties are filled in turn. Parents are never created. Nulls in
 /// lists and under `additionalProperties` stay unless their schema has a default.
-pub fn apply(schema: &TypeSchema, value: &mut Value) {
+///
+/// # Errors
+/// The defaults take too much memory.
+pub fn apply(schema: &TypeSchema, value: &mut Value) -> Result<(), DefaultsTooLarge> {
     drop_nulls(schema.view(), value);
-    fill(schema.view(), value);
+    Filler { bytes: 0 }.fill(schema.view(), value)
 }
 
 /// Removes nulls of properties that are neither nullable nor have a default: the step before defaulting.
@@ -39,49 +51,82 @@ fn drop_nulls(schema: View<'_>, value: &mut Value) {
     }
 }
 
-fn fill(schema: View<'_>, value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            for (name, id) in &schema.node().properties {
-                let property = schema.at(*id);
-                let Some(default) = &property.default else { continue };
-                match members.get_mut(name.as_ref()) {
-                    None => {
-                        members.insert(name.clone().into_owned(), default.clone());
-                    }
-                    Some(member) if member.is_null() && !property.nullable => {
-                        *member = default.clone();
-                    }
-                    Some(_) => {}
-                }
-            }
-            for (name, member) in members.iter_mut() {
-                if let Some(property) = schema.property(name) {
-                    fill(property, member);
-                } else if let Some(values) = schema.member(name) {
-                    replace_null(values.node(), member);
-                    fill(values, member);
-                }
-            }
+/// Fills defaults and counts what they take.
+struct Filler {
+    bytes: usize,
+}
+
+impl Filler {
+    /// A copy of a default.
+    fn copy(&mut self, default: &Value) -> Result<Value, DefaultsTooLarge> {
+        self.bytes = self.bytes.saturating_add(memory(default));
+        if self.bytes > FILLED_BYTES_MAX {
+            return Err(DefaultsTooLarge);
         }
-        Value::Array(items) => {
-            if let Some(schema) = schema.items() {
-                for item in items {
-                    replace_null(schema.node(), item);
-                    fill(schema, item);
+        Ok(default.clone())
+    }
+
+    fn fill(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DefaultsTooLarge> {
+        match value {
+            Value::Object(members) => {
+                for (name, id) in &schema.node().defaulted {
+                    let property = schema.at(*id);
+                    let Some(default) = &property.default else { continue };
+                    match members.get_mut(name.as_ref()) {
+                        None => {
+                            members.insert(name.clone().into_owned(), self.copy(default)?);
+                        }
+                        Some(member) if member.is_null() && !property.nullable => {
+                            *member = self.copy(default)?;
+                        }
+                        Some(_) => {}
+                    }
+                }
+                for (name, member) in members.iter_mut() {
+                    if let Some(property) = schema.property(name) {
+                        self.fill(property, member)?;
+                    } else if let Some(values) = schema.member(name) {
+                        self.replace_null(values.node(), member)?;
+                        self.fill(values, member)?;
+                    }
                 }
             }
+            Value::Array(items) => {
+                if let Some(schema) = schema.items() {
+                    for item in items {
+                        self.replace_null(schema.node(), item)?;
+                        self.fill(schema, item)?;
+                    }
+                }
+            }
+            _ => {}
         }
-        _ => {}
+        Ok(())
+    }
+
+    fn replace_null(&mut self, schema: &Node, value: &mut Value) -> Result<(), DefaultsTooLarge> {
+        if value.is_null()
+            && !schema.nullable
+            && let Some(default) = &schema.default
+        {
+            *value = self.copy(default)?;
+        }
+        Ok(())
     }
 }
 
-fn replace_null(schema: &Node, value: &mut Value) {
-    if value.is_null()
-        && !schema.nullable
-        && let Some(default) = &schema.default
-    {
-        *value = default.clone();
+/// Bytes that a value takes, by estimate. A map that is not empty takes a block for at most eleven members.
+fn memory(value: &Value) -> usize {
+    const BLOCK_BYTES: usize = 640;
+    let own = size_of::<Value>();
+    match value {
+        Value::String(text) => own + text.len(),
+        Value::Array(items) => own + items.iter().map(memory).sum::<usize>(),
+        Value::Object(members) => {
+            let content = members.iter().map(|(name, member)| name.len() + memory(member));
+            own + members.len().div_ceil(11) * BLOCK_BYTES + content.sum::<usize>()
+        }
+        _ => own,
     }
 }
 

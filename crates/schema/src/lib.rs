@@ -30,6 +30,7 @@ pub mod default;
 pub mod diff;
 pub mod node;
 pub mod patch;
+pub mod pattern;
 pub mod protobuf;
 pub mod prune;
 pub mod validate;

@@ -1,4 +1,5 @@
 //! The schema of a type as an arena of nodes, so that recursive types are ordinary, with a borrowed cursor to walk it.
+use crate::pattern::Pattern;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -83,6 +84,8 @@ pub struct Node {
     pub scalar: Scalar,
     /// Properties of an object, sorted by name.
     pub properties: Vec<(Str, NodeId)>,
+    /// Those of a custom resource's properties that have a default, so that an object is filled without looking at the others.
+    pub defaulted: Vec<(Str, NodeId)>,
     /// `additionalProperties: {schema}`.
     pub additional: Option<NodeId>,
     /// `additionalProperties: true`: direct keys are kept.
@@ -141,8 +144,8 @@ pub struct Validation {
     pub min_length: Option<u64>,
     /// Most characters of a string.
     pub max_length: Option<u64>,
-    /// The pattern as written, and compiled with the meaning it has in Go.
-    pub pattern: Option<(Str, Arc<regex::Regex>)>,
+    /// The pattern, with the meaning it has in Go.
+    pub pattern: Option<Arc<Pattern>>,
     /// Fewest items of a list.
     pub min_items: Option<u64>,
     /// Most items of a list.

@@ -22,7 +22,7 @@ mod strategic;
 #[cfg(test)]
 mod tests;
 
-pub use json::{COPIED_BYTES_MAX, OPERATIONS_MAX, json_patch};
+pub use json::{COPIED_BYTES_MAX, OPERATIONS_MAX, STEPS_MAX, json_patch};
 pub use merge::merge_patch;
 pub use notation::go_value;
 pub use strategic::strategic_merge_patch;

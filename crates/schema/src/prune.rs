@@ -9,27 +9,35 @@ use serde_json::{Map, Value};
 /// Members of every object with type information, never pruned.
 const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Removes undeclared fields and returns their paths (`spec.foo`, `spec.l[0].u`): fields of inner objects first, members of one
-/// object in name order. `metadata` at the root is left to the caller.
+/// The most bytes of paths that are returned of one value. Paths repeat the names above them, so that all of them could take the square
+/// of the body.
+const PATHS_BYTES_MAX: usize = 256 << 10;
+
+/// Removes undeclared fields and returns their paths (`spec.foo`, `spec.l[0].u`), sorted. Paths beyond a quarter of a MiB are left out;
+/// their fields are removed all the same. `metadata` at the root is left to the caller.
 pub fn prune(schema: &TypeSchema, value: &mut Value) -> Vec<String> {
-    let mut pruner = Pruner { path: String::new(), removed: Vec::new() };
-    pruner.node(Some(schema.view()), true, value);
-    pruner.removed
+    Pruner::default().run(schema, true, value)
 }
 
 /// Prunes a value that is no root: it has no type or metadata of its own.
 pub(crate) fn prune_node(schema: &TypeSchema, value: &mut Value) -> Vec<String> {
-    let mut pruner = Pruner { path: String::new(), removed: Vec::new() };
-    pruner.node(Some(schema.view()), false, value);
-    pruner.removed
+    Pruner::default().run(schema, false, value)
 }
 
+#[derive(Default)]
 struct Pruner {
     path: String,
     removed: Vec<String>,
+    removed_bytes: usize,
 }
 
 impl Pruner {
+    fn run(mut self, schema: &TypeSchema, root: bool, value: &mut Value) -> Vec<String> {
+        self.node(Some(schema.view()), root, value);
+        self.removed.sort_unstable();
+        self.removed
+    }
+
     /// Prunes by `schema`; nothing is declared without one.
     fn node(&mut self, schema: Option<View<'_>>, root: bool, value: &mut Value) {
         match value {
@@ -74,7 +82,11 @@ impl Pruner {
         }
         for name in undeclared {
             members.remove(&name);
+            if self.removed_bytes > PATHS_BYTES_MAX {
+                continue;
+            }
             self.enter(base, &name);
+            self.removed_bytes += self.path.len();
             self.removed.push(self.path.clone());
             self.path.truncate(base);
         }

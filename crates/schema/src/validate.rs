@@ -9,16 +9,25 @@
 //!
 //! On update a node whose value equals the old one is not looked at. Old and new correlate through properties, map keys and the keys
 //! of `x-kubernetes-list-type: map` lists; elements of other lists and branches of combinators do not correlate.
+//!
+//! # Budget
+//!
+//! A definition of a few KiB can ask for any amount of work: combinators in lists, patterns that are large, enums that are long. One
+//! validation takes [`STEPS_MAX`] steps at most; beyond that the object is refused with an error that says so. Errors are bounded by
+//! [`ERRORS_BYTES_MAX`].
 
 mod embedded;
 mod format;
 mod lists;
 mod openapi;
+mod report;
 mod scalar;
 
 pub(crate) use format::is_known as is_known_format;
+pub use report::{ERRORS_BYTES_MAX, STEPS_MAX};
 
 use crate::node::TypeSchema;
+use report::Report;
 use serde_json::Value;
 use setpoint_object::field;
 
@@ -28,12 +37,13 @@ use setpoint_object::field;
 /// `metadata.generateName`.
 pub fn validate(schema: &TypeSchema, value: &Value, old: Option<&Value>) -> Vec<field::Error> {
     let root = schema.view();
-    let mut errors = openapi::validate(root, value, old);
+    let mut report = Report::default();
+    openapi::validate(root, value, old, &mut report);
     if schema.has_embedded_resources() {
-        embedded::validate(root, value, &field::Path::root(), &mut errors);
+        embedded::validate(root, value, &mut String::new(), &mut report);
     }
-    lists::validate(root, value, old, &mut errors);
-    errors
+    lists::validate(root, value, old, &mut report);
+    report.finish()
 }
 
 /// Violations of `status` alone: what a write to `/status` is held to.
@@ -47,14 +57,17 @@ pub fn validate_status(
         return Vec::new();
     };
     let old = old.and_then(|old| old.get("status"));
-    openapi::validate_at(status_schema, "status", status, old)
+    let mut report = Report::default();
+    openapi::validate_at(status_schema, "status", status, old, &mut report);
+    report.finish()
 }
 
 /// Violations of a value that is no root; paths are relative to it.
 pub(crate) fn validate_node(schema: &TypeSchema, value: &Value) -> Vec<field::Error> {
-    let mut errors = openapi::validate_at(schema.view(), "", value, None);
-    embedded::validate(schema.view(), value, &field::Path::root(), &mut errors);
-    errors
+    let mut report = Report::default();
+    openapi::validate_at(schema.view(), "", value, None, &mut report);
+    embedded::validate(schema.view(), value, &mut String::new(), &mut report);
+    report.finish()
 }
 
 /// Whether an error keeps CEL rules from being evaluated: then the API adds one cause saying so.

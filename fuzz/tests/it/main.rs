@@ -51,6 +51,11 @@ fn lists_hold_for_the_corpus_and_its_mutants() {
 }
 
 #[test]
+fn patterns_hold_for_the_corpus_and_its_mutants() {
+    replay("pattern", 100, setpoint_fuzz::pattern::check);
+}
+
+#[test]
 fn resource_versions_hold_for_the_corpus_and_its_mutants() {
     replay("resource_version", 500, setpoint_fuzz::resource_version::check);
 }

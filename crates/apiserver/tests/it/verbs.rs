@@ -197,6 +197,15 @@ async fn warnings_come_as_headers(server: Server) {
         "BadRequest",
         r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "foo""#,
     );
+    // Unknown and duplicate fields together, in document order.
+    let text =
+        r#"{"zz":1,"metadata":{"name":"b","yy":{"a":1,"a":2}},"data":{"k":"1","k":"2"},"aa":1}"#;
+    let strict = server.post(&format!("{MAPS}?fieldValidation=Strict"), text.to_owned()).await;
+    strict.check_status(
+        400,
+        "BadRequest",
+        r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "zz", unknown field "metadata.yy", duplicate field "data.k", unknown field "aa""#,
+    );
 }
 
 async fn dry_run_leaves_nothing(server: Server) {

@@ -152,7 +152,7 @@ impl Write<'_> {
         let mut problems = Vec::new();
         self.hold_to_type(object, &mut problems)
             .map_err(|e| super::patch::undecodable(config, &e))?;
-        self.default(object);
+        self.default(object)?;
         metadata::settle_namespace(self.target, object)?;
         metadata::deduplicate_owners(self.attributes, object);
         Ok(())

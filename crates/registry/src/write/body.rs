@@ -2,7 +2,8 @@
 use super::Write;
 use crate::request::{Body, FieldValidation, Format};
 use serde_json::Value;
-use setpoint_object::{ApiError, GroupVersion, GroupVersionKind};
+use setpoint_object::{ApiError, GroupVersion, GroupVersionKind, Reason};
+use setpoint_schema::node::TypeSchema;
 use setpoint_schema::{builtin, decode, default};
 use std::fmt::Write as _;
 
@@ -17,8 +18,11 @@ impl Write<'_> {
         self.settle_kind(gvk, &mut value, body)?;
         self.hold_to_type(&mut value, &mut problems)
             .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
+        if !self.resource.custom {
+            order_problems(&self.resource.schema, body, &mut problems);
+        }
         self.report(gvk, &problems)?;
-        self.default(&mut value);
+        self.default(&mut value)?;
         Ok(value)
     }
     /// Decodes a body of another built-in kind (`Scale`, `Binding`, `Eviction`).
@@ -37,6 +41,7 @@ impl Write<'_> {
         if let Some(schema) = builtin::type_schema(&gvk.group, &gvk.version, &gvk.kind) {
             decode::conform(&schema, &gvk.kind, &mut value, &mut problems)
                 .map_err(|e| cannot_be_handled(gvk, &gvk.kind, &e))?;
+            order_problems(&schema, body, &mut problems);
         }
         self.report(gvk, &problems)?;
         Ok(value)
@@ -152,16 +157,21 @@ impl Write<'_> {
         }
     }
     /// Fills the defaults of the endpoint's version.
-    pub(super) fn default(&self, value: &mut Value) {
+    ///
+    /// # Errors
+    /// 413: the defaults of a custom resource's items multiply beyond bounds.
+    pub(super) fn default(&self, value: &mut Value) -> Result<(), ApiError> {
         let schema = &self.resource.schema;
         if self.resource.custom {
-            default::apply(schema, value);
+            default::apply(schema, value)
+                .map_err(|why| ApiError::new(413, Reason::RequestEntityTooLarge, why.to_string()))?;
         } else {
             default::declared(schema, value);
         }
         if let Some(members) = value.as_object_mut() {
             (self.resource.kind.default)(members, &self.resource.gvk.version);
         }
+        Ok(())
     }
     /// Refuses, warns of or forgets what was odd about a body.
     pub(super) fn report(
@@ -178,6 +188,14 @@ impl Write<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Brings the problems of a JSON body of a built-in kind into document order, in which the reference reports them. YAML becomes JSON
+/// with sorted members first, there as here.
+fn order_problems(schema: &TypeSchema, body: &Body, problems: &mut Vec<String>) {
+    if body.format == Format::Json && !problems.is_empty() {
+        *problems = decode::field_problems(schema, &body.bytes);
     }
 }
 

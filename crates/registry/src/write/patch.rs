@@ -29,7 +29,7 @@ impl Write<'_> {
         self.change(&mut |stored, revision| {
             let mut object = write.patched(kind, body, stored, revision)?;
             write.settle_patched(&mut object)?;
-            write.default(&mut object);
+            write.default(&mut object)?;
             metadata::deduplicate_owners(write.attributes, &mut object);
             write.merge_subresource(&mut object, stored);
             Ok(Changed { object, owned: false })
@@ -84,8 +84,13 @@ impl Write<'_> {
             }
             _ => undecodable(object, error),
         };
+        let n_in_patch = problems.len();
         if let Err(error) = self.hold_to_type(&mut object, &mut problems) {
             return Err(refuse(&object, &error));
+        }
+        if kind == PatchType::StrategicMerge {
+            // The reference's converter sorts what it reports.
+            problems[n_in_patch..].sort_unstable();
         }
         if self.options.field_validation == FieldValidation::Strict && !problems.is_empty() {
             return Err(refuse(&object, &decode::strict_error(&problems)));

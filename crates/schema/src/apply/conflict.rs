@@ -2,10 +2,10 @@
 
 use super::fieldset::FieldSet;
 use super::managed::{Entry, Operation};
-use super::path::Path;
 use setpoint_object::status::{Cause, Details};
 use setpoint_object::{ApiError, Reason, field};
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 
 /// The fields of one other manager that an apply would change.
 pub(super) struct Conflict<'a> {
@@ -14,36 +14,47 @@ pub(super) struct Conflict<'a> {
     pub(super) fields: FieldSet<'a>,
 }
 
-/// 409 `Apply failed with N conflicts: …`, one cause per field and manager.
+/// The most bytes of field paths that a refusal shows: 256 KiB. A path repeats the names on its way, which may be as long as the object.
+const PATHS_BYTES_MAX: usize = 256 << 10;
+
+/// 409 `Apply failed with N conflicts: …`, one cause per field and manager. Of more than [`PATHS_BYTES_MAX`] the first are shown.
 pub(super) fn error(entries: &[Entry<'_>], conflicts: &[Conflict<'_>]) -> ApiError {
-    let mut by_manager: Vec<(String, String, Vec<Path<'_>>)> = conflicts
+    let mut by_manager: Vec<(String, String, &FieldSet<'_>)> = conflicts
         .iter()
         .filter_map(|conflict| {
             let entry = entries.get(conflict.entry)?;
-            Some((entry.identity(), describe(entry), conflict.fields.paths()))
+            Some((entry.identity(), describe(entry), &conflict.fields))
         })
         .collect();
     by_manager.sort_by(|a, b| a.0.cmp(&b.0));
+    let n_conflicts: usize = by_manager.iter().map(|(_, _, fields)| fields.len()).sum();
     let mut causes = Vec::new();
-    for (_, manager, paths) in &by_manager {
-        causes.extend(paths.iter().map(|path| Cause {
-            reason: "FieldManagerConflict".to_owned(),
-            message: format!("conflict with {manager}"),
-            field: path.to_string(),
-        }));
+    let mut message = String::new();
+    let mut bytes = 0;
+    for (_, manager, fields) in &by_manager {
+        if bytes > PATHS_BYTES_MAX {
+            break;
+        }
+        let newline = if message.is_empty() { "" } else { "\n" };
+        let _ = write!(message, "{newline}conflicts with {manager}:");
+        let _ = fields.visit(&mut Vec::new(), &mut |path| {
+            let field: String = path.iter().map(|element| element.to_string()).collect();
+            bytes += field.len() + manager.len();
+            let _ = write!(message, "\n- {field}");
+            let message = format!("conflict with {manager}");
+            causes.push(Cause { reason: "FieldManagerConflict".to_owned(), message, field });
+            if bytes > PATHS_BYTES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
     }
     let message = match causes.as_slice() {
-        [only] => format!("Apply failed with 1 conflict: {}: {}", only.message, only.field),
+        [only] if n_conflicts == 1 => {
+            format!("Apply failed with 1 conflict: {}: {}", only.message, only.field)
+        }
         _ => {
-            let mut message = format!("Apply failed with {} conflicts: ", causes.len());
-            for (at, (_, manager, paths)) in by_manager.iter().enumerate() {
-                let newline = if at > 0 { "\n" } else { "" };
-                let _ = write!(message, "{newline}conflicts with {manager}:");
-                for path in paths {
-                    let _ = write!(message, "\n- {path}");
-                }
+            if causes.len() < n_conflicts {
+                let _ = write!(message, "\n- and {} more", n_conflicts - causes.len());
             }
-            message
+            format!("Apply failed with {n_conflicts} conflicts: {message}")
         }
     };
     ApiError::new(409, Reason::Conflict, message)

@@ -5,6 +5,7 @@
 
 use super::path::{Path, PathElement};
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
 /// A set of paths. Members and prefixes differ: `.spec` may be in the set, something below it, or both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,19 +45,31 @@ impl<'a> FieldSet<'a> {
     pub fn from_nodes(mut nodes: Vec<Node<'a>>) -> Self {
         nodes.retain(Node::means_something);
         let ordered = nodes.windows(2).all(|pair| pair[0].element < pair[1].element);
-        if !ordered {
-            nodes.sort_by(|a, b| a.element.cmp(&b.element));
-            nodes.dedup_by(|later, earlier| {
-                let same = later.element == earlier.element;
-                if same {
-                    earlier.member |= later.member;
-                    let children = std::mem::take(&mut earlier.children);
-                    earlier.children = children.union(std::mem::take(&mut later.children));
-                }
-                same
-            });
+        if ordered {
+            return Self { nodes };
         }
-        Self { nodes }
+        nodes.sort_by(|a, b| a.element.cmp(&b.element));
+        let mut united = Vec::with_capacity(nodes.len());
+        let mut nodes = nodes.into_iter().peekable();
+        while let Some(mut node) = nodes.next() {
+            // All children at once: uniting them one by one would take the square.
+            let mut below = Vec::new();
+            while let Some(twin) = nodes.next_if(|next| next.element == node.element) {
+                node.member |= twin.member;
+                below.extend(twin.children.nodes);
+            }
+            if !below.is_empty() {
+                below.append(&mut node.children.nodes);
+                node.children = Self::from_nodes(below);
+            }
+            united.push(node);
+        }
+        Self { nodes: united }
+    }
+
+    /// The paths of all these sets, in `n log n` of their nodes.
+    pub fn union_of(sets: impl IntoIterator<Item = Self>) -> Self {
+        Self::from_nodes(sets.into_iter().flat_map(|set| set.nodes).collect())
     }
 
     /// Whether nothing is in it.
@@ -155,10 +168,9 @@ impl<'a> FieldSet<'a> {
         if other.is_empty() {
             return;
         }
-        let mut theirs = other.nodes.iter().peekable();
+        let mut theirs = Cursor(&other.nodes);
         self.nodes.retain_mut(|node| {
-            while theirs.next_if(|their| their.element < node.element).is_some() {}
-            if let Some(their) = theirs.peek().filter(|their| their.element == node.element) {
+            if let Some(their) = theirs.find(&node.element) {
                 keep(node, their);
             }
             node.means_something()
@@ -192,12 +204,9 @@ impl<'a> FieldSet<'a> {
         if other.is_empty() {
             return Self { nodes };
         }
-        let mut theirs = other.nodes.iter().peekable();
+        let mut theirs = Cursor(&other.nodes);
         for node in &self.nodes {
-            while theirs.next_if(|their| their.element < node.element).is_some() {}
-            let Some(their) = theirs.peek().filter(|their| their.element == node.element) else {
-                continue;
-            };
+            let Some(their) = theirs.find(&node.element) else { continue };
             let children = node.children.intersection(&their.children);
             let member = node.member && their.member;
             if member || !children.is_empty() {
@@ -209,10 +218,9 @@ impl<'a> FieldSet<'a> {
 
     /// Whether some path is in both sets.
     pub fn meets(&self, other: &FieldSet<'_>) -> bool {
-        let mut theirs = other.nodes.iter().peekable();
+        let mut theirs = Cursor(&other.nodes);
         self.nodes.iter().any(|node| {
-            while theirs.next_if(|their| their.element < node.element).is_some() {}
-            theirs.peek().filter(|their| their.element == node.element).is_some_and(|their| {
+            theirs.find(&node.element).is_some_and(|their| {
                 (node.member && their.member) || node.children.meets(&their.children)
             })
         })
@@ -220,10 +228,9 @@ impl<'a> FieldSet<'a> {
 
     /// Whether every path of this set is in the other.
     pub fn is_within(&self, other: &FieldSet<'_>) -> bool {
-        let mut theirs = other.nodes.iter().peekable();
+        let mut theirs = Cursor(&other.nodes);
         self.nodes.iter().all(|node| {
-            while theirs.next_if(|their| their.element < node.element).is_some() {}
-            theirs.peek().filter(|their| their.element == node.element).is_some_and(|their| {
+            theirs.find(&node.element).is_some_and(|their| {
                 (their.member || !node.member) && node.children.is_within(&their.children)
             })
         })
@@ -240,21 +247,30 @@ impl<'a> FieldSet<'a> {
     /// Every path: at each level the members, then what lies below them.
     pub fn paths(&self) -> Vec<Path<'a>> {
         let mut paths = Vec::with_capacity(self.len());
-        self.collect_paths(&mut Vec::new(), &mut paths);
+        let _ = self.visit(&mut Vec::new(), &mut |path| {
+            paths.push(Path(path.iter().map(|element| (*element).clone()).collect()));
+            ControlFlow::Continue(())
+        });
         paths
     }
 
-    fn collect_paths(&self, prefix: &mut Vec<PathElement<'a>>, paths: &mut Vec<Path<'a>>) {
+    /// Visits every path in the order of [`Self::paths`], until `visit` breaks.
+    pub(super) fn visit<'s>(
+        &'s self,
+        prefix: &mut Vec<&'s PathElement<'a>>,
+        visit: &mut impl FnMut(&[&'s PathElement<'a>]) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         for node in self.nodes.iter().filter(|node| node.member) {
-            let mut path = prefix.clone();
-            path.push(node.element.clone());
-            paths.push(Path(path));
-        }
-        for node in &self.nodes {
-            prefix.push(node.element.clone());
-            node.children.collect_paths(prefix, paths);
+            prefix.push(&node.element);
+            visit(prefix)?;
             prefix.pop();
         }
+        for node in &self.nodes {
+            prefix.push(&node.element);
+            node.children.visit(prefix, visit)?;
+            prefix.pop();
+        }
+        ControlFlow::Continue(())
     }
 
     /// The same set, borrowing nothing.
@@ -270,10 +286,29 @@ impl<'a> FieldSet<'a> {
 
 impl<'a> FromIterator<Path<'a>> for FieldSet<'a> {
     fn from_iter<I: IntoIterator<Item = Path<'a>>>(paths: I) -> Self {
-        let mut set = Self::new();
-        for path in paths {
+        Self::union_of(paths.into_iter().map(|path| {
+            let mut set = Self::new();
             set.insert(&path.0);
+            set
+        }))
+    }
+}
+
+/// Walks through sorted nodes in steps that double, so that a small set is compared with a large one in the logarithm of the latter.
+struct Cursor<'n, 'a>(&'n [Node<'a>]);
+
+impl<'n, 'a> Cursor<'n, 'a> {
+    /// The node of an element. Elements are asked for in ascending order.
+    fn find(&mut self, element: &PathElement<'_>) -> Option<&'n Node<'a>> {
+        let nodes = self.0;
+        let mut step = 1;
+        while nodes.get(step).is_some_and(|node| node.element < *element) {
+            step *= 2;
         }
-        set
+        let (low, high) = (step / 2, step.min(nodes.len()));
+        let before = nodes.get(low..high).unwrap_or_default();
+        let at = low + before.partition_point(|node| node.element < *element);
+        self.0 = nodes.get(at..).unwrap_or_default();
+        self.0.first().filter(|node| node.element == *element)
     }
 }

@@ -4,7 +4,7 @@ use super::fieldset::FieldSet;
 use serde_json::{Map, Value};
 use setpoint_object::time::Timestamp;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 /// The most Update entries an object keeps; older ones are united. 10, as the reference.
@@ -15,7 +15,7 @@ pub const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 pub const ANCIENT_CHANGES: &str = "ancient-changes";
 
 /// How a manager came to own fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Operation {
     Apply,
     Update,
@@ -64,11 +64,6 @@ impl Entry<'_> {
             && self.manager == manager
             && self.subresource == subresource
             && (operation == Operation::Apply || self.api_version == api_version)
-    }
-
-    /// Whether both are entries of one manager for one purpose, so that an object holds only one of them.
-    pub(super) fn same_identity(&self, other: &Self) -> bool {
-        self.belongs_to(other.operation, &other.manager, &other.api_version, &other.subresource)
     }
 
     fn seconds(&self) -> u64 {
@@ -128,6 +123,8 @@ pub(super) fn decode(managed: Option<&Value>) -> Result<Vec<Entry<'_>>, String> 
         Some(_) => return Err("managedFields must be a list".to_owned()),
     };
     let mut entries: Vec<Entry<'_>> = Vec::with_capacity(list.len());
+    // An object holds one entry of a manager for one purpose.
+    let mut places = HashMap::with_capacity(list.len());
     for (at, raw) in list.iter().enumerate() {
         let text = |name: &str| raw.get(name).and_then(Value::as_str).unwrap_or_default();
         let operation = match text("operation") {
@@ -160,7 +157,10 @@ pub(super) fn decode(managed: Option<&Value>) -> Result<Vec<Entry<'_>>, String> 
             set,
             raw: Some(raw),
         };
-        match entries.iter_mut().find(|other| other.same_identity(&entry)) {
+        let version = if operation == Operation::Update { api_version } else { "" };
+        let identity = (operation, text("manager"), version, text("subresource"));
+        let place = *places.entry(identity).or_insert(entries.len());
+        match entries.get_mut(place) {
             Some(earlier) => *earlier = entry,
             None => entries.push(entry),
         }
@@ -235,29 +235,31 @@ pub(super) fn cap(entries: &mut Vec<Entry<'_>>) {
         return;
     }
     updates.sort_by_cached_key(|at| (entries[*at].seconds(), entries[*at].identity()));
-    // Where each version's entries are gathered.
-    let mut bucket: BTreeMap<String, usize> = BTreeMap::new();
+    // Where each version's entries are gathered, and their sets.
+    let mut buckets: BTreeMap<String, (usize, Vec<FieldSet<'_>>)> = BTreeMap::new();
     let mut gone = vec![false; entries.len()];
     for at in updates {
         if n_updates <= UPDATE_ENTRIES_MAX {
             break;
         }
         let version = entries[at].api_version.to_string();
-        let Some(&into) = bucket.get(&version) else {
+        let Some((into, sets)) = buckets.get_mut(&version) else {
             // The bucket of an earlier round, if any, takes in the others.
-            bucket.insert(version, at);
+            buckets.insert(version, (at, Vec::new()));
             continue;
         };
-        let set = std::mem::take(&mut entries[at].set);
-        let time = entries[at].time.take();
-        let gathered = &mut entries[into];
-        gathered.raw = None;
-        gathered.set = std::mem::take(&mut gathered.set).union(set);
-        gathered.manager = Cow::Borrowed(ANCIENT_CHANGES);
-        gathered.subresource = Cow::Borrowed("");
-        gathered.time = time;
+        sets.push(std::mem::take(&mut entries[at].set));
+        entries[*into].time = entries[at].time.take();
         gone[at] = true;
         n_updates -= 1;
+    }
+    for (into, mut sets) in buckets.into_values().filter(|(_, sets)| !sets.is_empty()) {
+        let gathered = &mut entries[into];
+        gathered.raw = None;
+        sets.push(std::mem::take(&mut gathered.set));
+        gathered.set = FieldSet::union_of(sets);
+        gathered.manager = Cow::Borrowed(ANCIENT_CHANGES);
+        gathered.subresource = Cow::Borrowed("");
     }
     let mut gone = gone.into_iter();
     entries.retain(|_| !gone.next().unwrap_or(false));

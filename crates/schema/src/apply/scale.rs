@@ -6,6 +6,7 @@ use super::managed::{Entry, Operation, decode, encode};
 use super::path::PathElement;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
 
 /// Version of the Scale kind.
 const SCALE_VERSION: &str = "autoscaling/v1";
@@ -43,35 +44,40 @@ impl<'a> ScaleMapping<'a> {
     /// them here.
     pub fn to_parent(&self, parent: Option<&Value>, scale: Option<&Value>) -> Option<Value> {
         let mut entries = decode(parent).unwrap_or_default();
-        let mut scale = decode(scale).unwrap_or_default();
-        let same = |a: &Entry<'_>, b: &Entry<'_>| {
-            a.manager == b.manager && a.operation == b.operation && a.subresource == b.subresource
-        };
+        let scale = decode(scale).unwrap_or_default();
+        // The Scale's entries by their owner, in the order they stand there.
+        let mut by_owner: HashMap<Owner, VecDeque<usize>> = HashMap::new();
+        for (at, entry) in scale.iter().enumerate() {
+            by_owner.entry(owner(entry)).or_default().push_back(at);
+        }
+        let mut known = vec![false; scale.len()];
         entries.retain_mut(|entry| {
             let Some(path) = self.path(&entry.api_version) else { return false };
             let Some(path) = path.filter(|path| entry.set.has(&steps(path))) else { return true };
-            match scale.iter().position(|other| same(entry, other)) {
-                Some(at) => {
-                    scale.remove(at);
-                }
+            match by_owner.get_mut(&owner(entry)).and_then(VecDeque::pop_front) {
+                Some(at) => known[at] = true,
                 None => entry.lose(&one(path)),
             }
             !entry.set.is_empty()
         });
         let Some(Some(path)) = self.path(self.api_version) else { return encode(entries) };
-        for mut entry in scale {
-            if !entry.set.has(&steps(&["spec", "replicas"])) {
-                continue;
+        // The entry that a write in the request's version goes to, by its owner.
+        let mut places: HashMap<Owner, usize> = HashMap::new();
+        for (at, entry) in entries.iter().enumerate() {
+            if entry.operation == Operation::Apply || entry.api_version == self.api_version {
+                places.entry(owner(entry)).or_insert(at);
             }
-            entry.set = one(path);
-            entry.api_version = Cow::Borrowed(self.api_version);
-            entry.raw = None;
-            let twin = |other: &&mut Entry<'_>| {
-                same(other, &entry)
-                    && (entry.operation == Operation::Apply
-                        || other.api_version == entry.api_version)
+        }
+        let new = scale.iter().zip(known).filter(|(_, known)| !known).map(|(entry, _)| entry);
+        for entry in new.filter(|entry| entry.set.has(&steps(&["spec", "replicas"]))) {
+            let entry = Entry {
+                set: one(path),
+                api_version: Cow::Borrowed(self.api_version),
+                raw: None,
+                ..entry.clone()
             };
-            match entries.iter_mut().find(twin) {
+            let at = *places.entry(owner(&entry)).or_insert(entries.len());
+            match entries.get_mut(at) {
                 Some(twin) => {
                     twin.set = std::mem::take(&mut twin.set).union(entry.set);
                     twin.time = entry.time;
@@ -82,6 +88,13 @@ impl<'a> ScaleMapping<'a> {
         }
         encode(entries)
     }
+}
+
+/// Whose entry it is, in whatever version: operation, manager, subresource.
+type Owner = (Operation, String, String);
+
+fn owner(entry: &Entry<'_>) -> Owner {
+    (entry.operation, entry.manager.to_string(), entry.subresource.to_string())
 }
 
 fn steps<'p>(path: &[&'p str]) -> Vec<PathElement<'p>> {

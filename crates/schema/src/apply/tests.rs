@@ -4,6 +4,7 @@ mod algebra;
 mod conflicts;
 mod invariants;
 mod lists;
+mod long;
 mod migration;
 mod ownership;
 mod refusals;

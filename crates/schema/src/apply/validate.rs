@@ -8,6 +8,10 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+/// The most bytes of faults that are reported of one configuration: 64 KiB. A fault repeats the names on its way, which may be as long as
+/// the configuration.
+const FAULTS_BYTES_MAX: usize = 64 << 10;
+
 /// Holds a configuration to its type: declared fields, types, keys of lists, each element once.
 ///
 /// # Errors
@@ -27,11 +31,17 @@ pub(super) fn validate(ty: Type<'_>, value: &Value) -> Result<(), String> {
 struct Faults {
     path: String,
     texts: Vec<String>,
+    /// Bytes of all texts.
+    bytes: usize,
 }
 
 impl Faults {
     fn report(&mut self, what: &str) {
-        self.texts.push(format!("{}: {what}", self.path));
+        if self.bytes < FAULTS_BYTES_MAX {
+            let text = format!("{}: {what}", self.path);
+            self.bytes += text.len();
+            self.texts.push(text);
+        }
     }
 
     fn value(&mut self, ty: Type<'_>, value: &Value) {
@@ -83,9 +93,16 @@ impl Faults {
             if self.texts.len() > before.0 {
                 // The path is spelled only for those that are at fault.
                 let step = element.to_string();
+                let mut complete = before.0;
                 for text in &mut self.texts[before.0..] {
                     text.insert_str(before.1, &step);
+                    self.bytes += step.len();
+                    complete += 1;
+                    if self.bytes > FAULTS_BYTES_MAX {
+                        break;
+                    }
                 }
+                self.texts.truncate(complete);
             }
             if keyed {
                 seen.insert(element);

@@ -19,6 +19,7 @@ use crate::patch::check;
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// After an update, create or non-apply patch: recomputes `new.metadata.managedFields` from `old` (`None` on create) (spec 5.3). Never fails.
 ///
@@ -104,7 +105,11 @@ fn record<'a>(
 /// Holds stored entries to the schema and the versions of today.
 fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) {
     let ty = Type::root(typing.schema.view(), typing.custom);
-    entries.retain(|entry| typing.serves(&entry.api_version));
+    let served: HashSet<&str> = typing.versions.iter().map(String::as_str).collect();
+    entries.retain(|entry| {
+        let version = entry.api_version.rsplit('/').next().unwrap_or_default();
+        served.is_empty() || served.contains(version) || served.contains(&*entry.api_version)
+    });
     for entry in entries {
         if lift(ty, &mut entry.set) {
             entry.raw = None;
@@ -172,8 +177,7 @@ pub fn apply(
         }
     };
     if !last.is_within(&entries[mine].set) {
-        let all = entries.iter().map(|entry| entry.set.clone());
-        let owned = all.reduce(FieldSet::union).unwrap_or_default();
+        let owned = FieldSet::union_of(entries.iter().map(|entry| entry.set.clone()));
         prune(ty, &mut merged, &last, &owned);
     }
 

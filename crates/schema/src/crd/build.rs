@@ -1,6 +1,7 @@
 //! `openAPIV3Schema` → [`TypeSchema`].
-use super::{metadata, regexp};
+use super::metadata;
 use crate::node::{Document, ListType, Node, NodeId, Shape, Str, TypeSchema, Validation};
+use crate::pattern::{Budget, Pattern};
 use serde_json::{Map, Number, Value};
 use std::sync::Arc;
 
@@ -8,49 +9,54 @@ use std::sync::Arc;
 const DEPTH_MAX: usize = 128;
 
 /// Builds the schema of one version (root properties apiVersion, kind, metadata included). The definition was validated before:
-/// what would be invalid is read leniently (a pattern that does not compile is none).
+/// what would be invalid is read leniently. Patterns are compiled when they are first matched.
 pub fn type_schema(open_api_v3_schema: &Value) -> TypeSchema {
     let mut document = Document::default();
-    let root = Builder { document: &mut document }.node(open_api_v3_schema, 0);
-    add_type_and_metadata(&mut document, root, open_api_v3_schema);
+    let patterns = Arc::default();
+    let mut builder = Builder { document: &mut document, patterns: &patterns };
+    let root = builder.node(open_api_v3_schema, 0);
+    builder.add_type_and_metadata(root, open_api_v3_schema);
     TypeSchema { document: Arc::new(document), root }
 }
 
 /// Builds a node that is no root.
 pub(crate) fn node_schema(schema: &Value) -> TypeSchema {
     let mut document = Document::default();
-    let root = Builder { document: &mut document }.node(schema, 0);
+    let root = Builder { document: &mut document, patterns: &Arc::default() }.node(schema, 0);
     TypeSchema { document: Arc::new(document), root }
-}
-
-/// Gives a root or embedded resource the properties every object has; `schema` may restrict `metadata.name` and `generateName`.
-fn add_type_and_metadata(document: &mut Document, id: NodeId, schema: &Value) {
-    let string = document.push(Node { shape: Shape::String, ..Node::default() });
-    let metadata_id = metadata::object_meta(document);
-    let restrictions = schema.pointer("/properties/metadata/properties").and_then(Value::as_object);
-    for (name, restriction) in restrictions.into_iter().flatten() {
-        let restricted = Builder { document }.node(restriction, 0);
-        let properties = &mut document.nodes[metadata_id.0 as usize].properties;
-        if let Ok(at) = properties.binary_search_by(|(n, _)| n.as_ref().cmp(name)) {
-            properties[at].1 = restricted;
-        }
-    }
-    let properties = &mut document.nodes[id.0 as usize].properties;
-    for (name, node) in [("apiVersion", string), ("kind", string), ("metadata", metadata_id)] {
-        match properties.binary_search_by(|(n, _)| n.as_ref().cmp(name)) {
-            // Restrictions of apiVersion and kind stay as written; metadata is always ObjectMeta.
-            Ok(at) if name == "metadata" => properties[at].1 = node,
-            Ok(_) => {}
-            Err(at) => properties.insert(at, (name.into(), node)),
-        }
-    }
 }
 
 struct Builder<'a> {
     document: &'a mut Document,
+    /// What the patterns of the document may keep.
+    patterns: &'a Arc<Budget>,
 }
 
 impl Builder<'_> {
+    /// Gives a root or embedded resource the properties every object has; `schema` may restrict `metadata.name` and `generateName`.
+    fn add_type_and_metadata(&mut self, id: NodeId, schema: &Value) {
+        let string = self.document.push(Node { shape: Shape::String, ..Node::default() });
+        let metadata_id = metadata::object_meta(self.document);
+        let restrictions =
+            schema.pointer("/properties/metadata/properties").and_then(Value::as_object);
+        for (name, restriction) in restrictions.into_iter().flatten() {
+            let restricted = self.node(restriction, 0);
+            let properties = &mut self.document.nodes[metadata_id.0 as usize].properties;
+            if let Ok(at) = properties.binary_search_by(|(n, _)| n.as_ref().cmp(name)) {
+                properties[at].1 = restricted;
+            }
+        }
+        let properties = &mut self.document.nodes[id.0 as usize].properties;
+        for (name, node) in [("apiVersion", string), ("kind", string), ("metadata", metadata_id)] {
+            match properties.binary_search_by(|(n, _)| n.as_ref().cmp(name)) {
+                // Restrictions of apiVersion and kind stay as written; metadata is always ObjectMeta.
+                Ok(at) if name == "metadata" => properties[at].1 = node,
+                Ok(_) => {}
+                Err(at) => properties.insert(at, (name.into(), node)),
+            }
+        }
+    }
+
     fn node(&mut self, schema: &Value, depth: usize) -> NodeId {
         let Some(schema) = schema.as_object().filter(|_| depth < DEPTH_MAX) else {
             return self.document.push(Node {
@@ -88,12 +94,15 @@ impl Builder<'_> {
                 .iter()
                 .map(|(name, value)| (Str::from(name.clone()), self.node(value, depth + 1)))
                 .collect();
+            let has_default =
+                |(_, id): &&(Str, NodeId)| self.document.nodes[id.0 as usize].default.is_some();
+            node.defaulted = node.properties.iter().filter(has_default).cloned().collect();
         }
         node.validation = constrained.then(|| Box::new(validation));
         let embedded = node.embedded_resource;
         let id = self.document.push(node);
         if embedded {
-            add_type_and_metadata(self.document, id, &Value::Object(schema.clone()));
+            self.add_type_and_metadata(id, &Value::Object(schema.clone()));
         }
         id
     }
@@ -117,9 +126,8 @@ impl Builder<'_> {
             multiple_of: number(schema, "multipleOf"),
             min_length: length(schema, "minLength"),
             max_length: length(schema, "maxLength"),
-            pattern: text(schema, "pattern").filter(|p| !p.is_empty()).and_then(|pattern| {
-                let compiled = regexp::compile(pattern).ok()?;
-                Some((Str::from(pattern.to_owned()), Arc::new(compiled)))
+            pattern: text(schema, "pattern").filter(|p| !p.is_empty()).map(|pattern| {
+                Arc::new(Pattern::new(Str::from(pattern.to_owned()), self.patterns.clone()))
             }),
             min_items: length(schema, "minItems"),
             max_items: length(schema, "maxItems"),

@@ -2,6 +2,7 @@
 use super::{DecodeError, go_type, scalar};
 use crate::node::{Node, Scalar, Shape, TypeSchema, View};
 use serde_json::{Map, Value};
+use setpoint_object::field::quote;
 
 /// Holds a tree of a built-in type to its schema as Go's typed decoding does: unknown fields are dropped (`unknown field "spec.x"`
 /// is appended to `problems`), nulls are dropped, scalars become canonical, and what is empty takes the form described at
@@ -19,7 +20,8 @@ pub fn conform(
 }
 
 /// Holds a custom resource to its schema before it is defaulted: undeclared fields are pruned and `metadata`, at the root and in
-/// embedded resources, is held to `ObjectMeta`. What went is appended to `problems` as `unknown field "spec.x"`.
+/// embedded resources, is held to `ObjectMeta`. What went is appended to `problems` as `unknown field "spec.x"`: first what is unknown in
+/// `metadata`, then the pruned fields in the order of their paths, as the reference does.
 ///
 /// # Errors
 /// `metadata` of a wrong type: `json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string`, in an embedded
@@ -30,14 +32,19 @@ pub fn conform_custom(
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
     conform_metadata(object, problems)?;
-    let pruned = crate::prune::prune(schema, object);
-    for path in pruned {
-        super::note(problems, || format!("unknown field {path:?}"));
+    for path in crate::prune::prune(schema, object) {
+        super::note(problems, || format!("unknown field \"{path}\""));
     }
     if !schema.has_embedded_resources() {
         return Ok(());
     }
-    embedded_metadata(schema.view(), object, "", problems)
+    let mut embedded = Vec::new();
+    embedded_metadata(schema.view(), object, &mut String::new(), &mut embedded)?;
+    embedded.sort_unstable();
+    for problem in embedded {
+        super::note(problems, || problem);
+    }
+    Ok(())
 }
 
 /// Holds the `metadata` of a custom resource to `ObjectMeta`; unknown fields are reported as `unknown field "metadata.foo"`.
@@ -65,32 +72,43 @@ fn object_meta(
 fn embedded_metadata(
     schema: View<'_>,
     value: &mut Value,
-    path: &str,
+    path: &mut String,
     problems: &mut Vec<String>,
 ) -> Result<(), DecodeError> {
+    let base = path.len();
     match value {
         Value::Object(members) => {
             for (name, member) in members {
-                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let is_root = base == 0;
+                if !is_root {
+                    path.push('.');
+                }
+                path.push_str(name);
                 if schema.embedded_resource && name == "metadata" {
                     let shown = member.clone();
-                    object_meta(member, below.clone(), problems).map_err(|error| {
-                        DecodeError(format!("{below}: Invalid value: {shown}: {error}"))
+                    object_meta(member, path.clone(), problems).map_err(|error| {
+                        DecodeError(format!("{path}: Invalid value: {shown}: {error}"))
                     })?;
                 } else if (member.is_object() || member.is_array())
                     && let Some(schema) = schema.member(name)
-                    && !(path.is_empty() && name == "metadata")
+                    && !(is_root && name == "metadata")
                 {
-                    embedded_metadata(schema, member, &below, problems)?;
+                    embedded_metadata(schema, member, path, problems)?;
                 }
+                path.truncate(base);
             }
             Ok(())
         }
         Value::Array(items) => {
             let Some(schema) = schema.items() else { return Ok(()) };
-            items.iter_mut().enumerate().try_for_each(|(i, item)| {
-                embedded_metadata(schema, item, &format!("{path}[{i}]"), problems)
-            })
+            for (i, item) in items.iter_mut().enumerate() {
+                path.push('[');
+                path.push_str(itoa::Buffer::new().format(i));
+                path.push(']');
+                embedded_metadata(schema, item, path, problems)?;
+                path.truncate(base);
+            }
+            Ok(())
         }
         _ => Ok(()),
     }
@@ -153,7 +171,8 @@ impl<'p> Conformer<'p> {
             _ => return Ok(()),
         };
         let Some(props) = crate::builtin::definition(JSON_SCHEMA_PROPS) else { return Ok(()) };
-        match (value, union) {
+        let n_problems = self.problems.len();
+        let result = match (value, union) {
             (value @ Value::Object(_), _) => self.member(props.view(), value),
             (Value::Array(schemas), (true, _)) => {
                 schemas.iter_mut().try_for_each(|inner| self.member(props.view(), inner))
@@ -165,7 +184,10 @@ impl<'p> Conformer<'p> {
                 Err(DecodeError("JSON schema or JSON schema array expected".to_owned()))
             }
             (_, (false, false)) => Err(DecodeError("array or object expected".to_owned())),
-        }
+        };
+        // The reference's unions decode themselves, and not strictly: their unknown fields are dropped without a report.
+        self.problems.truncate(n_problems);
+        result
     }
 
     fn integer<N, E>(
@@ -245,7 +267,7 @@ impl<'p> Conformer<'p> {
             let Some(property) = schema.property(name) else {
                 self.enter(path, name);
                 let Self { path: full, problems, .. } = &mut *self;
-                super::note(problems, || format!("unknown field {full:?}"));
+                super::note(problems, || format!("unknown field {}", quote(full)));
                 self.path.truncate(path);
                 gone.push(name.clone());
                 continue;

@@ -1,7 +1,9 @@
 //! JSON with an eye on members that are given twice.
+use super::budget::Budget;
 use super::{DecodeError, Decoded, JSON_DEPTH_MAX, number, syntax};
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use setpoint_object::field::quote;
 use std::fmt;
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
@@ -26,11 +28,12 @@ pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// Where the parser stands and what it has noticed.
+/// Where the parser stands, what it has noticed and how much it has made.
 #[derive(Default)]
 struct Notes {
     path: String,
     duplicates: Vec<String>,
+    budget: Budget,
 }
 
 /// Deserializes one value.
@@ -39,6 +42,7 @@ struct Tree<'a>(&'a mut Notes);
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.0.budget.value(0).map_err(D::Error::custom)?;
         deserializer.deserialize_any(self)
     }
 }
@@ -63,11 +67,9 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
         Ok(number::float(value).unwrap_or(Value::Null))
     }
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.0.budget.value(value.len()).map_err(E::custom)?;
         Ok(Value::String(value.to_owned()))
-    }
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let base = self.0.path.len();
@@ -93,9 +95,10 @@ impl<'de> Visitor<'de> for Tree<'_> {
             }
             self.0.path.push_str(&key);
             if members.contains_key(&key) {
-                let Notes { path, duplicates } = &mut *self.0;
-                super::note(duplicates, || format!("duplicate field {path:?}"));
+                let Notes { path, duplicates, .. } = &mut *self.0;
+                super::note(duplicates, || format!("duplicate field {}", quote(path)));
             }
+            self.0.budget.member(members.len(), key.len()).map_err(A::Error::custom)?;
             let value = map.next_value_seed(Tree(self.0))?;
             self.0.path.truncate(base);
             members.insert(key, value);

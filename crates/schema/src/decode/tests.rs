@@ -126,7 +126,8 @@ fn strict_error_lists_duplicates_first() {
 
 #[test]
 fn problems_are_bounded() {
-    let body = format!("{{{}\"a\":1}}", "\"a\":1,".repeat(1000));
+    let body: Vec<String> = (0..1000).map(|i| format!(r#""a{i}":1,"a{i}":1"#)).collect();
+    let body = format!("{{{}}}", body.join(","));
     assert_eq!(parse(body.as_bytes(), Format::Json).unwrap().problems.len(), PROBLEMS_MAX);
     let body = "a: 1\n".repeat(1000);
     assert_eq!(parse(body.as_bytes(), Format::Yaml).unwrap().problems.len(), PROBLEMS_MAX);
@@ -146,4 +147,83 @@ proptest::proptest! {
         let theirs = serde_json::from_str::<Value>(&text);
         proptest::prop_assert_eq!(ours.is_ok(), theirs.is_ok());
     }
+}
+
+#[test]
+fn yaml_aliases_of_long_text_are_bounded() {
+    let text = "x".repeat(1 << 20);
+    let aliases = "- *a\n".repeat(1_000);
+    check(
+        Format::Yaml,
+        &format!("- &a {text}\n{aliases}"),
+        expect![
+            "error converting YAML to JSON: yaml: line 8: document contains excessive aliasing"
+        ],
+    );
+    // As keys, inside an anchored list, and merged.
+    let keys: String = (0..100).map(|i| format!("k{i}: {{? *a : 1}}\n")).collect();
+    check(
+        Format::Yaml,
+        &format!("first: &a {text}\n{keys}"),
+        expect![
+            "error converting YAML to JSON: yaml: line 8: document contains excessive aliasing"
+        ],
+    );
+    check(
+        Format::Yaml,
+        &format!("a: &a [{text}]\nb: &b [*a, *a]\nc: &c [*b, *b]\n"),
+        expect![
+            "error converting YAML to JSON: yaml: line 3: document contains excessive aliasing"
+        ],
+    );
+    let merges: String = (0..100).map(|i| format!("k{i}: {{<<: *a}}\n")).collect();
+    check(
+        Format::Yaml,
+        &format!("first: &a {{x: {text}}}\n{merges}"),
+        expect![
+            "error converting YAML to JSON: yaml: line 6: document contains excessive aliasing"
+        ],
+    );
+    assert!(parse(b"a: &a text\nb: *a\n*a : 1\n", Format::Yaml).is_ok());
+}
+
+#[test]
+fn trees_that_take_many_times_their_text_are_refused() {
+    let small = r#"{"a":1},"#;
+    let body = |n: usize| format!("[{}0]", small.repeat(n));
+    assert!(parse(body(150_000).as_bytes(), Format::Json).is_ok());
+    let error = parse(body(350_000).as_bytes(), Format::Json).unwrap_err();
+    assert!(error.0.starts_with("document takes more than 134217728 bytes of memory"), "{error}");
+    let yaml = format!("[{}0]", "{a: 1},".repeat(350_000));
+    assert!(parse(yaml.as_bytes(), Format::Yaml).is_err());
+}
+
+#[test]
+fn problems_with_long_paths_are_few() {
+    let key = "k".repeat(100_000);
+    let members: Vec<String> = (0..200).map(|i| format!(r#""f{i}":1,"f{i}":2"#)).collect();
+    let body = format!(r#"{{"{key}":{{{}}}}}"#, members.join(","));
+    let problems = parse(body.as_bytes(), Format::Json).unwrap().problems;
+    assert_eq!(problems.len(), 1);
+}
+
+#[test]
+fn problems_of_a_json_body_come_in_document_order() {
+    let schema = crate::builtin::type_schema("apps", "v1", "Deployment").unwrap();
+    let body = r#"{"zz":1,"metadata":{"labels":{"b":"1","b":"2"},"foo":1},
+        "spec":{"replicas":1,"template":{"spec":{"containers":[
+            {"name":"a","yy":1,"name":"b","ports":[{"containerPort":1,"containerPort":2}]},{"xx":{"q":1,"q":2}}]}},
+            "replicas":2,"aa":1,"aa":2},"zz":2,"status":{"b":1}}"#;
+    expect![[r#"
+        unknown field "zz"
+        duplicate field "metadata.labels.b"
+        unknown field "metadata.foo"
+        unknown field "spec.template.spec.containers[0].yy"
+        duplicate field "spec.template.spec.containers[0].name"
+        duplicate field "spec.template.spec.containers[0].ports[0].containerPort"
+        unknown field "spec.template.spec.containers[1].xx"
+        duplicate field "spec.replicas"
+        unknown field "spec.aa"
+        unknown field "status.b""#]]
+    .assert_eq(&field_problems(&schema, body.as_bytes()).join("\n"));
 }

@@ -1,5 +1,8 @@
 //! YAML 1.2 with JSON's data model: string keys, no tags beyond the core schema, aliases and merge keys expanded within limits.
-use super::{DecodeError, Decoded, YAML_ALIAS_NODES_MAX, YAML_DEPTH_MAX, json, number};
+use super::budget::Budget;
+use super::{
+    DecodeError, Decoded, YAML_ALIAS_BYTES_MAX, YAML_ALIAS_NODES_MAX, YAML_DEPTH_MAX, json, number,
+};
 use granit_parser::{Event, Options, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -37,10 +40,18 @@ fn fault(line: usize, what: impl std::fmt::Display) -> DecodeError {
 #[derive(Default)]
 struct Builder {
     stack: Vec<Frame>,
-    anchors: HashMap<usize, (Value, usize)>,
-    expanded: usize,
+    anchors: HashMap<usize, (Value, Size)>,
+    expanded: Size,
+    budget: Budget,
     root: Option<Value>,
     problems: Vec<String>,
+}
+/// How much an alias expands to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    nodes: usize,
+    /// Bytes of text: keys and scalars.
+    bytes: usize,
 }
 struct Frame {
     anchor: usize,
@@ -72,14 +83,16 @@ impl Builder {
                         });
                     }
                     if anchor != 0 {
-                        self.anchors.insert(anchor, (Value::String(text.clone().into_owned()), 1));
+                        let key = Value::String(text.clone().into_owned());
+                        let size = size(&key);
+                        self.anchors.insert(anchor, (key, size));
                     }
                     *key = Some((text.into_owned(), is_merge));
                     return Ok(false);
                 }
                 let value = scalar(text, style, tag.as_deref()).map_err(|e| fault(line, e))?;
                 if anchor != 0 {
-                    self.anchors.insert(anchor, (value.clone(), 1));
+                    self.anchors.insert(anchor, (value.clone(), size(&value)));
                 }
                 self.add(value, line)?;
             }
@@ -100,21 +113,22 @@ impl Builder {
                     }
                 };
                 if frame.anchor != 0 {
-                    let size = count(&value);
+                    let size = size(&value);
                     self.expand(size, line)?;
                     self.anchors.insert(frame.anchor, (value.clone(), size));
                 }
                 self.add(value, line)?;
             }
             Event::Alias(id) => {
-                let Some((value, size)) = self.anchors.get(&id) else {
+                let Some(&(_, size)) = self.anchors.get(&id) else {
                     return Err(fault(line, "unknown anchor referenced"));
                 };
-                let (value, size) = (value.clone(), *size);
                 self.expand(size, line)?;
-                if self.stack.len() + depth(&value) > YAML_DEPTH_MAX {
+                let Some((value, _)) = self.anchors.get(&id) else { return Ok(false) };
+                if self.stack.len() + depth(value) > YAML_DEPTH_MAX {
                     return Err(fault(line, "exceeded max depth"));
                 }
+                let value = value.clone();
                 if let (
                     Some(Frame { node: Open::Map { key: key @ None, members, .. }, .. }),
                     Value::String(text),
@@ -134,9 +148,12 @@ impl Builder {
         }
         Ok(false)
     }
-    fn expand(&mut self, nodes: usize, line: usize) -> Result<(), DecodeError> {
-        self.expanded = self.expanded.saturating_add(nodes);
-        if self.expanded > YAML_ALIAS_NODES_MAX {
+    /// Counts what is about to be cloned.
+    fn expand(&mut self, size: Size, line: usize) -> Result<(), DecodeError> {
+        let Size { nodes, bytes } = &mut self.expanded;
+        *nodes = nodes.saturating_add(size.nodes);
+        *bytes = bytes.saturating_add(size.bytes);
+        if *nodes > YAML_ALIAS_NODES_MAX || *bytes > YAML_ALIAS_BYTES_MAX {
             return Err(fault(line, "document contains excessive aliasing"));
         }
         Ok(())
@@ -152,12 +169,14 @@ impl Builder {
         Ok(())
     }
     fn add(&mut self, value: Value, line: usize) -> Result<(), DecodeError> {
+        self.budget.value(value.as_str().map_or(0, str::len))?;
         match self.stack.last_mut().map(|frame| &mut frame.node) {
             None => self.root = Some(value),
             Some(Open::Seq(items)) => items.push(value),
             Some(Open::Map { members, key, merges }) => match key.take() {
                 Some((_, true)) => merges.push(value),
                 Some((key, false)) => {
+                    self.budget.member(members.len(), key.len())?;
                     members.insert(key, value);
                 }
                 None => return Err(fault(line, "a map key must be a scalar")),
@@ -186,11 +205,16 @@ fn merge(members: &mut Map<String, Value>, merges: Vec<Value>) -> Result<(), &'s
     Ok(())
 }
 
-fn count(value: &Value) -> usize {
-    1 + match value {
-        Value::Array(items) => items.iter().map(count).sum(),
-        Value::Object(members) => members.values().map(count).sum(),
-        _ => 0,
+fn size(value: &Value) -> Size {
+    let sum = |a: Size, b: Size| Size { nodes: a.nodes + b.nodes, bytes: a.bytes + b.bytes };
+    let own = |bytes| Size { nodes: 1, bytes };
+    match value {
+        Value::String(text) => own(text.len()),
+        Value::Array(items) => items.iter().map(size).fold(own(0), sum),
+        Value::Object(members) => members.iter().fold(own(0), |a, (key, value)| {
+            sum(sum(a, Size { nodes: 0, bytes: key.len() }), size(value))
+        }),
+        _ => own(0),
     }
 }
 

@@ -2,8 +2,17 @@ use crate::crd::type_schema;
 use serde_json::{Value, json};
 
 fn check(schema: Value, mut value: Value, filled: Value) {
-    super::apply(&type_schema(&schema), &mut value);
+    super::apply(&type_schema(&schema), &mut value).unwrap();
     assert_eq!(value, filled);
+}
+
+#[test]
+fn defaults_of_items_multiply_within_bounds() {
+    let schema = type_schema(&json!({"type": "object", "properties": {"l": {"type": "array",
+        "items": {"type": "object", "properties": {"a": {"type": "string", "default": "x".repeat(100_000)}}}}}}));
+    let items = |n| json!({"l": vec![json!({}); n]});
+    assert_eq!(super::apply(&schema, &mut items(100)), Ok(()));
+    assert_eq!(super::apply(&schema, &mut items(1_000)), Err(super::DefaultsTooLarge));
 }
 
 #[test]

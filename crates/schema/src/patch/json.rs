@@ -1,7 +1,7 @@
 //! JSON patch (RFC 6902) with the reference's liberties.
 
 use super::rejected;
-use crate::decode::{Format, parse};
+use crate::decode::{Format, JSON_DEPTH_MAX, note, parse};
 use serde_json::Value;
 use setpoint_object::{ApiError, Reason};
 
@@ -9,6 +9,11 @@ use setpoint_object::{ApiError, Reason};
 pub const OPERATIONS_MAX: usize = 10_000;
 /// The most bytes of JSON that the `copy` operations of one patch may add: 3 MiB, as the reference.
 pub const COPIED_BYTES_MAX: usize = 3 << 20;
+
+/// The most elements of lists that the operations of one patch may shift by adding or removing before the end, together with the values
+/// they copy and move: 64 Mi, a fifth of a second. That is 6,700 elements a list for a patch with [`OPERATIONS_MAX`] operations at its
+/// front.
+pub const STEPS_MAX: usize = 64 << 20;
 
 /// Members of an operation.
 const MEMBERS: [&str; 4] = ["from", "op", "path", "value"];
@@ -21,8 +26,8 @@ const MEMBERS: [&str; 4] = ["from", "op", "path", "value"];
 /// `problems` collects `json patch unknown field "[0].foo"` and `json patch duplicate field "[0].op"`.
 ///
 /// # Errors
-/// 400 for a document that is no list of operations, 413 above [`OPERATIONS_MAX`], 422 without an explanation for every operation
-/// that cannot be carried out.
+/// 400 for a document that is no list of operations, 413 above [`OPERATIONS_MAX`] and [`STEPS_MAX`], 422 without an explanation for
+/// every operation that cannot be carried out. That is also one that nests deeper than a body may.
 pub fn json_patch(
     target: &mut Value,
     patch: &[u8],
@@ -40,7 +45,9 @@ pub fn json_patch(
             )));
         }
     };
-    problems.extend(decoded.problems.into_iter().map(|problem| format!("json patch {problem}")));
+    for problem in decoded.problems {
+        note(problems, || format!("json patch {problem}"));
+    }
     for (at, operation) in operations.iter().enumerate() {
         check_shape(at, operation, problems).map_err(|why| undecodable(&why))?;
     }
@@ -55,11 +62,58 @@ pub fn json_patch(
             ),
         ));
     }
-    let mut copied_bytes = 0;
+    let mut cost = Cost::default();
     for operation in operations {
-        carry_out(target, operation, &mut copied_bytes).ok_or_else(rejected)?;
+        let done = carry_out(target, operation, &mut cost);
+        if cost.steps > STEPS_MAX {
+            return Err(ApiError::new(
+                413,
+                Reason::RequestEntityTooLarge,
+                format!(
+                    "Request entity too large: The operations of a JSON patch may shift {STEPS_MAX} \
+                     elements of lists at most"
+                ),
+            ));
+        }
+        done.ok_or_else(rejected)?;
     }
     Ok(())
+}
+
+/// What the operations of one patch have cost so far.
+#[derive(Default)]
+struct Cost {
+    copied_bytes: usize,
+    /// Elements shifted and values measured.
+    steps: usize,
+}
+
+impl Cost {
+    /// Counts steps; `None` when there are too many.
+    fn count(&mut self, steps: usize) -> Option<()> {
+        self.steps = self.steps.saturating_add(steps);
+        (self.steps <= STEPS_MAX).then_some(())
+    }
+
+    /// Holds a value that is put below `way` containers to the depth of a body.
+    fn hold_depth(&mut self, way: usize, value: &Value) -> Option<()> {
+        let depth = depth(value, &mut self.steps);
+        (way + depth < JSON_DEPTH_MAX && self.steps <= STEPS_MAX).then_some(())
+    }
+}
+
+/// How deep a value nests. Each value is a step.
+fn depth(value: &Value, steps: &mut usize) -> usize {
+    *steps = steps.saturating_add(1);
+    match value {
+        Value::Array(items) => {
+            1 + items.iter().map(|item| depth(item, steps)).max().unwrap_or_default()
+        }
+        Value::Object(members) => {
+            1 + members.values().map(|member| depth(member, steps)).max().unwrap_or_default()
+        }
+        _ => 0,
+    }
 }
 
 fn json_type(value: &Value) -> &'static str {
@@ -86,7 +140,7 @@ fn check_shape(at: usize, operation: &Value, problems: &mut Vec<String>) -> Resu
     };
     for (name, value) in members {
         if !MEMBERS.contains(&name.as_str()) {
-            problems.push(format!("json patch unknown field \"[{at}].{name}\""));
+            note(problems, || format!("json patch unknown field \"[{at}].{name}\""));
         } else if name != "value" && !value.is_string() && !value.is_null() {
             let found = json_type(value);
             return Err(format!(
@@ -98,14 +152,14 @@ fn check_shape(at: usize, operation: &Value, problems: &mut Vec<String>) -> Resu
 }
 
 /// Carries out one operation; `None` when it cannot be.
-fn carry_out(target: &mut Value, operation: Value, copied_bytes: &mut usize) -> Option<()> {
+fn carry_out(target: &mut Value, operation: Value, cost: &mut Cost) -> Option<()> {
     let Value::Object(mut members) = operation else { return None };
     let value = members.remove("value").unwrap_or(Value::Null);
     let text = |name: &str| members.get(name).and_then(Value::as_str);
     let path = || text("path").and_then(Pointer::parse);
     match text("op")? {
-        "add" => path()?.locate(target)?.add(value),
-        "remove" => path()?.locate(target)?.remove().map(drop),
+        "add" => path()?.locate(target)?.add(value, cost),
+        "remove" => path()?.locate(target)?.remove(cost).map(drop),
         "replace" => match path()? {
             Pointer::Whole => {
                 if value.is_object() || value.is_array() {
@@ -113,7 +167,7 @@ fn carry_out(target: &mut Value, operation: Value, copied_bytes: &mut usize) -> 
                 }
                 Some(())
             }
-            path => path.locate(target)?.set(value),
+            path => path.locate(target)?.set(value, cost),
         },
         "test" => match path()? {
             Pointer::Whole => (*target == value).then_some(()),
@@ -121,17 +175,19 @@ fn carry_out(target: &mut Value, operation: Value, copied_bytes: &mut usize) -> 
         },
         "move" => {
             let from = text("from").and_then(Pointer::parse)?;
-            let moved = from.locate(target)?.remove()?;
-            path()?.locate(target)?.add(moved)
+            let moved = from.locate(target)?.remove(cost)?;
+            path()?.locate(target)?.add(moved, cost)
         }
         "copy" => {
             let from = text("from").and_then(Pointer::parse)?;
-            let copy = from.locate(target)?.get()?.clone();
-            *copied_bytes += serde_json::to_vec(&copy).ok()?.len();
-            if *copied_bytes > COPIED_BYTES_MAX {
+            let from = from.locate(target)?;
+            let original = from.get()?;
+            cost.copied_bytes += serde_json::to_vec(original).ok()?.len();
+            if cost.copied_bytes > COPIED_BYTES_MAX {
                 return None;
             }
-            path()?.locate(target)?.add(copy)
+            let copy = original.clone();
+            path()?.locate(target)?.add(copy, cost)
         }
         _ => None,
     }
@@ -158,6 +214,7 @@ impl Pointer {
     /// The place this points to, whether or not something is there; `None` without its container.
     fn locate(self, target: &mut Value) -> Option<Place<'_>> {
         let Self::Member(way, last) = self else { return None };
+        let containers = way.len() + 1;
         let mut container = target;
         for token in way {
             container = match container {
@@ -169,7 +226,11 @@ impl Pointer {
                 _ => return None,
             };
         }
-        (container.is_object() || container.is_array()).then_some(Place { container, token: last })
+        (container.is_object() || container.is_array()).then_some(Place {
+            container,
+            token: last,
+            containers,
+        })
     }
 }
 
@@ -184,6 +245,8 @@ fn index(token: &str, len: usize) -> Option<usize> {
 struct Place<'a> {
     container: &'a mut Value,
     token: String,
+    /// How many containers are around the value.
+    containers: usize,
 }
 
 impl Place<'_> {
@@ -195,7 +258,8 @@ impl Place<'_> {
         }
     }
 
-    fn add(self, value: Value) -> Option<()> {
+    fn add(self, value: Value, cost: &mut Cost) -> Option<()> {
+        cost.hold_depth(self.containers, &value)?;
         match self.container {
             Value::Object(members) => {
                 members.insert(self.token, value);
@@ -203,6 +267,7 @@ impl Place<'_> {
             Value::Array(items) if self.token == "-" => items.push(value),
             Value::Array(items) => {
                 let at = index(&self.token, items.len() + 1).filter(|at| *at <= items.len())?;
+                cost.count(items.len() - at)?;
                 items.insert(at, value);
             }
             _ => return None,
@@ -210,7 +275,8 @@ impl Place<'_> {
         Some(())
     }
 
-    fn set(self, value: Value) -> Option<()> {
+    fn set(self, value: Value, cost: &mut Cost) -> Option<()> {
+        cost.hold_depth(self.containers, &value)?;
         match self.container {
             Value::Object(members) => {
                 members.insert(self.token, value);
@@ -224,11 +290,12 @@ impl Place<'_> {
         Some(())
     }
 
-    fn remove(self) -> Option<Value> {
+    fn remove(self, cost: &mut Cost) -> Option<Value> {
         match self.container {
             Value::Object(members) => members.remove(&self.token),
             Value::Array(items) => {
                 let at = index(&self.token, items.len()).filter(|at| *at < items.len())?;
+                cost.count(items.len() - at)?;
                 Some(items.remove(at))
             }
             _ => None,

@@ -11,6 +11,7 @@ use crate::decode::{Format, parse};
 use crate::node::{TypeSchema, View};
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Strategic merge with schema knowledge; see the table of spec: patch §4 for every directive.
 ///
@@ -79,7 +80,8 @@ fn retain_keys(
 ) -> Result<(), ApiError> {
     let Some(kept) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(kept) = kept else { return Err(bad_retain_keys()) };
-    let keeps = |name: &str| kept.iter().any(|k| k.as_str() == Some(name));
+    let kept: HashSet<&str> = kept.iter().filter_map(Value::as_str).collect();
+    let keeps = |name: &str| kept.contains(name);
     let directive =
         |name: &str| name.starts_with(DELETE_FROM_LIST) || name.starts_with(ELEMENT_ORDER);
     if patch.iter().any(|(name, value)| !value.is_null() && !directive(name) && !keeps(name)) {
@@ -189,6 +191,7 @@ fn delete_from_list(
     if let (Some(Value::Array(live)), Value::Array(gone)) = (target.get_mut(field), value)
         && element_kind(live, &gone)? != Some("map")
     {
+        let gone: HashSet<&Value> = gone.iter().collect();
         live.retain(|element| !gone.contains(element));
     }
     Ok(())
@@ -223,11 +226,19 @@ fn merge_list(
         return Ok((arrange(live.clone(), &patch, &live, Identity::Key(key))?, replaced));
     }
     let identity = Identity::Key(key);
+    // The place of each key's first element. Merging leaves the key of an element as it is.
+    let mut places: HashMap<&Value, usize> = HashMap::with_capacity(live.len() + patch.len());
+    for (place, element) in live.iter().enumerate() {
+        if let Some(id) = identity.get(element) {
+            places.entry(id).or_insert(place);
+        }
+    }
     let mut merged = live.clone();
     for element in &patch {
         let map = as_map(element)?;
         let wanted = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
-        match merged.iter_mut().find(|e| identity.get(e) == Some(wanted)) {
+        let place = *places.entry(wanted).or_insert(merged.len());
+        match merged.get_mut(place) {
             Some(Value::Object(old)) => merge_map(old, map.clone(), items)?,
             _ => merged.push(element.clone()),
         }
@@ -253,6 +264,7 @@ fn special_elements(
     key: &str,
 ) -> Result<Special, ApiError> {
     let mut ordinary = Vec::with_capacity(patch.len());
+    let mut gone = HashSet::new();
     let mut replace = false;
     for element in patch {
         let map = as_map(&element)?;
@@ -262,8 +274,7 @@ fn special_elements(
         };
         match directive.as_str() {
             Some("delete") => {
-                let gone = map.get(key).ok_or_else(|| no_merge_key(map, key))?;
-                live.retain(|e| Identity::Key(key).get(e) != Some(gone));
+                gone.insert(map.get(key).ok_or_else(|| no_merge_key(map, key))?.clone());
             }
             Some("replace") => replace = true,
             Some("merge") => {
@@ -273,6 +284,9 @@ fn special_elements(
             }
             _ => return Err(unknown_patch_type(directive, map)),
         }
+    }
+    if !gone.is_empty() {
+        live.retain(|e| Identity::Key(key).get(e).is_none_or(|id| !gone.contains(id)));
     }
     Ok(if replace {
         Special { live: ordinary, patch: Vec::new(), replaced: Some(live) }
@@ -299,19 +313,46 @@ fn element_kind(live: &[Value], patch: &[Value]) -> Result<Option<&'static str>,
 }
 
 /// Removes repeated scalars as the reference does: the last element takes the place of a repeated one.
-fn deduplicate(list: &mut Vec<Value>) {
+///
+/// It is told by positions which elements are equal, so that this takes `n log n` where comparing each with each takes the square.
+pub(super) fn deduplicate(list: &mut Vec<Value>) {
+    let mut ids: HashMap<&Value, usize> = HashMap::with_capacity(list.len());
+    let mut order: Vec<usize> = (0..list.len()).collect();
+    let mut places: Vec<BTreeSet<usize>> = Vec::new();
+    let id_of: Vec<usize> = list
+        .iter()
+        .enumerate()
+        .map(|(at, value)| {
+            let id = *ids.entry(value).or_insert(places.len());
+            if id == places.len() {
+                places.push(BTreeSet::new());
+            }
+            places[id].insert(at);
+            id
+        })
+        .collect();
+    drop(ids);
+    if places.len() == list.len() {
+        return;
+    }
     let mut at = 0;
-    while at < list.len() {
-        let mut other = at + 1;
-        while other < list.len() {
-            if list[at] == list[other] {
-                list.swap_remove(other);
-            } else {
-                other += 1;
+    while at < order.len() {
+        let id = id_of[order[at]];
+        places[id].remove(&at);
+        while let Some(other) = places[id].first().copied() {
+            let last = order.len() - 1;
+            let moved = id_of[order[last]];
+            order.swap_remove(other);
+            places[id].remove(&other);
+            if other < last {
+                places[moved].remove(&last);
+                places[moved].insert(other);
             }
         }
         at += 1;
     }
+    let mut values: Vec<Value> = std::mem::take(list);
+    *list = order.into_iter().map(|at| std::mem::take(&mut values[at])).collect();
 }
 
 fn map_field<'a>(schema: View<'a>, name: &str) -> Result<View<'a>, ApiError> {

@@ -187,6 +187,82 @@ fn json_patch_bounds_what_copies_add() {
 }
 
 #[test]
+fn json_patch_bounds_what_operations_shift() {
+    let list = |n: usize| json!({"l": vec![0; n]});
+    let at_front = |op: &str, n: usize| {
+        Value::from(vec![json!({"op": op, "path": "/l/0", "value": 1}); n]).to_string()
+    };
+    for op in ["add", "remove"] {
+        let mut target = list(20_000);
+        json_patch(&mut target, at_front(op, 1_000).as_bytes(), &mut Vec::new()).unwrap();
+        let error = json_patch(
+            &mut list(300_000),
+            at_front(op, OPERATIONS_MAX).as_bytes(),
+            &mut Vec::new(),
+        );
+        let error = error.expect_err("three billion elements are too many");
+        assert_eq!(error.code(), 413);
+        assert!(error.0.message.contains("may shift 67108864 elements"), "{}", error.0.message);
+    }
+    // At the end nothing is shifted.
+    let appends =
+        Value::from(vec![json!({"op": "add", "path": "/l/-", "value": 1}); OPERATIONS_MAX]);
+    json_patch(&mut list(300_000), appends.to_string().as_bytes(), &mut Vec::new()).unwrap();
+}
+
+#[test]
+fn json_patch_nests_no_deeper_than_a_body() {
+    let deep = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+    let add = |levels: usize, below: usize| {
+        let path = "/a".repeat(below);
+        format!(r#"{{"op":"add","path":"{path}","value":{}}}"#, deep(levels))
+    };
+    let patch = format!("[{},{}]", add(100, 1), add(26, 101));
+    let mut target = json!({});
+    json_patch(&mut target, patch.as_bytes(), &mut Vec::new()).unwrap();
+    for patch in [
+        format!("[{},{}]", add(100, 1), add(27, 101)),
+        // Doubled: a thousand operations would overflow a stack.
+        format!(r#"[{},{{"op":"copy","from":"/a","path":"{}"}}]"#, add(100, 1), "/a".repeat(101)),
+    ] {
+        let error = json_patch(&mut json!({}), patch.as_bytes(), &mut Vec::new());
+        assert_eq!(error.expect_err("too deep").code(), 422);
+    }
+}
+
+#[test]
+fn strategic_merge_of_long_lists_is_not_quadratic() {
+    const N: usize = 20_000;
+    let env = |value: &str| -> Vec<Value> {
+        (0..N).map(|i| json!({"name": format!("E{i}"), "value": value})).collect()
+    };
+    let mut target = json!({"metadata": {"finalizers": (0..N).collect::<Vec<_>>()}, "spec": {"containers": [{"name": "a", "env": env("1")}]}});
+    let mut sent = env("2");
+    sent.extend((0..N / 2).map(|i| json!({"$patch": "delete", "name": format!("E{}", 2 * i)})));
+    sent.drain(0..N / 2);
+    let order: Vec<Value> = (0..N).rev().map(|i| json!({"name": format!("E{i}")})).collect();
+    sent.retain(|element| {
+        let name = element["name"].as_str().and_then(|name| name[1..].parse::<usize>().ok());
+        element.get("$patch").is_some() || name.is_some_and(|name| name % 2 == 1)
+    });
+    sent.sort_by_key(|element| {
+        std::cmp::Reverse(element["name"].as_str().and_then(|name| name[1..].parse::<usize>().ok()))
+    });
+    let body =
+        json!({"metadata": {"$deleteFromPrimitiveList/finalizers": (0..N - 1).collect::<Vec<_>>()},
+        "spec": {"containers": [{"name": "a", "env": sent, "$setElementOrder/env": order}]}})
+        .to_string();
+    let mut problems = Vec::new();
+    // Types are checked last; numbers are no finalizers.
+    let _ = strategic_merge_patch(&pod(), &mut target, body.as_bytes(), &mut problems);
+    assert_eq!(target["metadata"]["finalizers"], json!([N - 1]));
+    let env = target["spec"]["containers"][0]["env"].as_array().unwrap();
+    assert_eq!(env.len(), N / 2);
+    assert_eq!(env[0], json!({"name": format!("E{}", N - 1), "value": "2"}));
+    assert_eq!(env[N / 2 - 1], json!({"name": "E1", "value": "1"}));
+}
+
+#[test]
 fn merge_patch_merges_maps_and_replaces_the_rest() {
     check_merge(
         json!({"a": {"b": 1, "c": 2}, "l": [1, 2], "s": 1}),

@@ -9,13 +9,13 @@ fn check(schema: Value, mut value: Value, left: Value, removed: &[&str]) {
 }
 
 #[test]
-fn undeclared_fields_go_inner_ones_reported_first() {
+fn undeclared_fields_go_and_are_reported_in_path_order() {
     check(
         json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
             "l": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}}}}}}),
         json!({"apiVersion": "v1", "kind": "K", "metadata": {"zz": 1}, "a": 1, "spec": {"b": 1, "l": [{"a": "x", "u": 1}]}}),
         json!({"apiVersion": "v1", "kind": "K", "metadata": {"zz": 1}, "spec": {"l": [{"a": "x"}]}}),
-        &["spec.l[0].u", "spec.b", "a"],
+        &["a", "spec.b", "spec.l[0].u"],
     );
 }
 

@@ -1,31 +1,45 @@
 //! Embedded resources: type and metadata.
+use super::report::Report;
 use crate::node::View;
 use serde_json::Value;
 use setpoint_object::field::{Error, Path};
 use setpoint_object::name;
 
 /// Checks every embedded resource under a node.
-pub(super) fn validate(schema: View<'_>, value: &Value, path: &Path, errors: &mut Vec<Error>) {
+pub(super) fn validate(schema: View<'_>, value: &Value, path: &mut String, report: &mut Report) {
+    if report.is_over() {
+        return;
+    }
+    let base = path.len();
     match value {
         Value::Object(members) => {
             if schema.embedded_resource {
-                resource(value, path, errors);
+                resource(value, &Path::new(&**path), report);
             }
             for (name, member) in members {
-                if (path.as_str().is_empty() || schema.embedded_resource) && name == "metadata" {
+                if (base == 0 || schema.embedded_resource) && name == "metadata" {
                     continue;
                 }
                 if (member.is_object() || member.is_array())
                     && let Some(schema) = schema.member(name)
                 {
-                    validate(schema, member, &path.child(name), errors);
+                    if base > 0 {
+                        path.push('.');
+                    }
+                    path.push_str(name);
+                    validate(schema, member, path, report);
+                    path.truncate(base);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(schema) = schema.items() {
                 for (i, item) in items.iter().enumerate() {
-                    validate(schema, item, &path.index(i), errors);
+                    path.push('[');
+                    path.push_str(itoa::Buffer::new().format(i));
+                    path.push(']');
+                    validate(schema, item, path, report);
+                    path.truncate(base);
                 }
             }
         }
@@ -33,18 +47,18 @@ pub(super) fn validate(schema: View<'_>, value: &Value, path: &Path, errors: &mu
     }
 }
 
-fn resource(value: &Value, path: &Path, errors: &mut Vec<Error>) {
+fn resource(value: &Value, path: &Path, report: &mut Report) {
     match value.get("apiVersion").and_then(Value::as_str) {
-        None | Some("") => errors.push(Error::required(path.child("apiVersion"), "")),
+        None | Some("") => report.push(Error::required(path.child("apiVersion"), "")),
         Some(_) => {}
     }
     match value.get("kind").and_then(Value::as_str) {
-        None | Some("") => errors.push(Error::required(path.child("kind"), "")),
+        None | Some("") => report.push(Error::required(path.child("kind"), "")),
         Some(kind) => {
             let shown = Value::from(kind);
             for problem in name::dns1035_label(&kind.to_lowercase()) {
                 let detail = format!("may have mixed case, but should otherwise match: {problem}");
-                errors.push(Error::invalid(path.child("kind"), &shown, detail));
+                report.push(Error::invalid(path.child("kind"), &shown, detail));
             }
         }
     }
@@ -52,10 +66,10 @@ fn resource(value: &Value, path: &Path, errors: &mut Vec<Error>) {
     let path = path.child("metadata").child("labels");
     for (key, label) in labels {
         for problem in name::qualified_name(key) {
-            errors.push(Error::invalid(path.clone(), &Value::from(key.as_str()), problem));
+            report.push(Error::invalid(path.clone(), &Value::from(key.as_str()), problem));
         }
         for problem in label.as_str().map(name::label_value).unwrap_or_default() {
-            errors.push(Error::invalid(path.clone(), label, problem));
+            report.push(Error::invalid(path.clone(), label, problem));
         }
     }
 }

@@ -1,32 +1,29 @@
 //! Uniqueness in lists of type `set` and `map`.
+use super::report::Report;
 use crate::node::{ListType, View};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use setpoint_object::field::{Error, Path};
 use std::collections::HashSet;
 
 /// Reports each repeat, unless the old object already had one.
-pub(super) fn validate(
-    root: View<'_>,
-    value: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<Error>,
-) {
-    let mut found = Vec::new();
-    node(root, value, &mut String::new(), &mut found);
+pub(super) fn validate(root: View<'_>, value: &Value, old: Option<&Value>, report: &mut Report) {
+    let found = report.apart(|report| node(root, value, &mut String::new(), report));
     if found.is_empty() {
         return;
     }
-    if let Some(old) = old {
-        let mut before = Vec::new();
-        node(root, old, &mut String::new(), &mut before);
-        if !before.is_empty() {
-            return;
-        }
+    if let Some(old) = old
+        && !report.apart(|report| node(root, old, &mut String::new(), report)).is_empty()
+    {
+        return;
     }
-    errors.append(&mut found);
+    found.into_iter().for_each(|error| report.push(error));
 }
 
-fn node(schema: View<'_>, value: &Value, path: &mut String, errors: &mut Vec<Error>) {
+fn node(schema: View<'_>, value: &Value, path: &mut String, report: &mut Report) {
+    report.step(1);
+    if report.is_over() {
+        return;
+    }
     let base = path.len();
     match value {
         Value::Object(members) => {
@@ -39,45 +36,52 @@ fn node(schema: View<'_>, value: &Value, path: &mut String, errors: &mut Vec<Err
                         path.push('.');
                     }
                     path.push_str(name);
-                    node(schema, member, path, errors);
+                    node(schema, member, path, report);
                     path.truncate(base);
                 }
             }
         }
         Value::Array(items) => {
-            let mut seen = HashSet::with_capacity(items.len());
+            let mut seen = HashSet::new();
             for (i, item) in items.iter().enumerate() {
-                let index = |path: &mut String| {
-                    path.push('[');
-                    path.push_str(itoa::Buffer::new().format(i));
-                    path.push(']');
-                };
-                let identity = match &schema.list_type {
+                path.push('[');
+                path.push_str(itoa::Buffer::new().format(i));
+                path.push(']');
+                let identity = match &schema.node().list_type {
                     ListType::Atomic => None,
-                    ListType::Set => Some(item.clone()),
-                    ListType::Map(keys) => Some(Value::Object(
-                        keys.iter()
-                            .filter_map(|key| {
-                                let value = item.get(key.as_ref())?.clone();
-                                Some((key.clone().into_owned(), value))
-                            })
-                            .collect::<Map<_, _>>(),
+                    ListType::Set => Some(Identity::Item(item)),
+                    ListType::Map(keys) => Some(Identity::Keys(
+                        keys.iter().map(|key| item.get(key.as_ref())).collect(),
                     )),
                 };
                 if let Some(identity) = identity
-                    && !seen.insert(identity.to_string())
+                    && !seen.insert(identity)
                 {
-                    index(path);
-                    errors.push(Error::duplicate(Path::new(&**path), &identity));
-                    path.truncate(base);
+                    let shown = shown(&schema.node().list_type, item);
+                    report.push(Error::duplicate(Path::new(&**path), &shown));
                 }
                 if let Some(schema) = schema.items() {
-                    index(path);
-                    node(schema, item, path, errors);
-                    path.truncate(base);
+                    node(schema, item, path, report);
                 }
+                path.truncate(base);
             }
         }
         _ => {}
     }
+}
+
+/// What tells an element of a list apart.
+#[derive(PartialEq, Eq, Hash)]
+enum Identity<'v> {
+    Item(&'v Value),
+    Keys(Vec<Option<&'v Value>>),
+}
+
+/// What an error shows of an element that is there twice: the element of a set, the keys of a map's.
+fn shown(list_type: &ListType, item: &Value) -> Value {
+    let ListType::Map(keys) = list_type else { return item.clone() };
+    let members = keys
+        .iter()
+        .filter_map(|key| Some((key.clone().into_owned(), item.get(key.as_ref())?.clone())));
+    Value::Object(members.collect())
 }

@@ -1,14 +1,14 @@
 //! The value validations of OpenAPI.
+use super::report::Report;
 use super::scalar;
-use crate::node::{ListType, Shape, Validation, View};
+use crate::node::{ListType, Shape, Str, Validation, View};
 use serde_json::{Map, Value};
 use setpoint_object::field::{Error, Path};
+use std::collections::HashMap;
 
 /// Validates a root: its `metadata` only as far as the schema restricts names.
-pub(super) fn validate(root: View<'_>, value: &Value, old: Option<&Value>) -> Vec<Error> {
-    let mut validator = Validator::default();
-    validator.root(root, value, old);
-    validator.errors
+pub(super) fn validate(root: View<'_>, value: &Value, old: Option<&Value>, report: &mut Report) {
+    Validator { path: String::new(), report, visited: 0 }.root(root, value, old);
 }
 
 /// Validates a node that lies at `path`.
@@ -17,16 +17,14 @@ pub(super) fn validate_at(
     path: &str,
     value: &Value,
     old: Option<&Value>,
-) -> Vec<Error> {
-    let mut validator = Validator { path: path.to_owned(), ..Validator::default() };
-    validator.node(schema, value, old);
-    validator.errors
+    report: &mut Report,
+) {
+    Validator { path: path.to_owned(), report, visited: 0 }.node(schema, value, old);
 }
 
-#[derive(Default)]
-struct Validator {
+struct Validator<'r> {
     path: String,
-    errors: Vec<Error>,
+    report: &'r mut Report,
     /// Nodes looked at: of several failing branches the one that got furthest is reported.
     visited: usize,
 }
@@ -48,7 +46,7 @@ pub(super) fn rootless(text: String) -> Error {
     Error::invalid(Path::root(), &Value::from(""), text)
 }
 
-impl Validator {
+impl Validator<'_> {
     fn root(&mut self, schema: View<'_>, value: &Value, old: Option<&Value>) {
         let Value::Object(members) = value else { return self.node(schema, value, old) };
         self.combinators(schema, value);
@@ -58,20 +56,21 @@ impl Validator {
 
     fn node(&mut self, schema: View<'_>, value: &Value, old: Option<&Value>) {
         self.visited += 1;
-        if old == Some(value) {
+        self.report.step(1);
+        if self.report.is_over() || old == Some(value) {
             return;
         }
-        scalar::check_type(schema, &self.path, value, &mut self.errors);
+        scalar::check_type(schema, &self.path, value, self.report);
         let validation = schema.node().validation.as_deref();
         if !value.is_null() {
             self.combinators(schema, value);
-            scalar::check(schema, &self.path, value, &mut self.errors);
+            scalar::check(schema, &self.path, value, self.report);
         }
         if let Value::Array(items) = value {
             self.list(schema, items, old);
         }
         if let Some(validation) = validation {
-            scalar::check_enum(validation, &self.path, value, &mut self.errors);
+            scalar::check_enum(validation, &self.path, value, self.report);
         }
         if let Value::Object(members) = value {
             self.object(schema, members, old.and_then(Value::as_object), false);
@@ -82,11 +81,12 @@ impl Validator {
         let old = old.and_then(Value::as_array);
         let base = self.path.len();
         if let Some(item_schema) = schema.items() {
+            let correlation = Correlation::new(&schema.node().list_type, old);
             for (i, item) in items.iter().enumerate() {
                 self.path.push('[');
                 self.path.push_str(itoa::Buffer::new().format(i));
                 self.path.push(']');
-                let old = old.and_then(|old| correlated(&schema.list_type, item, old));
+                let old = correlation.old_of(item);
                 self.node(item_schema, item, old);
                 self.path.truncate(base);
             }
@@ -95,10 +95,10 @@ impl Validator {
         let count = items.len();
         if let Some(min) = validation.min_items.filter(|min| (count as u64) < *min) {
             let what = format!("should have at least {min} items");
-            self.errors.push(invalid(&self.path, &Value::from(count), &what));
+            self.report.push(invalid(&self.path, &Value::from(count), &what));
         }
         if let Some(max) = validation.max_items.filter(|max| count as u64 > *max) {
-            self.errors.push(Error::too_many(Path::new(&*self.path), count, max as usize));
+            self.report.push(Error::too_many(Path::new(&*self.path), count, max as usize));
         }
     }
 
@@ -114,19 +114,26 @@ impl Validator {
             self.object_bounds(validation, members.len());
         }
         let base = self.path.len();
+        self.report.step(schema.node().required.len());
         for name in &schema.node().required {
+            if self.report.is_over() {
+                return;
+            }
             if !members.contains_key(name.as_ref()) {
                 self.enter(base, name);
-                self.errors.push(Error::required(Path::new(&*self.path), ""));
+                self.report.push(Error::required(Path::new(&*self.path), ""));
                 self.path.truncate(base);
             }
         }
         if validation.is_some_and(|v| v.additional_forbidden) {
             for name in members.keys().filter(|name| schema.property(name).is_none()) {
+                if self.report.is_over() {
+                    return;
+                }
                 let path = &self.path;
                 let text = format!("{path}.{name} in body is a forbidden property");
                 let error = Error::invalid(Path::new(&**path), &Value::from(name.as_str()), text);
-                self.errors.push(error);
+                self.report.push(error);
             }
         }
         let meta = root || schema.embedded_resource;
@@ -160,66 +167,88 @@ impl Validator {
     fn object_bounds(&mut self, validation: &Validation, count: usize) {
         if let Some(min) = validation.min_properties.filter(|min| (count as u64) < *min) {
             let what = format!("should have at least {min} properties");
-            self.errors.push(invalid(&self.path, &Value::from(count), &what));
+            self.report.push(invalid(&self.path, &Value::from(count), &what));
         }
         if let Some(max) = validation.max_properties.filter(|max| count as u64 > *max) {
-            self.errors.push(Error::too_many(Path::new(&*self.path), count, max as usize));
+            self.report.push(Error::too_many(Path::new(&*self.path), count, max as usize));
         }
     }
 
     /// One branch, on its own: its errors and how far it got.
-    fn branch(&self, schema: View<'_>, value: &Value) -> (Vec<Error>, usize) {
-        let mut validator = Validator { path: self.path.clone(), ..Validator::default() };
-        validator.node(schema, value, None);
-        (validator.errors, validator.visited)
+    fn branch(&mut self, schema: View<'_>, value: &Value) -> (Vec<Error>, usize) {
+        let Self { path, report, .. } = self;
+        let mut visited = 0;
+        let errors = report.apart(|report| {
+            let mut validator = Validator { path: std::mem::take(path), report, visited: 0 };
+            validator.node(schema, value, None);
+            visited = validator.visited;
+            *path = validator.path;
+        });
+        (errors, visited)
     }
 
     fn combinators(&mut self, schema: View<'_>, value: &Value) {
         let Some(validation) = schema.node().validation.as_deref() else { return };
-        let path = self.path.clone();
-        let branch = |this: &Self, id| this.branch(schema.at(id), value);
         if !validation.any_of.is_empty() {
             let mut best = None;
-            if !validation.any_of.iter().any(|id| keep_best(branch(self, *id), &mut best)) {
-                self.errors
-                    .push(rootless(format!("{path:?} must validate at least one schema (anyOf)")));
-                self.errors.extend(best.unwrap_or_default().0);
+            let valid = validation
+                .any_of
+                .iter()
+                .any(|id| keep_best(self.branch(schema.at(*id), value), &mut best));
+            if !valid {
+                let path = &self.path;
+                let text = format!("{path:?} must validate at least one schema (anyOf)");
+                self.report.push(rootless(text));
+                self.extend(best.unwrap_or_default().0);
             }
         }
         if !validation.one_of.is_empty() {
             let mut best = None;
-            let results =
-                validation.one_of.iter().map(|id| keep_best(branch(self, *id), &mut best));
-            let valid = results.filter(|valid| *valid).count();
+            let mut valid = 0;
+            for id in &validation.one_of {
+                valid += usize::from(keep_best(self.branch(schema.at(*id), value), &mut best));
+            }
             if valid != 1 {
                 let found = match valid {
                     0 => "Found none valid".to_owned(),
                     n => format!("Found {n} valid alternatives"),
                 };
-                self.errors.push(rootless(format!(
-                    "{path:?} must validate one and only one schema (oneOf). {found}"
-                )));
+                let path = &self.path;
+                let text =
+                    format!("{path:?} must validate one and only one schema (oneOf). {found}");
+                self.report.push(rootless(text));
                 if valid == 0 {
-                    self.errors.extend(best.unwrap_or_default().0);
+                    self.extend(best.unwrap_or_default().0);
                 }
             }
         }
         if !validation.all_of.is_empty() {
-            let branches: Vec<_> = validation.all_of.iter().map(|id| branch(self, *id).0).collect();
-            let valid = branches.iter().filter(|errors| errors.is_empty()).count();
-            if valid < branches.len() {
+            let mut found = Vec::new();
+            let mut valid = 0;
+            for id in &validation.all_of {
+                let errors = self.branch(schema.at(*id), value).0;
+                valid += usize::from(errors.is_empty());
+                found.extend(errors);
+            }
+            if valid < validation.all_of.len() {
                 let none = if valid == 0 { ". None validated" } else { "" };
-                self.errors.push(rootless(format!(
-                    "{path:?} must validate all the schemas (allOf){none}"
-                )));
-                self.errors.extend(branches.into_iter().flatten());
+                let path = &self.path;
+                let text = format!("{path:?} must validate all the schemas (allOf){none}");
+                self.report.push(rootless(text));
+                self.extend(found);
             }
         }
         if let Some(id) = validation.not
-            && branch(self, id).0.is_empty()
+            && self.branch(schema.at(id), value).0.is_empty()
         {
-            self.errors.push(rootless(format!("{path:?} must not validate the schema (not)")));
+            let path = &self.path;
+            let text = format!("{path:?} must not validate the schema (not)");
+            self.report.push(rootless(text));
         }
+    }
+
+    fn extend(&mut self, errors: Vec<Error>) {
+        errors.into_iter().for_each(|error| self.report.push(error));
     }
 
     fn enter(&mut self, base: usize, name: &str) {
@@ -241,10 +270,36 @@ fn keep_best(branch: (Vec<Error>, usize), best: &mut Option<(Vec<Error>, usize)>
     false
 }
 
-/// The old element that a list element stands for.
-fn correlated<'a>(list_type: &ListType, item: &Value, old: &'a [Value]) -> Option<&'a Value> {
-    let ListType::Map(keys) = list_type else { return None };
-    old.iter().find(|old| keys.iter().all(|key| old.get(key.as_ref()) == item.get(key.as_ref())))
+/// The old elements of a list, found by their keys.
+struct Correlation<'a> {
+    keys: &'a [Str],
+    old: HashMap<Vec<Option<&'a Value>>, &'a Value>,
+}
+
+impl<'a> Correlation<'a> {
+    fn new(list_type: &'a ListType, old: Option<&'a Vec<Value>>) -> Self {
+        let (ListType::Map(keys), Some(items)) = (list_type, old) else {
+            return Self { keys: &[], old: HashMap::new() };
+        };
+        let mut old = HashMap::with_capacity(items.len());
+        for item in items {
+            old.entry(identity(keys, item)).or_insert(item);
+        }
+        Self { keys, old }
+    }
+
+    /// The old element that an element stands for.
+    fn old_of(&self, item: &Value) -> Option<&'a Value> {
+        if self.old.is_empty() {
+            return None;
+        }
+        self.old.get(&identity(self.keys, item)).copied()
+    }
+}
+
+/// What tells an element apart: the values of its keys.
+fn identity<'v>(keys: &[Str], item: &'v Value) -> Vec<Option<&'v Value>> {
+    keys.iter().map(|key| item.get(key.as_ref())).collect()
 }
 
 /// JSON's name of the type a value has.

@@ -1,13 +1,14 @@
 //! Type, format, length, range and enum of one value.
 use super::format;
 use super::openapi::{invalid, rootless, shape_mismatch, type_invalid, type_of};
+use super::report::Report;
 use crate::node::{Shape, Validation, View};
 use serde_json::{Number, Value};
 use setpoint_object::field::{Error, Path};
 use std::cmp::Ordering;
 
 /// Checks the type, null included.
-pub(super) fn check_type(schema: View<'_>, path: &str, value: &Value, errors: &mut Vec<Error>) {
+pub(super) fn check_type(schema: View<'_>, path: &str, value: &Value, report: &mut Report) {
     if value.is_null() && schema.nullable {
         return;
     }
@@ -18,14 +19,14 @@ pub(super) fn check_type(schema: View<'_>, path: &str, value: &Value, errors: &m
             && value.is_f64();
         if beyond_int64 {
             let wanted = if format.is_empty() { "int64" } else { format };
-            errors.push(type_invalid(path, wanted, &Value::from("float64")));
+            report.push(type_invalid(path, wanted, &Value::from("float64")));
         } else {
             let null = if schema.nullable { ",null" } else { "" };
             let found = Value::from(type_of(value));
-            errors.push(type_invalid(path, &format!("{wanted}{null}"), &found));
+            report.push(type_invalid(path, &format!("{wanted}{null}"), &found));
         }
         if schema.shape == Shape::Integer && value.is_number() {
-            errors.push(rootless(unchecked("integer", format, path)));
+            report.push(rootless(unchecked("integer", format, path)));
         }
         return;
     }
@@ -37,7 +38,7 @@ pub(super) fn check_type(schema: View<'_>, path: &str, value: &Value, errors: &m
     };
     if !fits {
         let kind = if schema.shape == Shape::Integer { "integer" } else { "number" };
-        errors.push(rootless(unchecked(kind, format, path)));
+        report.push(rootless(unchecked(kind, format, path)));
     }
 }
 
@@ -51,68 +52,74 @@ fn unchecked(kind: &str, format: &str, path: &str) -> String {
 }
 
 /// Checks a string or number.
-pub(super) fn check(schema: View<'_>, path: &str, value: &Value, errors: &mut Vec<Error>) {
+pub(super) fn check(schema: View<'_>, path: &str, value: &Value, report: &mut Report) {
     let validation = schema.node().validation.as_deref();
     match value {
         Value::String(text) => {
+            report.read(text.len());
             if let Some(validation) = validation {
-                string(validation, path, text, value, errors);
+                string(validation, path, text, value, report);
             }
             if let Some(name) = schema.format.as_deref()
                 && matches!(schema.shape, Shape::String | Shape::Any)
                 && !format::valid(name, text)
             {
-                errors.push(type_invalid(path, name, value));
+                report.push(type_invalid(path, name, value));
             }
         }
         Value::Number(n) => {
             if let Some(validation) = validation {
-                number(validation, path, n, value, errors);
+                number(validation, path, n, value, report);
             }
         }
         _ => {}
     }
 }
 
-fn string(v: &Validation, path: &str, text: &str, value: &Value, errors: &mut Vec<Error>) {
+fn string(v: &Validation, path: &str, text: &str, value: &Value, report: &mut Report) {
     if v.max_length.is_some() || v.min_length.is_some() {
         let length = text.chars().count() as u64;
         if let Some(max) = v.max_length.filter(|max| length > *max) {
-            errors.push(Error::too_long(Path::new(path), max as usize));
+            report.push(Error::too_long(Path::new(path), max as usize));
         }
         if let Some(min) = v.min_length.filter(|min| length < *min) {
             let what = format!("should be at least {min} chars long");
-            errors.push(invalid(path, value, &what));
+            report.push(invalid(path, value, &what));
         }
     }
-    if let Some((pattern, regex)) = &v.pattern
-        && !regex.is_match(text)
-    {
-        errors.push(invalid(path, value, &format!("should match '{pattern}'")));
+    if let Some(pattern) = &v.pattern {
+        match report.matches(pattern, text) {
+            Ok(true) => {}
+            Ok(false) => {
+                let what = format!("should match '{}'", pattern.source());
+                report.push(invalid(path, value, &what));
+            }
+            Err(why) => report.push(invalid(path, value, &why)),
+        }
     }
 }
 
-fn number(v: &Validation, path: &str, n: &Number, value: &Value, errors: &mut Vec<Error>) {
+fn number(v: &Validation, path: &str, n: &Number, value: &Value, report: &mut Report) {
     if let Some(factor) = &v.multiple_of
         && !is_multiple(n, factor)
     {
-        errors.push(invalid(path, value, &format!("should be a multiple of {factor}")));
+        report.push(invalid(path, value, &format!("should be a multiple of {factor}")));
     }
     if let Some(max) = &v.maximum {
         let order = compare(n, max);
         if v.exclusive_maximum && order != Ordering::Less {
-            errors.push(invalid(path, value, &format!("should be less than {max}")));
+            report.push(invalid(path, value, &format!("should be less than {max}")));
         } else if order == Ordering::Greater {
-            errors.push(invalid(path, value, &format!("should be less than or equal to {max}")));
+            report.push(invalid(path, value, &format!("should be less than or equal to {max}")));
         }
     }
     if let Some(min) = &v.minimum {
         let order = compare(n, min);
         if v.exclusive_minimum && order != Ordering::Greater {
-            errors.push(invalid(path, value, &format!("should be greater than {min}")));
+            report.push(invalid(path, value, &format!("should be greater than {min}")));
         } else if order == Ordering::Less {
             let what = format!("should be greater than or equal to {min}");
-            errors.push(invalid(path, value, &what));
+            report.push(invalid(path, value, &what));
         }
     }
 }
@@ -137,7 +144,8 @@ fn is_multiple(n: &Number, factor: &Number) -> bool {
 }
 
 /// Checks membership.
-pub(super) fn check_enum(v: &Validation, path: &str, value: &Value, errors: &mut Vec<Error>) {
+pub(super) fn check_enum(v: &Validation, path: &str, value: &Value, report: &mut Report) {
+    report.step(v.enumeration.len());
     if v.enumeration.is_empty() || v.enumeration.iter().any(|allowed| same(allowed, value)) {
         return;
     }
@@ -146,7 +154,7 @@ pub(super) fn check_enum(v: &Validation, path: &str, value: &Value, errors: &mut
         .iter()
         .map(|allowed| allowed.as_str().map_or_else(|| allowed.to_string(), str::to_owned))
         .collect();
-    errors.push(Error::not_supported(Path::new(path), value, &texts));
+    report.push(Error::not_supported(Path::new(path), value, &texts));
 }
 
 fn same(a: &Value, b: &Value) -> bool {

@@ -252,3 +252,48 @@ fn status_alone() {
     expect![[r#"TypeInvalid status.n: Invalid value: "string": status.n in body must be of type integer: "string""#]]
         .assert_eq(&show(validate_status(&schema, &value, None)));
 }
+
+#[test]
+fn steps_are_bounded_and_running_out_of_them_is_an_error() {
+    let branches: Vec<Value> =
+        (0..200).map(|i| json!({"pattern": format!("^[a-z]{{{i},1000}}x$")})).collect();
+    let schema = type_schema(&schema(
+        json!({"l": {"type": "array", "items": {"type": "string", "anyOf": branches}}}),
+    ));
+    let items = |n: usize| json!({"spec": {"l": vec!["a".repeat(64) + "y"; n]}});
+    let errors = validate(&schema, &items(1), None);
+    assert_eq!(errors.len(), 2);
+    let errors = validate(&schema, &items(20_000), None);
+    let last = errors.last().unwrap().to_string();
+    assert!(last.contains("validation stopped after 16777216 steps"), "{last}");
+}
+
+#[test]
+fn errors_are_bounded_in_bytes() {
+    let schema = type_schema(&schema(
+        json!({"m": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}}),
+    ));
+    let mut object = json!({"spec": {"m": {}}});
+    object["spec"]["m"]["k".repeat(100_000)] = json!(vec![1; 10_000]);
+    let errors = validate(&schema, &object, None);
+    let bytes: usize =
+        errors.iter().map(|error| error.path.as_str().len() + error.detail.len()).sum();
+    assert!(!errors.is_empty() && bytes < 2 * super::ERRORS_BYTES_MAX, "{bytes}");
+}
+
+#[test]
+fn elements_of_long_lists_find_their_old_ones() {
+    const N: usize = 20_000;
+    let list = json!({"l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "p"],
+        "items": {"type": "object", "properties": {"k": {"type": "integer"}, "p": {"type": "string"}, "v": {"type": "string", "maxLength": 1}}}}});
+    let schema = type_schema(&schema(list));
+    let items =
+        |value: &str| -> Vec<Value> { (0..N).map(|i| json!({"k": i, "v": value})).collect() };
+    let old = json!({"spec": {"l": items("too long")}});
+    let mut new = old.clone();
+    new["spec"]["l"].as_array_mut().unwrap().reverse();
+    new["spec"]["l"].as_array_mut().unwrap().push(json!({"k": N, "v": "new and too long"}));
+    let errors = validate(&schema, &new, Some(&old));
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].path.as_str(), "spec.l[20000].v");
+}

@@ -48,9 +48,9 @@ proptest! {
         let schema = custom();
         prune::prune(&schema, &mut value);
         prop_assert_eq!(prune::prune(&schema, &mut value), Vec::<String>::new());
-        default::apply(&schema, &mut value);
+        default::apply(&schema, &mut value).unwrap();
         let mut again = value.clone();
-        default::apply(&schema, &mut again);
+        default::apply(&schema, &mut again).unwrap();
         prop_assert_eq!(&again, &value);
         prop_assert_eq!(prune::prune(&schema, &mut again), Vec::<String>::new());
     }

@@ -91,3 +91,23 @@ fn keys_are_equal_whatever_their_order_and_number_form() {
     let united = a.union(b);
     assert_eq!(united.to_wire(), json!({"k:{\"a\":1,\"b\":\"x\"}": {"f:y": {}, "f:z": {}}}));
 }
+
+#[test]
+fn spellings_of_one_key_are_united_at_once() {
+    // A key with spaces is the same key: half a million nodes under one, which must not be united one by one.
+    let n = 3_000;
+    let wire: Value = (0..n)
+        .map(|i| (format!("k:{{\"a\":{}1}}", " ".repeat(i)), json!({format!("f:{i}"): {}})))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let set = FieldSet::from_wire(&wire).expect("valid");
+    assert_eq!((set.nodes().len(), set.len()), (1, n));
+}
+
+proptest! {
+    #[test]
+    fn a_union_of_many_is_the_unions_of_each(sets in proptest::collection::vec(set(), 0..6)) {
+        let one_by_one = sets.iter().cloned().fold(FieldSet::new(), FieldSet::union);
+        prop_assert_eq!(FieldSet::union_of(sets), one_by_one);
+    }
+}

@@ -1,7 +1,7 @@
 //! The structural schema rules (spec: crd §3). Errors come sorted by their text.
 use super::schema::is_true;
 use super::text;
-use crate::crd::regexp;
+use crate::pattern;
 use serde_json::{Map, Value};
 use setpoint_object::field::{Error, Path};
 
@@ -177,7 +177,7 @@ fn value_validation(
         nested(not, false, &path.child("not"), errors);
     }
     let pattern = text(schema, "pattern");
-    if let Some(error) = regexp::go_error(pattern).filter(|_| !pattern.is_empty()) {
+    if let Err(error) = pattern::translate(pattern) {
         let detail = format!("must be a valid regular expression, but isn't: {error}");
         errors.push(Error::invalid(path.child("pattern"), &pattern.into(), detail));
     }

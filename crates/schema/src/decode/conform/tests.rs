@@ -245,10 +245,8 @@ fn schemas_inside_schemas_are_held_to_their_type() {
         value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["items"],
         json!({"type": "string"})
     );
-    assert_eq!(
-        problems,
-        [r#"unknown field "spec.versions[0].schema.openAPIV3Schema.items.readOnly""#]
-    );
+    // As the reference, which decodes this union by a method of its own and not strictly.
+    assert_eq!(problems, Vec::<String>::new());
     let mut value = crd(json!({"type": ["string"]}));
     expect!["json: cannot unmarshal array into Go struct field JSONSchemaProps.spec.versions.schema.openAPIV3Schema.items.type of type string"]
         .assert_eq(&conform(&schema, "CustomResourceDefinition", &mut value, &mut problems).unwrap_err().0);
