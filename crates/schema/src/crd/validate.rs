@@ -20,6 +20,7 @@ pub use names::{Approval, approval_of};
 
 use serde_json::Value;
 use setpoint_object::field::{Error, Path};
+use std::collections::HashSet;
 
 /// Validates a definition on create (`old` absent) or update; paths as the API reports them.
 ///
@@ -29,7 +30,8 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<Error> {
     let mut errors = definition(crd);
     if let Some(old) = old {
         let before = definition(old);
-        errors.retain(|error| !tolerated(error) || !before.contains(error));
+        let before: HashSet<_> = before.iter().map(identity).collect();
+        errors.retain(|error| !tolerated(error) || !before.contains(&identity(error)));
         immutable(crd, old, &mut errors);
         if ca::of(old).is_none_or(ca::valid)
             && let Some(bundle) = ca::of(crd).filter(|bundle| !ca::valid(bundle))
@@ -75,6 +77,11 @@ fn definition(crd: &Value) -> Vec<Error> {
         ));
     }
     errors
+}
+
+/// All that an error says.
+fn identity(error: &Error) -> (&str, &str, Option<&str>, &str) {
+    (error.reason(), error.path.as_str(), error.shown.as_deref(), &error.detail)
 }
 
 /// Whether an error that was there before may stay.

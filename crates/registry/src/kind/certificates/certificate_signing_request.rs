@@ -4,6 +4,7 @@ use crate::table::{age, cell};
 use serde_json::Value;
 use setpoint_object::field;
 use setpoint_object::time::Timestamp;
+use std::collections::HashMap;
 
 /// CertificateSigningRequest.
 pub(in crate::kind) static KIND: Kind = Kind {
@@ -35,11 +36,13 @@ fn take_conditions(merged: &mut Value, sent: &mut Value) {
 /// Dates conditions that came without a time.
 fn date(context: &Context<'_>, new: &mut Value, old: Option<&Value>) {
     let before = old.map_or(&[][..], |old| list(&old["status"], "conditions"));
+    let mut known = HashMap::new();
+    for condition in before {
+        known.entry((&condition["type"], &condition["status"])).or_insert(condition);
+    }
     let conditions = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
-        let same = before
-            .iter()
-            .find(|c| c["type"] == condition["type"] && c["status"] == condition["status"]);
+        let same = known.get(&(&condition["type"], &condition["status"])).copied();
         if condition.get("lastUpdateTime").is_none_or(Value::is_null) {
             condition["lastUpdateTime"] = context.now.rfc3339().into();
         }

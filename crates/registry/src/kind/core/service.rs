@@ -140,12 +140,15 @@ fn carry_over(service: &mut Value, old: &Value) {
     if !with_ports {
         return;
     }
+    // Of several with one port and protocol the first counts.
+    let mut known = HashMap::new();
+    for port in list(before, "ports") {
+        known.entry((&port["port"], &port["protocol"])).or_insert(port);
+    }
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten() {
         if node_port(port) == 0
-            && let Some(same) = list(before, "ports")
-                .iter()
-                .find(|p| p["port"] == port["port"] && p["protocol"] == port["protocol"])
+            && let Some(same) = known.get(&(&port["port"], &port["protocol"]))
             && node_port(same) != 0
         {
             port["nodePort"] = same["nodePort"].clone();

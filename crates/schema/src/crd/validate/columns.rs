@@ -2,6 +2,7 @@
 use super::text;
 use serde_json::Value;
 use setpoint_object::field::{Error, Path};
+use std::collections::HashSet;
 
 const COLUMN_TYPES: &str = "boolean,date,integer,number,string";
 const COLUMN_FORMATS: &str = "byte,date,date-time,double,float,int32,int64,password";
@@ -78,7 +79,7 @@ pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &m
     if fields.len() > SELECTABLE_FIELDS_MAX {
         errors.push(Error::too_many(path.clone(), fields.len(), SELECTABLE_FIELDS_MAX));
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (i, field) in fields.iter().enumerate() {
         let json_path = text(field, "jsonPath");
         let path = path.index(i).child("jsonPath");
@@ -105,10 +106,8 @@ pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &m
                 }
             }
         }
-        if seen.contains(&json_path) {
+        if !seen.insert(json_path) {
             errors.push(Error::duplicate(path, &json_path.into()));
-        } else {
-            seen.push(json_path);
         }
     }
 }

@@ -3,6 +3,7 @@ use super::text;
 use serde_json::Value;
 use setpoint_object::field::{Error, Path};
 use setpoint_object::name;
+use std::collections::HashSet;
 
 /// The versions of ConversionReview.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -48,12 +49,11 @@ fn review_versions(versions: &[Value], path: &Path, errors: &mut Vec<Error>) {
         errors.push(Error::required(path.clone(), ""));
         return;
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, version) in versions.iter().filter_map(Value::as_str).enumerate() {
-        if seen.contains(&version) {
+        if !seen.insert(version) {
             errors.push(Error::invalid(path.index(i), &version.into(), "duplicate version"));
         }
-        seen.push(version);
         for problem in name::dns1035_label(version) {
             errors.push(Error::invalid(path.index(i), &version.into(), problem));
         }

@@ -3,9 +3,13 @@ use super::{defaults, rules, structural, text};
 use crate::validate::is_known_format;
 use serde_json::Value;
 use setpoint_object::field::{Error, Path};
+use std::collections::HashSet;
 
 /// Members of every object with type information.
 pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+/// The most errors about the keys of one list: each shows all keys.
+const KEY_ERRORS_MAX: usize = 16;
 
 /// What the root may have beside a status subresource, as the error names it, and on the wire.
 const ROOT_FIELDS: &[(&str, &str)] = &[
@@ -241,7 +245,11 @@ fn map_list(schema: &Value, keys: &[Value], path: &Path, errors: &mut Vec<Error>
     let shown = Value::Array(keys.to_vec());
     let keys: Vec<&str> = keys.iter().filter_map(Value::as_str).collect();
     if ty == "object" {
-        for (i, key) in keys.iter().enumerate() {
+        let (mut seen, n_errors) = (HashSet::new(), errors.len());
+        for key in &keys {
+            if errors.len() - n_errors >= KEY_ERRORS_MAX {
+                break;
+            }
             let path = path.child("properties").key(key).child("type");
             match property(key).map(|property| text(property, "type")) {
                 Some(ty @ ("array" | "object")) => errors.push(Error::invalid(
@@ -256,7 +264,7 @@ fn map_list(schema: &Value, keys: &[Value], path: &Path, errors: &mut Vec<Error>
                     "entries must all be names of item properties",
                 )),
             }
-            if keys[..i].contains(key) {
+            if !seen.insert(key) {
                 let detail = "must not contain duplicate entries";
                 errors.push(Error::invalid(keys_path.clone(), &shown, detail));
             }
