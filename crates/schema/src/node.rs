@@ -1,7 +1,7 @@
 //! The schema of a type as an arena of nodes, so that recursive types are ordinary, with a borrowed cursor to walk it.
 use crate::pattern::Pattern;
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A string that is `'static` for built-in types and owned for custom ones.
 pub type Str = Cow<'static, str>;
@@ -170,16 +170,46 @@ pub struct Validation {
     pub rules: Vec<serde_json::Value>,
 }
 
+impl Validation {
+    /// Enums up to this length are compared in no time worth mentioning.
+    const SHORT_ENUM: usize = 64;
+
+    fn is_costly(&self) -> bool {
+        let branches = [&self.all_of, &self.any_of, &self.one_of];
+        self.pattern.is_some()
+            || self.not.is_some()
+            || branches.iter().any(|list| !list.is_empty())
+            || self.enumeration.len() > Self::SHORT_ENUM
+    }
+}
+
 /// An arena of nodes and its named roots. Cheap to share: `Arc<Document>`.
 #[derive(Debug, Default)]
 pub struct Document {
     /// The nodes.
     pub nodes: Vec<Node>,
+    /// What is asked of the nodes together, found out once.
+    traits: OnceLock<Traits>,
+}
+/// What is true of a document as a whole.
+#[derive(Debug, Clone, Copy)]
+struct Traits {
+    embedded_resources: bool,
+    costly_validation: bool,
 }
 impl Document {
     /// A cursor at a node.
     pub fn view(&self, id: NodeId) -> View<'_> {
         View { document: self, id }
+    }
+    fn traits(&self) -> Traits {
+        *self.traits.get_or_init(|| Traits {
+            embedded_resources: self.nodes.iter().any(|node| node.embedded_resource),
+            costly_validation: self
+                .nodes
+                .iter()
+                .any(|node| node.validation.as_deref().is_some_and(Validation::is_costly)),
+        })
     }
     /// Adds a node.
     pub fn push(&mut self, node: Node) -> NodeId {
@@ -245,6 +275,11 @@ impl TypeSchema {
     }
     /// Whether any node of the document is an embedded resource: what is only about them can be left out otherwise.
     pub fn has_embedded_resources(&self) -> bool {
-        self.document.nodes.iter().any(|node| node.embedded_resource)
+        self.document.traits().embedded_resources
+    }
+    /// Whether validation may take far longer than the size of an object suggests, up to [`crate::validate::STEPS_MAX`]: there are
+    /// patterns, combinators or long enums.
+    pub fn has_costly_validation(&self) -> bool {
+        self.document.traits().costly_validation
     }
 }

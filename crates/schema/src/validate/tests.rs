@@ -297,3 +297,10 @@ fn elements_of_long_lists_find_their_old_ones() {
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].path.as_str(), "spec.l[20000].v");
 }
+
+#[test]
+fn types_say_whether_their_validation_may_be_costly() {
+    let plain = type_schema(&schema(json!({"a": {"type": "string", "maxLength": 3}})));
+    let pattern = type_schema(&schema(json!({"a": {"type": "string", "pattern": "a"}})));
+    assert!(!plain.has_costly_validation() && pattern.has_costly_validation());
+}

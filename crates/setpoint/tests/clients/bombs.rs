@@ -53,6 +53,12 @@ fn grow(server: &Server) {
     assert_eq!(post(server, MAPS, "application/yaml", &yaml).code, 400);
     assert_eq!(patch(server, "application/apply-patch+yaml", &yaml).code, 400);
 
+    // One long text a thousand times: three gigabytes from three megabytes.
+    let long = "x".repeat(2_900_000);
+    let yaml = format!("a: &a {long}\nb: [{}]\n", vec!["*a"; 1_000].join(","));
+    assert_eq!(post(server, MAPS, "application/yaml", &yaml).code, 400);
+    assert_eq!(patch(server, "application/apply-patch+yaml", &yaml).code, 400);
+
     // Copies of copies: a document that doubles forty times.
     let doubling: Vec<Value> = (0..40)
         .map(|i| json!({"op": "copy", "from": "/data", "path": format!("/data/b{i}")}))
@@ -145,6 +151,29 @@ fn definitions_that_are_traps_are_refused_or_harmless() {
         &object.to_string(),
     );
     assert_eq!(answer.code, 422, "{}", answer.head);
+
+    // A thousand patterns that compile to megabytes each.
+    let costly: serde_json::Map<String, Value> = (0..1_000)
+        .map(|i| {
+            (format!("p{i}"), json!({"type": "string", "pattern": format!(r"^\pL{{100,150}}{i}$")}))
+        })
+        .collect();
+    let names: Vec<String> = costly.keys().cloned().collect();
+    let costly =
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": costly}}});
+    assert_eq!(define("costlies", costly).code, 201);
+    server.kubectl().ok("wait --for=condition=Established crd/costlies.trap.io --timeout=10s");
+    let spec: serde_json::Map<String, Value> =
+        names.into_iter().map(|name| (name, json!("é".repeat(200)))).collect();
+    let object = json!({"apiVersion": "trap.io/v1", "kind": "COSTLIES", "metadata": {"name": "x"}, "spec": spec});
+    let answer = post(
+        &server,
+        "/apis/trap.io/v1/namespaces/default/costlies",
+        "application/json",
+        &object.to_string(),
+    );
+    assert_eq!(answer.code, 422, "{}", answer.head);
+    assert!(answer.message().contains("validation stopped after"), "{}", answer.head);
 
     let mut deep = json!({"type": "string"});
     for _ in 0..60 {
