@@ -3,6 +3,10 @@ use crate::field;
 use crate::gvk::{GroupKind, GroupResource};
 use serde::{Deserialize, Serialize};
 
+/// The most bytes of field errors that one `Status` shows: 1 MiB. A body of 3 MiB can hold a hundred thousand faults, each of which is
+/// written twice.
+pub const ERRORS_BYTES_MAX: usize = 1 << 20;
+
 /// A machine-readable reason of a `Status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -226,11 +230,25 @@ impl ApiError {
             format!("Request entity too large: limit is {limit}"),
         )
     }
-    /// 422 `<Kind>.<group> "<name>" is invalid: <errors>` with one cause per error (kind and name may be empty).
+    /// 422 `<Kind>.<group> "<name>" is invalid: <errors>` with one cause per error (kind and name may be empty). Of more than
+    /// [`ERRORS_BYTES_MAX`] of errors the first are shown.
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[field::Error]) -> Self {
-        let errors_text = field::aggregate(errors);
-        let message = format!("{kind} {} is invalid: {errors_text}", field::quote(name));
-        let causes = errors
+        let mut bytes = 0;
+        let fits = |error: &&field::Error| {
+            let before = bytes;
+            bytes += error.path.as_str().len() + error.detail.len();
+            bytes += error.shown.as_deref().map_or(0, str::len);
+            before < ERRORS_BYTES_MAX
+        };
+        let n_shown = errors.iter().take_while(fits).count();
+        let (shown, others) = errors.split_at(n_shown);
+        let errors_text = field::aggregate(shown);
+        let more = match others.len() {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let message = format!("{kind} {} is invalid: {errors_text}{more}", field::quote(name));
+        let causes = shown
             .iter()
             .map(|error| Cause {
                 reason: error.reason().to_owned(),

@@ -116,7 +116,7 @@ impl Filler {
 }
 
 /// Bytes that a value takes, by estimate. A map that is not empty takes a block for at most eleven members.
-fn memory(value: &Value) -> usize {
+pub(crate) fn memory(value: &Value) -> usize {
     const BLOCK_BYTES: usize = 640;
     let own = size_of::<Value>();
     match value {

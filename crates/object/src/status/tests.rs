@@ -81,3 +81,15 @@ fn reasons_keep_their_names() {
     assert_eq!(ApiError::unclassified("x").reason(), Reason::Unknown);
     assert_eq!((ApiError::too_large(3).code(), ApiError::unauthorized().code()), (413, 401));
 }
+
+#[test]
+fn invalid_shows_so_many_errors_as_fit() {
+    let kind = GroupKind { group: "".into(), kind: "Pod".into() };
+    let path = "p".repeat(1_000);
+    let errors = vec![field::Error::required(field::Path::new(path), "name it"); 100_000];
+    let error = ApiError::invalid(&kind, "x", &errors);
+    assert!(error.0.message.ends_with(" more"), "{}", error.0.message.len());
+    assert!(error.to_json().len() < 4 * ERRORS_BYTES_MAX);
+    let error = ApiError::invalid(&kind, "x", &errors[..1]);
+    assert!(error.0.message.ends_with("Required value: name it"), "{}", error.0.message);
+}

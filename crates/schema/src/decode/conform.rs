@@ -1,5 +1,6 @@
 //! A tree of a built-in kind held to its schema.
 use super::{DecodeError, go_type, scalar};
+use crate::default::memory;
 use crate::node::{Node, Scalar, Shape, TypeSchema, View};
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
@@ -114,6 +115,12 @@ fn embedded_metadata(
     }
 }
 
+/// The most bytes of memory that zero values may add to one object, by estimate: 32 MiB. `{}` in a list of containers is three bytes, and
+/// what Go encodes for it fills a map.
+const ZEROS_BYTES_MAX: usize = 32 << 20;
+/// Bytes of a map that was empty and is no longer.
+const EMPTY_MAP_BYTES: usize = 640;
+
 /// The definition of a schema inside a CustomResourceDefinition.
 const JSON_SCHEMA_PROPS: &str =
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
@@ -126,11 +133,13 @@ pub(super) struct Conformer<'p> {
     fields: String,
     /// The innermost Go struct.
     owner: String,
+    /// Bytes of memory that zero values have added, by estimate.
+    added: usize,
 }
 
 impl<'p> Conformer<'p> {
     fn new(kind: &str, problems: &'p mut Vec<String>) -> Self {
-        Self { problems, path: String::new(), fields: String::new(), owner: kind.to_owned() }
+        Self { problems, path: String::new(), fields: String::new(), owner: kind.to_owned(), added: 0 }
     }
 
     /// Holds one value that is not null.
@@ -225,6 +234,7 @@ impl<'p> Conformer<'p> {
             self.path.push(']');
             if item.is_null() {
                 *item = zero(item_schema);
+                self.add(item)?;
             } else {
                 self.member(item_schema, item)?;
             }
@@ -242,6 +252,7 @@ impl<'p> Conformer<'p> {
             self.enter(path, name);
             if member.is_null() {
                 *member = zero(values);
+                self.add(member)?;
             } else {
                 self.member(values, member)?;
             }
@@ -293,11 +304,29 @@ impl<'p> Conformer<'p> {
         for name in gone {
             members.remove(&name);
         }
-        add_always_present(schema, members);
+        let was_empty = members.is_empty();
+        let added = add_always_present(schema, members);
+        if added > 0 {
+            self.added += added + if was_empty { EMPTY_MAP_BYTES } else { 0 };
+            self.hold_added()?;
+        }
         if let Some(owner) = owner {
             self.owner = owner;
         }
         Ok(())
+    }
+
+    /// Counts a zero value that was added.
+    fn add(&mut self, value: &Value) -> Result<(), DecodeError> {
+        self.added += memory(value);
+        self.hold_added()
+    }
+
+    fn hold_added(&self) -> Result<(), DecodeError> {
+        if self.added <= ZEROS_BYTES_MAX {
+            return Ok(());
+        }
+        Err(DecodeError(format!("zero values of the object take more than {ZEROS_BYTES_MAX} bytes")))
     }
 
     fn enter(&mut self, base: usize, name: &str) {
@@ -324,14 +353,18 @@ impl<'p> Conformer<'p> {
     }
 }
 
-/// Adds the zero value of fields that Go encodes even when nobody set them.
-fn add_always_present(schema: View<'_>, members: &mut Map<String, Value>) {
+/// Adds the zero value of fields that Go encodes even when nobody set them. Returns the bytes of memory they take, by estimate.
+fn add_always_present(schema: View<'_>, members: &mut Map<String, Value>) -> usize {
+    let mut bytes = 0;
     for (name, id) in &schema.node().properties {
         let property = schema.at(*id);
         if property.always_present && !members.contains_key(name.as_ref()) {
-            members.insert(name.clone().into_owned(), zero(property));
+            let value = zero(property);
+            bytes += name.len() + memory(&value);
+            members.insert(name.clone().into_owned(), value);
         }
     }
+    bytes
 }
 
 /// Whether `omitempty` leaves a value out. A struct that is there is never empty.

@@ -7,18 +7,23 @@ use setpoint_object::field::quote;
 use std::fmt;
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
+    parse_within(body, Budget::default()).map(|(decoded, _)| decoded)
+}
+
+/// Parses a text that is a part of a larger body: what that has taken before counts.
+pub(super) fn parse_within(body: &[u8], budget: Budget) -> Result<(Decoded, Budget), DecodeError> {
     let text = match std::str::from_utf8(body) {
         Ok(text) => std::borrow::Cow::Borrowed(text),
         // Go replaces what is no UTF-8 by U+FFFD.
         Err(_) => String::from_utf8_lossy(body),
     };
-    let mut notes = Notes::default();
+    let mut notes = Notes { budget, ..Notes::default() };
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let parsed = Tree(&mut notes)
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value));
     match parsed {
-        Ok(value) => Ok(Decoded { value, problems: notes.duplicates }),
+        Ok(value) => Ok((Decoded { value, problems: notes.duplicates }, notes.budget)),
         Err(error) => {
             Err(DecodeError(syntax::go_error(text.as_bytes(), JSON_DEPTH_MAX).unwrap_or_else(
                 // Valid JSON that serde_json refuses: a lone surrogate, a number beyond float64.

@@ -12,12 +12,14 @@
 mod tests;
 mod wire;
 
+use super::budget::Budget;
 use super::{DecodeError, Decoded, JSON_DEPTH_MAX};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
 use setpoint_object::time::Timestamp;
+use std::cell::RefCell;
 use std::time::Duration;
 use wire::{Reader, Scalar};
 
@@ -27,11 +29,36 @@ const MAGIC: &[u8] = b"k8s\0";
 const ONLY: u32 = 1;
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
-    Ok(Decoded { value: object(body, 0)?, problems: Vec::new() })
+    let budget = RefCell::default();
+    let place = Place { depth: 0, budget: &budget };
+    Ok(Decoded { value: object(body, place)?, problems: Vec::new() })
+}
+
+/// Where the decoder is, and what it may still make.
+#[derive(Clone, Copy)]
+struct Place<'b> {
+    depth: usize,
+    budget: &'b RefCell<Budget>,
+}
+
+impl Place<'_> {
+    fn below(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+
+    /// Takes a value with so many bytes of text.
+    fn value(self, text: usize) -> Result<(), DecodeError> {
+        self.budget.borrow_mut().value(text)
+    }
+
+    /// Takes a member of a map that has `members` others.
+    fn member(self, members: usize, key: usize) -> Result<(), DecodeError> {
+        self.budget.borrow_mut().member(members, key)
+    }
 }
 
 /// An object in its envelope.
-fn object(body: &[u8], depth: usize) -> Result<Value, DecodeError> {
+fn object(body: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
     let Some(envelope) = body.strip_prefix(MAGIC) else {
         return Err(DecodeError(
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
@@ -64,7 +91,7 @@ fn object(body: &[u8], depth: usize) -> Result<Value, DecodeError> {
             "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\""
         ))
     })?;
-    let mut members = message(definition, raw, depth)?;
+    let mut members = message(definition, raw, place)?;
     members.insert("apiVersion".to_owned(), Value::from(version));
     members.insert("kind".to_owned(), Value::from(kind));
     Ok(Value::Object(members))
@@ -84,10 +111,10 @@ fn body_of(api_version: &str, kind: &str) -> Option<&'static Definition> {
 fn message(
     definition: &'static Definition,
     bytes: &[u8],
-    depth: usize,
+    place: Place<'_>,
 ) -> Result<Map<String, Value>, DecodeError> {
     let mut members = Map::new();
-    lift(definition, &[], bytes, depth, &mut members)?;
+    lift(definition, &[], bytes, place, &mut members)?;
     Ok(members)
 }
 
@@ -96,10 +123,10 @@ fn lift(
     definition: &'static Definition,
     way: &[u8],
     bytes: &[u8],
-    depth: usize,
+    place: Place<'_>,
     members: &mut Map<String, Value>,
 ) -> Result<(), DecodeError> {
-    if depth > JSON_DEPTH_MAX {
+    if place.depth > JSON_DEPTH_MAX {
         return Err(DecodeError("exceeded max depth".to_owned()));
     }
     let mut reader = Reader::new(bytes);
@@ -111,9 +138,9 @@ fn lift(
         let Some(field) = definition.fields.iter().find(here) else { continue };
         if field.protobuf.len() > way.len() + 1 {
             let way = [way, &[number]].concat();
-            lift(definition, &way, scalar.bytes()?, depth + 1, members)?;
+            lift(definition, &way, scalar.bytes()?, place.below(), members)?;
         } else {
-            member(field, scalar, depth, members)?;
+            member(field, scalar, place, members)?;
         }
     }
     Ok(())
@@ -122,14 +149,17 @@ fn lift(
 fn member(
     field: &Field,
     scalar: Scalar<'_>,
-    depth: usize,
+    place: Place<'_>,
     members: &mut Map<String, Value>,
 ) -> Result<(), DecodeError> {
+    if !members.contains_key(field.name) {
+        place.member(members.len(), field.name.len())?;
+    }
     match field.ty {
         Type::List(item) => {
             let items = members.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
             if let Value::Array(items) = items {
-                items.push(value(item, scalar, depth)?);
+                items.push(value(item, scalar, place)?);
             }
         }
         Type::Map(of) => {
@@ -138,27 +168,32 @@ fn member(
             while let Some((number, scalar)) = reader.next()? {
                 match number {
                     1 => key = scalar.text()?,
-                    2 => entry = Some(value(of, scalar, depth)?),
+                    2 => entry = Some(value(of, scalar, place)?),
                     _ => {}
                 }
             }
             let entry = match entry {
                 Some(entry) => entry,
-                None => value(of, Scalar::Bytes(&[]), depth)?,
+                None => value(of, Scalar::Bytes(&[]), place)?,
             };
             let map = members.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
             if let Value::Object(map) = map {
+                place.member(map.len(), key.len())?;
                 map.insert(key, entry);
             }
         }
         ref ty => {
-            members.insert(field.name.to_owned(), value(ty, scalar, depth)?);
+            members.insert(field.name.to_owned(), value(ty, scalar, place)?);
         }
     }
     Ok(())
 }
 
-fn value(ty: &Type, scalar: Scalar<'_>, depth: usize) -> Result<Value, DecodeError> {
+fn value(ty: &Type, scalar: Scalar<'_>, place: Place<'_>) -> Result<Value, DecodeError> {
+    place.value(match scalar {
+        Scalar::Bytes(bytes) if !matches!(ty, Type::Ref(_)) => bytes.len(),
+        _ => 0,
+    })?;
     Ok(match ty {
         Type::Str => Value::from(scalar.text()?),
         Type::Int => Value::from(scalar.integer()?),
@@ -182,12 +217,12 @@ fn value(ty: &Type, scalar: Scalar<'_>, depth: usize) -> Result<Value, DecodeErr
         Type::Time | Type::MicroTime => time(matches!(ty, Type::MicroTime), scalar.bytes()?)?,
         Type::Ref(at) => match DEFINITIONS.get(usize::from(*at)) {
             Some(definition) if definition.ty == Type::Object => {
-                Value::Object(message(definition, scalar.bytes()?, depth + 1)?)
+                Value::Object(message(definition, scalar.bytes()?, place.below())?)
             }
             Some(definition) if definition.ty == Type::Any => {
-                any(definition.name, scalar.bytes()?, depth + 1)?
+                any(definition.name, scalar.bytes()?, place.below())?
             }
-            Some(definition) => value(&definition.ty, scalar, depth)?,
+            Some(definition) => value(&definition.ty, scalar, place)?,
             None => Value::Null,
         },
         // A list where a field cannot repeat is a message with that list.
@@ -196,7 +231,7 @@ fn value(ty: &Type, scalar: Scalar<'_>, depth: usize) -> Result<Value, DecodeErr
             let mut reader = Reader::new(scalar.bytes()?);
             while let Some((number, scalar)) = reader.next()? {
                 if number == ONLY {
-                    items.push(value(item, scalar, depth)?);
+                    items.push(value(item, scalar, place)?);
                 }
             }
             Value::Array(items)
@@ -240,7 +275,7 @@ fn time(micro: bool, bytes: &[u8]) -> Result<Value, DecodeError> {
 }
 
 /// What holds JSON text in protobuf, or stands for one of two shapes.
-fn any(name: &str, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
+fn any(name: &str, bytes: &[u8], place: Place<'_>) -> Result<Value, DecodeError> {
     let mut found = Value::Null;
     let mut items = Vec::new();
     let mut reader = Reader::new(bytes);
@@ -249,18 +284,21 @@ fn any(name: &str, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
             ("JSON" | "FieldsV1" | "RawExtension", 1) => {
                 let raw = scalar.bytes()?;
                 if raw.starts_with(MAGIC) {
-                    return object(raw, depth);
+                    return object(raw, place);
                 }
                 if !raw.is_empty() {
-                    found = super::json::parse(raw)?.value;
+                    let budget = place.budget.take();
+                    let (decoded, budget) = super::json::parse_within(raw, budget)?;
+                    place.budget.replace(budget);
+                    found = decoded.value;
                 }
             }
             ("JSONSchemaPropsOrBool", 1) => found = Value::from(scalar.integer()? != 0),
             ("JSONSchemaPropsOrBool", 2)
             | ("JSONSchemaPropsOrArray" | "JSONSchemaPropsOrStringArray", 1) => {
-                found = schema(scalar, depth)?;
+                found = schema(scalar, place)?;
             }
-            ("JSONSchemaPropsOrArray", 2) => items.push(schema(scalar, depth)?),
+            ("JSONSchemaPropsOrArray", 2) => items.push(schema(scalar, place)?),
             ("JSONSchemaPropsOrStringArray", 2) => items.push(Value::from(scalar.text()?)),
             _ => {}
         }
@@ -268,12 +306,12 @@ fn any(name: &str, bytes: &[u8], depth: usize) -> Result<Value, DecodeError> {
     Ok(if items.is_empty() { found } else { Value::Array(items) })
 }
 
-fn schema(scalar: Scalar<'_>, depth: usize) -> Result<Value, DecodeError> {
+fn schema(scalar: Scalar<'_>, place: Place<'_>) -> Result<Value, DecodeError> {
     const NAME: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
     let definition =
         setpoint_facts::definition(NAME).and_then(|at| DEFINITIONS.get(usize::from(at)));
     Ok(match definition {
-        Some(definition) => Value::Object(message(definition, scalar.bytes()?, depth + 1)?),
+        Some(definition) => Value::Object(message(definition, scalar.bytes()?, place.below())?),
         None => Value::Null,
     })
 }

@@ -251,3 +251,12 @@ fn schemas_inside_schemas_are_held_to_their_type() {
     expect!["json: cannot unmarshal array into Go struct field JSONSchemaProps.spec.versions.schema.openAPIV3Schema.items.type of type string"]
         .assert_eq(&conform(&schema, "CustomResourceDefinition", &mut value, &mut problems).unwrap_err().0);
 }
+
+#[test]
+fn zero_values_of_many_empty_structs_are_bounded() {
+    let schema = crate::builtin::type_schema("", "v1", "Pod").unwrap();
+    let pod = |n: usize| json!({"spec": {"containers": vec![json!({}); n]}});
+    conform(&schema, "Pod", &mut pod(10_000), &mut Vec::new()).unwrap();
+    let error = conform(&schema, "Pod", &mut pod(200_000), &mut Vec::new()).unwrap_err();
+    assert_eq!(error.0, "zero values of the object take more than 33554432 bytes");
+}

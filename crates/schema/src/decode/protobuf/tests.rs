@@ -116,3 +116,14 @@ proptest! {
         let _ = parse(&envelope("apiextensions.k8s.io/v1", "CustomResourceDefinition", &raw));
     }
 }
+
+#[test]
+fn messages_that_take_many_times_their_bytes_are_refused() {
+    let pod = |n: usize| {
+        let container = field(2, &field(2, b"x"));
+        envelope("v1", "Pod", &field(2, &container.repeat(n)))
+    };
+    assert!(parse(&pod(20_000)).is_ok());
+    let error = parse(&pod(400_000)).unwrap_err();
+    assert_eq!(error.0, "document takes more than 134217728 bytes of memory");
+}
