@@ -139,7 +139,13 @@ pub(super) struct Conformer<'p> {
 
 impl<'p> Conformer<'p> {
     fn new(kind: &str, problems: &'p mut Vec<String>) -> Self {
-        Self { problems, path: String::new(), fields: String::new(), owner: kind.to_owned(), added: 0 }
+        Self {
+            problems,
+            path: String::new(),
+            fields: String::new(),
+            owner: kind.to_owned(),
+            added: 0,
+        }
     }
 
     /// Holds one value that is not null.
@@ -326,7 +332,9 @@ impl<'p> Conformer<'p> {
         if self.added <= ZEROS_BYTES_MAX {
             return Ok(());
         }
-        Err(DecodeError(format!("zero values of the object take more than {ZEROS_BYTES_MAX} bytes")))
+        Err(DecodeError(format!(
+            "zero values of the object take more than {ZEROS_BYTES_MAX} bytes"
+        )))
     }
 
     fn enter(&mut self, base: usize, name: &str) {
