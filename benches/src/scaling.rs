@@ -1,7 +1,8 @@
 //! How the time of an operation on one object grows with the object.
 //!
-//! `cargo xtask bench scaling`. Each operation takes inputs of n, 2n, 4n and 8n members. What is at most linear-logarithmic takes 2.2 times as
-//! long for each doubling; what is quadratic takes four times.
+//! `cargo xtask bench scaling`. Each operation takes inputs of n, 2n, 4n and 8n members. What is at
+//! most linear-logarithmic takes 2.2 times as long for each doubling; what is quadratic takes four
+//! times.
 
 use crate::results;
 use crate::table::short;
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 const N: usize = 2_500;
 /// The sizes, in multiples of [`N`].
 const SIZES: [usize; 4] = [1, 2, 4, 8];
-/// The largest growth from n to 8n that counts as linear-logarithmic: 8 × log(20,000) / log(2,500) is 10; caches and the allocator
-/// take their part. Quadratic is 64.
+/// The largest growth from n to 8n that counts as linear-logarithmic: 8 × log(20,000) / log(2,500)
+/// is 10; caches and the allocator take their part. Quadratic is 64.
 const GROWTH_MAX: f64 = 20.0;
 
 /// How much to measure.

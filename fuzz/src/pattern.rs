@@ -5,8 +5,8 @@ use setpoint_schema::{pattern, validate};
 /// The longest pattern that is compiled, bytes: a longer one tells no more, and takes longer.
 const PATTERN_BYTES_MAX: usize = 256;
 
-/// What Go's syntax admits compiles, unless the program would be too large, and matches without a panic; what it refuses is refused in
-/// its words. The first line is the pattern, the rest a text.
+/// What Go's syntax admits compiles, unless the program would be too large, and matches without a
+/// panic; what it refuses is refused in its words. The first line is the pattern, the rest a text.
 pub fn check(input: &[u8]) {
     let input = String::from_utf8_lossy(input);
     let (source, text) = input.split_once('\n').unwrap_or((&input, "aB1_é\u{3a9}\n"));

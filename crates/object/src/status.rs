@@ -3,8 +3,8 @@ use crate::field;
 use crate::gvk::{GroupKind, GroupResource};
 use serde::{Deserialize, Serialize};
 
-/// The most bytes of field errors that one `Status` shows: 1 MiB. A body of 3 MiB can hold a hundred thousand faults, each of which is
-/// written twice.
+/// The most bytes of field errors that one `Status` shows: 1 MiB. A body of 3 MiB can hold a
+/// hundred thousand faults, each of which is written twice.
 pub const ERRORS_BYTES_MAX: usize = 1 << 20;
 
 /// A machine-readable reason of a `Status`.
@@ -230,8 +230,8 @@ impl ApiError {
             format!("Request entity too large: limit is {limit}"),
         )
     }
-    /// 422 `<Kind>.<group> "<name>" is invalid: <errors>` with one cause per error (kind and name may be empty). Of more than
-    /// [`ERRORS_BYTES_MAX`] of errors the first are shown.
+    /// 422 `<Kind>.<group> "<name>" is invalid: <errors>` with one cause per error (kind and name
+    /// may be empty). Of more than [`ERRORS_BYTES_MAX`] of errors the first are shown.
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[field::Error]) -> Self {
         let mut bytes = 0;
         let fits = |error: &&field::Error| {

@@ -51,7 +51,8 @@ pub(crate) fn refresh(resource: &Resource, tree: &mut Value, revision: u64) {
         && is_older(resource, revision)
     {
         setpoint_schema::prune::prune(&stored.schema, tree);
-        // An object that is served rather shows the defaults that fit than none; its next write is refused.
+        // An object that is served rather shows the defaults that fit than none; its next write is
+        // refused.
         let _ = setpoint_schema::default::apply(&stored.schema, tree);
     }
 }

@@ -67,14 +67,15 @@ pub const YAML_DEPTH_MAX: usize = 128;
 pub const YAML_ALIAS_NODES_MAX: usize = 10_000;
 /// The most bytes of text that aliases of one YAML body may expand to: twice the largest body.
 pub const YAML_ALIAS_BYTES_MAX: usize = 6 << 20;
-/// The most bytes of memory that the tree of one body may take, by estimate. A map of one member takes 80 times its text, so that
-/// a body of 3 MiB could take 250 MiB; an object that a store accepts stays below this.
+/// The most bytes of memory that the tree of one body may take, by estimate. A map of one member
+/// takes 80 times its text, so that a body of 3 MiB could take 250 MiB; an object that a store
+/// accepts stays below this.
 pub const TREE_BYTES_MAX: usize = 128 << 20;
 
 /// The most problems of one body that are reported: Go's strict decoder stops at a hundred, too.
 pub const PROBLEMS_MAX: usize = 100;
-/// No further problem is reported once those before it have this many bytes. A path can be as long as the body, and a hundred of them
-/// must not be.
+/// No further problem is reported once those before it have this many bytes. A path can be as long
+/// as the body, and a hundred of them must not be.
 pub const PROBLEMS_BYTES_MAX: usize = 64 << 10;
 
 /// Notes a problem while there is room. Each is noted once.
@@ -89,10 +90,11 @@ pub(crate) fn note(problems: &mut Vec<String>, problem: impl FnOnce() -> String)
     }
 }
 
-/// Parses. Depth, memory and the expansion of aliases are limited ([`JSON_DEPTH_MAX`], [`YAML_DEPTH_MAX`], [`TREE_BYTES_MAX`],
-/// [`YAML_ALIAS_NODES_MAX`], [`YAML_ALIAS_BYTES_MAX`]).
+/// Parses. Depth, memory and the expansion of aliases are limited ([`JSON_DEPTH_MAX`],
+/// [`YAML_DEPTH_MAX`], [`TREE_BYTES_MAX`], [`YAML_ALIAS_NODES_MAX`], [`YAML_ALIAS_BYTES_MAX`]).
 ///
-/// Of a member given twice the last one wins and a problem is noted. Only the first document of a YAML stream is read.
+/// Of a member given twice the last one wins and a problem is noted. Only the first document of a
+/// YAML stream is read.
 ///
 /// # Errors
 /// Malformed or too deep text, in the words of Go's decoder.

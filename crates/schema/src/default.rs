@@ -3,8 +3,8 @@
 use crate::node::{Node, TypeSchema, View};
 use serde_json::Value;
 
-/// The most bytes of memory that the defaults filled into one object may take, by estimate: 16 MiB. A default of items is filled into each
-/// item, so that a small body could become any size.
+/// The most bytes of memory that the defaults filled into one object may take, by estimate: 16 MiB.
+/// A default of items is filled into each item, so that a small body could become any size.
 pub const FILLED_BYTES_MAX: usize = 16 << 20;
 
 /// The defaults of an object take more than [`FILLED_BYTES_MAX`]. Those that fit are there.
@@ -115,7 +115,8 @@ impl Filler {
     }
 }
 
-/// Bytes that a value takes, by estimate. A map that is not empty takes a block for at most eleven members.
+/// Bytes that a value takes, by estimate. A map that is not empty takes a block for at most eleven
+/// members.
 pub(crate) fn memory(value: &Value) -> usize {
     const BLOCK_BYTES: usize = 640;
     let own = size_of::<Value>();

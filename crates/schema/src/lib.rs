@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! A type is a [`node::TypeSchema`]: a root in an arena of nodes. Built-in types share one arena made from the facts tables
-//! ([`builtin`]); each version of a custom resource has its own, made from its `openAPIV3Schema` ([`crd`]). Every operation is a
-//! function of a schema and a tree (`serde_json::Value`), does no I/O and keeps no state, so the same object always comes out the
+//! A type is a [`node::TypeSchema`]: a root in an arena of nodes. Built-in types share one arena
+//! made from the facts tables ([`builtin`]); each version of a custom resource has its own, made
+//! from its `openAPIV3Schema` ([`crd`]). Every operation is a function of a schema and a tree
+//! (`serde_json::Value`), does no I/O and keeps no state, so the same object always comes out the
 //! same, whoever asks.
 //!
 //! A write passes through in this order:
@@ -15,16 +16,19 @@
 //! a patch is made of the stored tree before that (patch), an apply of it and the managers' fields (apply)
 //! ```
 //!
-//! What comes out of [`decode::conform`] and [`default`] is canonical: equal objects are equal trees, so "nothing changed" is a
-//! comparison ([`diff`], or of bytes). The texts of errors are those of the API server, because clients test for them.
+//! What comes out of [`decode::conform`] and [`default`] is canonical: equal objects are equal
+//! trees, so "nothing changed" is a comparison ([`diff`], or of bytes). The texts of errors are
+//! those of the API server, because clients test for them.
 //!
 //! Answers in protobuf are made of the JSON at rest ([`protobuf`]).
 //!
-//! Every operation takes at most `n log n` of its inputs, and nothing a body says makes more of it than a small multiple of the largest
-//! body. What is left is time: some ten nanoseconds for each byte, so that bodies above [`INLINE_BYTES_MAX`] belong on a thread that may
-//! be held up, and so does the validation of a type that [`node::TypeSchema::has_costly_validation`].
+//! Every operation takes at most `n log n` of its inputs, and nothing a body says makes more of it
+//! than a small multiple of the largest body. What is left is time: some ten nanoseconds for each
+//! byte, so that bodies above [`INLINE_BYTES_MAX`] belong on a thread that may be held up, and so
+//! does the validation of a type that [`node::TypeSchema::has_costly_validation`].
 //!
-//! This crate knows nothing of HTTP and storage. Rules in CEL are carried as data and not evaluated.
+//! This crate knows nothing of HTTP and storage. Rules in CEL are carried as data and not
+//! evaluated.
 
 pub mod apply;
 pub mod builtin;
@@ -39,8 +43,9 @@ pub mod protobuf;
 pub mod prune;
 pub mod validate;
 
-/// The most bytes, of a body and the stored object together, that a caller may work on without yielding: 64 KiB. Decoding, patching,
-/// defaulting and validating so much stays below five milliseconds.
+/// The most bytes, of a body and the stored object together, that a caller may work on without
+/// yielding: 64 KiB. Decoding, patching, defaulting and validating so much stays below five
+/// milliseconds.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
 
 pub use node::{Document, Node, NodeId, View};

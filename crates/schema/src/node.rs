@@ -84,7 +84,8 @@ pub struct Node {
     pub scalar: Scalar,
     /// Properties of an object, sorted by name.
     pub properties: Vec<(Str, NodeId)>,
-    /// Those of a custom resource's properties that have a default, so that an object is filled without looking at the others.
+    /// Those of a custom resource's properties that have a default, so that an object is filled
+    /// without looking at the others.
     pub defaulted: Vec<(Str, NodeId)>,
     /// `additionalProperties: {schema}`.
     pub additional: Option<NodeId>,
@@ -277,8 +278,8 @@ impl TypeSchema {
     pub fn has_embedded_resources(&self) -> bool {
         self.document.traits().embedded_resources
     }
-    /// Whether validation may take far longer than the size of an object suggests, up to [`crate::validate::STEPS_MAX`]: there are
-    /// patterns, combinators or long enums.
+    /// Whether validation may take far longer than the size of an object suggests, up to
+    /// [`crate::validate::STEPS_MAX`]: there are patterns, combinators or long enums.
     pub fn has_costly_validation(&self) -> bool {
         self.document.traits().costly_validation
     }

@@ -1,8 +1,10 @@
-//! Patterns of schemas: Go's regular expressions, compiled when they are first matched, within budgets.
+//! Patterns of schemas: Go's regular expressions, compiled when they are first matched, within
+//! budgets.
 //!
 //! # Theory
 //!
-//! A definition holds any number of patterns, and a pattern of a few bytes can compile to megabytes. Therefore:
+//! A definition holds any number of patterns, and a pattern of a few bytes can compile to
+//! megabytes. Therefore:
 //!
 //! | what | is bounded by | beyond it |
 //! |---|---|---|
@@ -12,8 +14,9 @@
 //! | the programs a process keeps | [`PROCESS_BYTES_MAX`] | a program lives for one validation |
 //! | matching | the steps of a validation | the validation ends with an error |
 //!
-//! Nothing is compiled when a definition is read. What is kept is freed with the definition's schema. The memory that matching itself
-//! needs belongs to the validation ([`Matcher`]) and is freed with it.
+//! Nothing is compiled when a definition is read. What is kept is freed with the definition's
+//! schema. The memory that matching itself needs belongs to the validation ([`Matcher`]) and is
+//! freed with it.
 
 mod class;
 mod go;
@@ -30,9 +33,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The largest program of one pattern: 8 MiB in each direction, which is enough for `\pL{1,200}`. Go's limits allow far more.
+/// The largest program of one pattern: 8 MiB in each direction, which is enough for `\pL{1,200}`.
+/// Go's limits allow far more.
 pub const PROGRAM_BYTES_MAX: usize = 16 << 20;
-/// The most bytes of programs that one version of a definition keeps: 16 MiB, several hundred ordinary patterns.
+/// The most bytes of programs that one version of a definition keeps: 16 MiB, several hundred
+/// ordinary patterns.
 pub const DEFINITION_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of programs that all definitions of this process keep: 64 MiB.
 pub const PROCESS_BYTES_MAX: usize = 64 << 20;
@@ -40,7 +45,8 @@ pub const PROCESS_BYTES_MAX: usize = 64 << 20;
 const MATCHER_BYTES_MAX: usize = 16 << 20;
 /// Scratch memory of one pattern's lazily built automaton.
 const CACHE_BYTES: usize = 256 << 10;
-/// Each byte of text takes a step for so many bytes of the program. At its worst a match looks at all of them for each byte.
+/// Each byte of text takes a step for so many bytes of the program. At its worst a match looks at
+/// all of them for each byte.
 const STEP_PROGRAM_BYTES: usize = 2 << 10;
 /// Bytes of a program that are compiled in one step, when it is compiled for one validation alone.
 const STEP_COMPILED_BYTES: usize = 4;
@@ -84,7 +90,8 @@ impl Pattern {
         PROCESS_BYTES.load(Ordering::Relaxed)
     }
 
-    /// The program, kept if the budgets allow that; and whether it was compiled for this caller alone.
+    /// The program, kept if the budgets allow that; and whether it was compiled for this caller
+    /// alone.
     fn program(&self) -> Result<(Arc<Program>, bool), String> {
         if let Some(program) = self.program.get() {
             return Ok((program.clone(), false));

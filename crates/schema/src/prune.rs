@@ -9,12 +9,13 @@ use serde_json::{Map, Value};
 /// Members of every object with type information, never pruned.
 const TYPE_AND_META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The most bytes of paths that are returned of one value. Paths repeat the names above them, so that all of them could take the square
-/// of the body.
+/// The most bytes of paths that are returned of one value. Paths repeat the names above them, so
+/// that all of them could take the square of the body.
 const PATHS_BYTES_MAX: usize = 256 << 10;
 
-/// Removes undeclared fields and returns their paths (`spec.foo`, `spec.l[0].u`), sorted. Paths beyond a quarter of a MiB are left out;
-/// their fields are removed all the same. `metadata` at the root is left to the caller.
+/// Removes undeclared fields and returns their paths (`spec.foo`, `spec.l[0].u`), sorted. Paths
+/// beyond a quarter of a MiB are left out; their fields are removed all the same. `metadata` at the
+/// root is left to the caller.
 pub fn prune(schema: &TypeSchema, value: &mut Value) -> Vec<String> {
     Pruner::default().run(schema, true, value)
 }

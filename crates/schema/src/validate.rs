@@ -1,20 +1,22 @@
 //! Validation of custom resources against their structural schema (spec: crd §5).
 //!
-//! The order of errors is that of the reference: per node type, combinators, string, format and number checks, items, enum, then
-//! the object's own bounds, required and declared properties, in name order. Embedded resources and list uniqueness follow. Rules in
-//! CEL are data here ([`crate::node::Validation::rules`]): whoever evaluates them does so after these checks, unless
+//! The order of errors is that of the reference: per node type, combinators, string, format and
+//! number checks, items, enum, then the object's own bounds, required and declared properties, in
+//! name order. Embedded resources and list uniqueness follow. Rules in CEL are data here
+//! ([`crate::node::Validation::rules`]): whoever evaluates them does so after these checks, unless
 //! [`blocks_rules`] says that an error found here stands in the way.
 //!
 //! # Ratcheting
 //!
-//! On update a node whose value equals the old one is not looked at. Old and new correlate through properties, map keys and the keys
-//! of `x-kubernetes-list-type: map` lists; elements of other lists and branches of combinators do not correlate.
+//! On update a node whose value equals the old one is not looked at. Old and new correlate through
+//! properties, map keys and the keys of `x-kubernetes-list-type: map` lists; elements of other
+//! lists and branches of combinators do not correlate.
 //!
 //! # Budget
 //!
-//! A definition of a few KiB can ask for any amount of work: combinators in lists, patterns that are large, enums that are long. One
-//! validation takes [`STEPS_MAX`] steps at most; beyond that the object is refused with an error that says so. Errors are bounded by
-//! [`ERRORS_BYTES_MAX`].
+//! A definition of a few KiB can ask for any amount of work: combinators in lists, patterns that
+//! are large, enums that are long. One validation takes [`STEPS_MAX`] steps at most; beyond that
+//! the object is refused with an error that says so. Errors are bounded by [`ERRORS_BYTES_MAX`].
 
 mod embedded;
 mod format;

@@ -191,8 +191,8 @@ impl Write<'_> {
     }
 }
 
-/// Brings the problems of a JSON body of a built-in kind into document order, in which the reference reports them. YAML becomes JSON
-/// with sorted members first, there as here.
+/// Brings the problems of a JSON body of a built-in kind into document order, in which the
+/// reference reports them. YAML becomes JSON with sorted members first, there as here.
 fn order_problems(schema: &TypeSchema, body: &Body, problems: &mut Vec<String>) {
     if body.format == Format::Json && !problems.is_empty() {
         *problems = decode::field_problems(schema, &body.bytes);

@@ -14,10 +14,12 @@ pub(super) struct Conflict<'a> {
     pub(super) fields: FieldSet<'a>,
 }
 
-/// The most bytes of field paths that a refusal shows: 256 KiB. A path repeats the names on its way, which may be as long as the object.
+/// The most bytes of field paths that a refusal shows: 256 KiB. A path repeats the names on its
+/// way, which may be as long as the object.
 const PATHS_BYTES_MAX: usize = 256 << 10;
 
-/// 409 `Apply failed with N conflicts: …`, one cause per field and manager. Of more than [`PATHS_BYTES_MAX`] the first are shown.
+/// 409 `Apply failed with N conflicts: …`, one cause per field and manager. Of more than
+/// [`PATHS_BYTES_MAX`] the first are shown.
 pub(super) fn error(entries: &[Entry<'_>], conflicts: &[Conflict<'_>]) -> ApiError {
     let mut by_manager: Vec<(String, String, &FieldSet<'_>)> = conflicts
         .iter()

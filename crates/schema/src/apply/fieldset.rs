@@ -294,7 +294,8 @@ impl<'a> FromIterator<Path<'a>> for FieldSet<'a> {
     }
 }
 
-/// Walks through sorted nodes in steps that double, so that a small set is compared with a large one in the logarithm of the latter.
+/// Walks through sorted nodes in steps that double, so that a small set is compared with a large
+/// one in the logarithm of the latter.
 struct Cursor<'n, 'a>(&'n [Node<'a>]);
 
 impl<'n, 'a> Cursor<'n, 'a> {

@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// The most bytes of faults that are reported of one configuration: 64 KiB. A fault repeats the names on its way, which may be as long as
-/// the configuration.
+/// The most bytes of faults that are reported of one configuration: 64 KiB. A fault repeats the
+/// names on its way, which may be as long as the configuration.
 const FAULTS_BYTES_MAX: usize = 64 << 10;
 
 /// Holds a configuration to its type: declared fields, types, keys of lists, each element once.

@@ -33,7 +33,8 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Gives a root or embedded resource the properties every object has; `schema` may restrict `metadata.name` and `generateName`.
+    /// Gives a root or embedded resource the properties every object has; `schema` may restrict
+    /// `metadata.name` and `generateName`.
     fn add_type_and_metadata(&mut self, id: NodeId, schema: &Value) {
         let string = self.document.push(Node { shape: Shape::String, ..Node::default() });
         let metadata_id = metadata::object_meta(self.document);
@@ -49,7 +50,8 @@ impl Builder<'_> {
         let properties = &mut self.document.nodes[id.0 as usize].properties;
         for (name, node) in [("apiVersion", string), ("kind", string), ("metadata", metadata_id)] {
             match properties.binary_search_by(|(n, _)| n.as_ref().cmp(name)) {
-                // Restrictions of apiVersion and kind stay as written; metadata is always ObjectMeta.
+                // Restrictions of apiVersion and kind stay as written; metadata is always
+                // ObjectMeta.
                 Ok(at) if name == "metadata" => properties[at].1 = node,
                 Ok(_) => {}
                 Err(at) => properties.insert(at, (name.into(), node)),

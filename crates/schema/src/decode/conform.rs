@@ -20,13 +20,14 @@ pub fn conform(
     Conformer::new(kind, problems).member(schema.view(), value)
 }
 
-/// Holds a custom resource to its schema before it is defaulted: undeclared fields are pruned and `metadata`, at the root and in
-/// embedded resources, is held to `ObjectMeta`. What went is appended to `problems` as `unknown field "spec.x"`: first what is unknown in
-/// `metadata`, then the pruned fields in the order of their paths, as the reference does.
+/// Holds a custom resource to its schema before it is defaulted: undeclared fields are pruned and
+/// `metadata`, at the root and in embedded resources, is held to `ObjectMeta`. What went is
+/// appended to `problems` as `unknown field "spec.x"`: first what is unknown in `metadata`, then
+/// the pruned fields in the order of their paths, as the reference does.
 ///
 /// # Errors
-/// `metadata` of a wrong type: `json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string`, in an embedded
-/// resource with its place and value before it.
+/// `metadata` of a wrong type: `json: cannot unmarshal number into Go struct field
+/// ObjectMeta.labels of type string`, in an embedded resource with its place and value before it.
 pub fn conform_custom(
     schema: &TypeSchema,
     object: &mut Value,
@@ -115,8 +116,8 @@ fn embedded_metadata(
     }
 }
 
-/// The most bytes of memory that zero values may add to one object, by estimate: 32 MiB. `{}` in a list of containers is three bytes, and
-/// what Go encodes for it fills a map.
+/// The most bytes of memory that zero values may add to one object, by estimate: 32 MiB. `{}` in a
+/// list of containers is three bytes, and what Go encodes for it fills a map.
 const ZEROS_BYTES_MAX: usize = 32 << 20;
 /// Bytes of a map that was empty and is no longer.
 const EMPTY_MAP_BYTES: usize = 640;
@@ -200,7 +201,8 @@ impl<'p> Conformer<'p> {
             }
             (_, (false, false)) => Err(DecodeError("array or object expected".to_owned())),
         };
-        // The reference's unions decode themselves, and not strictly: their unknown fields are dropped without a report.
+        // The reference's unions decode themselves, and not strictly: their unknown fields are
+        // dropped without a report.
         self.problems.truncate(n_problems);
         result
     }
@@ -361,7 +363,8 @@ impl<'p> Conformer<'p> {
     }
 }
 
-/// Adds the zero value of fields that Go encodes even when nobody set them. Returns the bytes of memory they take, by estimate.
+/// Adds the zero value of fields that Go encodes even when nobody set them. Returns the bytes of
+/// memory they take, by estimate.
 fn add_always_present(schema: View<'_>, members: &mut Map<String, Value>) -> usize {
     let mut bytes = 0;
     for (name, id) in &schema.node().properties {

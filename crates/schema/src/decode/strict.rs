@@ -1,8 +1,9 @@
 //! Unknown and duplicate fields of a JSON body, in document order.
 //!
-//! A tree does not remember in which order its members were written. Only a body that has such fields is read a second time, by the
-//! rules of Go's strict decoder: a field that is unknown is not looked into, and neither is a type that decodes itself (`JSON`,
-//! `RawExtension`, `FieldsV1`, schemas that may stand for a boolean).
+//! A tree does not remember in which order its members were written. Only a body that has such
+//! fields is read a second time, by the rules of Go's strict decoder: a field that is unknown is
+//! not looked into, and neither is a type that decodes itself (`JSON`, `RawExtension`, `FieldsV1`,
+//! schemas that may stand for a boolean).
 
 use crate::node::{NodeId, Shape, TypeSchema, View};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -10,8 +11,8 @@ use setpoint_object::field::quote;
 use std::collections::HashSet;
 use std::fmt;
 
-/// What strict decoding of a JSON body into a built-in type finds: `unknown field "spec.x"`, `duplicate field "spec.y"`, each once, in
-/// document order, [`super::PROBLEMS_MAX`] at most.
+/// What strict decoding of a JSON body into a built-in type finds: `unknown field "spec.x"`,
+/// `duplicate field "spec.y"`, each once, in document order, [`super::PROBLEMS_MAX`] at most.
 ///
 /// The body was decoded before. What is no JSON ends the list.
 pub fn field_problems(schema: &TypeSchema, body: &[u8]) -> Vec<String> {

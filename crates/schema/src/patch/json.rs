@@ -10,9 +10,9 @@ pub const OPERATIONS_MAX: usize = 10_000;
 /// The most bytes of JSON that the `copy` operations of one patch may add: 3 MiB, as the reference.
 pub const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// The most elements of lists that the operations of one patch may shift by adding or removing before the end, together with the values
-/// they copy and move: 64 Mi, a fifth of a second. That is 6,700 elements a list for a patch with [`OPERATIONS_MAX`] operations at its
-/// front.
+/// The most elements of lists that the operations of one patch may shift by adding or removing
+/// before the end, together with the values they copy and move: 64 Mi, a fifth of a second. That is
+/// 6,700 elements a list for a patch with [`OPERATIONS_MAX`] operations at its front.
 pub const STEPS_MAX: usize = 64 << 20;
 
 /// Members of an operation.
@@ -20,14 +20,17 @@ const MEMBERS: [&str; 4] = ["from", "op", "path", "value"];
 
 /// RFC 6902: operations in order, all or nothing (the caller drops the target after an error).
 ///
-/// Liberties of the reference: `replace` of a missing object member adds it, `test` of a missing object member against `null`
-/// passes, negative indices count from the end, `replace` of the whole document with a scalar does nothing.
+/// Liberties of the reference: `replace` of a missing object member adds it, `test` of a missing
+/// object member against `null` passes, negative indices count from the end, `replace` of the whole
+/// document with a scalar does nothing.
 ///
-/// `problems` collects `json patch unknown field "[0].foo"` and `json patch duplicate field "[0].op"`.
+/// `problems` collects `json patch unknown field "[0].foo"` and `json patch duplicate field
+/// "[0].op"`.
 ///
 /// # Errors
-/// 400 for a document that is no list of operations, 413 above [`OPERATIONS_MAX`] and [`STEPS_MAX`], 422 without an explanation for
-/// every operation that cannot be carried out. That is also one that nests deeper than a body may.
+/// 400 for a document that is no list of operations, 413 above [`OPERATIONS_MAX`] and
+/// [`STEPS_MAX`], 422 without an explanation for every operation that cannot be carried out. That
+/// is also one that nests deeper than a body may.
 pub fn json_patch(
     target: &mut Value,
     patch: &[u8],

@@ -312,9 +312,11 @@ fn element_kind(live: &[Value], patch: &[Value]) -> Result<Option<&'static str>,
     Ok(Some(kind))
 }
 
-/// Removes repeated scalars as the reference does: the last element takes the place of a repeated one.
+/// Removes repeated scalars as the reference does: the last element takes the place of a repeated
+/// one.
 ///
-/// It is told by positions which elements are equal, so that this takes `n log n` where comparing each with each takes the square.
+/// It is told by positions which elements are equal, so that this takes `n log n` where comparing
+/// each with each takes the square.
 pub(super) fn deduplicate(list: &mut Vec<Value>) {
     let mut ids: HashMap<&Value, usize> = HashMap::with_capacity(list.len());
     let mut order: Vec<usize> = (0..list.len()).collect();

@@ -14,7 +14,8 @@ const POSIX: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
     "space", "upper", "word", "xdigit",
 ];
-/// Scripts whose names have four letters, as otherwise only short codes have, which Go does not know.
+/// Scripts whose names have four letters, as otherwise only short codes have, which Go does not
+/// know.
 const SCRIPTS_OF_FOUR: [&str; 7] = ["ahom", "cham", "kawi", "lisu", "modi", "thai", "toto"];
 
 /// Unicode classes that one pattern has named so far, and how many code points their ranges name.
@@ -22,7 +23,8 @@ const SCRIPTS_OF_FOUR: [&str; 7] = ["ahom", "cham", "kawi", "lisu", "modi", "tha
 pub(super) struct Tables(HashMap<String, Option<(&'static str, usize)>>);
 
 impl Tables {
-    /// The property a name stands for (`gc` or `sc`) and the size of its table; `None` for a name that Go does not know.
+    /// The property a name stands for (`gc` or `sc`) and the size of its table; `None` for a name
+    /// that Go does not know.
     fn get(&mut self, name: &str) -> Option<(&'static str, usize)> {
         if let Some(known) = self.0.get(name) {
             return *known;
@@ -56,7 +58,8 @@ fn canonical(name: &str) -> String {
     letters.map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Reads a class that begins with a backslash: `\d`, `\pL`, `\P{Greek}`. Returns what follows and how many code points it names.
+/// Reads a class that begins with a backslash: `\d`, `\pL`, `\P{Greek}`. Returns what follows and
+/// how many code points it names.
 pub(super) fn escaped<'p>(
     text: &'p str,
     out: &mut String,

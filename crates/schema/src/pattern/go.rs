@@ -1,8 +1,11 @@
-//! Patterns in the syntax of Go's `regexp`, checked as Go checks them and rewritten for the `regex` crate.
+//! Patterns in the syntax of Go's `regexp`, checked as Go checks them and rewritten for the `regex`
+//! crate.
 //!
-//! Both descend from RE2. The parser here knows Go's syntax, its limits and its error texts. What it writes depends on nothing around it:
-//! flags are written with every atom that they change, groups capture nothing, classes of Perl are spelled out in ASCII, and whatever
-//! the `regex` crate would read differently is escaped. Whether a pattern matches is all that anybody asks, so greed is left out.
+//! Both descend from RE2. The parser here knows Go's syntax, its limits and its error texts. What
+//! it writes depends on nothing around it: flags are written with every atom that they change,
+//! groups capture nothing, classes of Perl are spelled out in ASCII, and whatever the `regex` crate
+//! would read differently is escaped. Whether a pattern matches is all that anybody asks, so greed
+//! is left out.
 
 use super::class;
 use std::fmt::Write as _;
@@ -466,7 +469,8 @@ impl Repeat {
     }
 }
 
-/// `{n}`, `{n,}` or `{n,m}` and what follows; `None` for a brace that opens no repetition. Numbers are cut off above the limit.
+/// `{n}`, `{n,}` or `{n,m}` and what follows; `None` for a brace that opens no repetition. Numbers
+/// are cut off above the limit.
 fn repetition(text: &str) -> Option<(u64, Option<u64>, &str)> {
     let (min, rest) = number(text.strip_prefix('{')?)?;
     let Some(rest) = rest.strip_prefix(',') else {

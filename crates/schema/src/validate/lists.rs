@@ -77,7 +77,8 @@ enum Identity<'v> {
     Keys(Vec<Option<&'v Value>>),
 }
 
-/// What an error shows of an element that is there twice: the element of a set, the keys of a map's.
+/// What an error shows of an element that is there twice: the element of a set, the keys of a
+/// map's.
 fn shown(list_type: &ListType, item: &Value) -> Value {
     let ListType::Map(keys) = list_type else { return item.clone() };
     let members = keys

@@ -4,11 +4,12 @@ use crate::pattern::{Matcher, Pattern};
 use serde_json::Value;
 use setpoint_object::field::{Error, Path};
 
-/// The most steps of one validation: 16 Mi, well below a second unless a pattern is at its worst. A step is a node that is looked at, a
-/// value of an enum, a required name, 16 bytes of text, or a byte of text for every 2 KiB of a pattern's program.
+/// The most steps of one validation: 16 Mi, well below a second unless a pattern is at its worst. A
+/// step is a node that is looked at, a value of an enum, a required name, 16 bytes of text, or a
+/// byte of text for every 2 KiB of a pattern's program.
 pub const STEPS_MAX: usize = 16 << 20;
-/// The most bytes of errors that one validation reports: 4 MiB. An error repeats the path of its value, which may be as long as the
-/// object.
+/// The most bytes of errors that one validation reports: 4 MiB. An error repeats the path of its
+/// value, which may be as long as the object.
 pub const ERRORS_BYTES_MAX: usize = 4 << 20;
 /// Bytes of text that are looked at or written in one step.
 const STEP_BYTES: usize = 16;
@@ -24,7 +25,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Whether no more should be looked at: the budget is spent, or there are more errors than anybody reads.
+    /// Whether no more should be looked at: the budget is spent, or there are more errors than
+    /// anybody reads.
     pub(super) fn is_over(&self) -> bool {
         self.steps > STEPS_MAX || self.bytes > ERRORS_BYTES_MAX
     }

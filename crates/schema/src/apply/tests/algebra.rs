@@ -94,7 +94,8 @@ fn keys_are_equal_whatever_their_order_and_number_form() {
 
 #[test]
 fn spellings_of_one_key_are_united_at_once() {
-    // A key with spaces is the same key: half a million nodes under one, which must not be united one by one.
+    // A key with spaces is the same key: half a million nodes under one, which must not be united
+    // one by one.
     let n = 3_000;
     let wire: Value = (0..n)
         .map(|i| (format!("k:{{\"a\":{}1}}", " ".repeat(i)), json!({format!("f:{i}"): {}})))

@@ -1,4 +1,5 @@
-//! Objects with many managers, fields and long names: what would take the square, of time or of memory, takes neither.
+//! Objects with many managers, fields and long names: what would take the square, of time or of
+//! memory, takes neither.
 
 use super::*;
 

@@ -65,7 +65,8 @@ proptest! {
     }
 }
 
-/// What `deduplicate` means: each element is compared with each, and the last takes the place of a repeated one.
+/// What `deduplicate` means: each element is compared with each, and the last takes the place of a
+/// repeated one.
 fn deduplicated(mut list: Vec<Value>) -> Vec<Value> {
     let mut at = 0;
     while at < list.len() {
@@ -91,7 +92,8 @@ proptest! {
         prop_assert_eq!(fast, deduplicated(list));
     }
 
-    /// Elements that are merged, deleted, added and ordered by a directive, compared with a search through the whole list.
+    /// Elements that are merged, deleted, added and ordered by a directive, compared with a search
+    /// through the whole list.
     #[test]
     fn hashed_merge_keys_find_what_a_search_finds(
         live in proptest::collection::vec((0..8_u8, 0..3_u8), 0..10),
