@@ -2,9 +2,10 @@
 //!
 //! `cargo xtask bench` builds the program and this one for release, measures the API server and
 //! rewrites its part of `benches/RESULTS.md`. With one of `api`, `informer`, `workqueue`,
-//! `runtime`, `storage`, `watch` and `scaling` it does the same for the API over HTTPS, informers,
-//! the work queue, controllers, storage, watchers, and how operations grow with their objects. Figures of one run compare;
-//! figures of different machines or days do not. Each goal stands beside its figure.
+//! `runtime`, `storage`, `watch`, `planes` and `scaling` it does the same for the API over HTTPS,
+//! informers, the work queue, controllers, storage, watchers, idle control planes, and how
+//! operations grow with their objects. Figures of one run compare; figures of different machines or
+//! days do not. Each goal stands beside its figure.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod api;
