@@ -8,7 +8,7 @@ use crate::table::cell;
 use serde_json::{Map, Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{field, name};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 /// Service.
