@@ -163,8 +163,9 @@ impl Write<'_> {
     pub(super) fn default(&self, value: &mut Value) -> Result<(), ApiError> {
         let schema = &self.resource.schema;
         if self.resource.custom {
-            default::apply(schema, value)
-                .map_err(|why| ApiError::new(413, Reason::RequestEntityTooLarge, why.to_string()))?;
+            default::apply(schema, value).map_err(|why| {
+                ApiError::new(413, Reason::RequestEntityTooLarge, why.to_string())
+            })?;
         } else {
             default::declared(schema, value);
         }
