@@ -301,6 +301,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
+    /// Whether its history outlives the process: who starts on it again may take up watches that began before. An engine whose
+    /// history ends with the process says no, which is the default.
+    fn keeps_history(&self) -> bool {
+        false
+    }
     /// Whether a key's value is stored in a form that should be written anew, although the value stays the same: encrypted with a
     /// key that was retired, for example. An engine that has one form only says no, which is the default.
     fn rewrite_due<'a>(&'a self, _key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {

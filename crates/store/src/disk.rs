@@ -20,12 +20,13 @@
 //!
 //! | what | commits | reads and feeds |
 //! |---|---|---|
-//! | no room, by the disk or by a quota | [`StoreError::Full`]: nothing happened; they work again once there is room | go on |
+//! | no room, by the disk or by a quota | deletions go on with [`DiskOptions::reserve_bytes`], others are [`StoreError::Full`]: nothing happened; they work again once there is room (`reserve.rs`) | go on; old history is given up |
 //! | another write that fails | [`StoreError::Unavailable`]: nothing happened; each later one tries again | go on |
 //! | a write that fails after which the file cannot be opened | [`StoreError::Unknown`], then `Unavailable` until it can be | `Unavailable` until then |
 //! | a sync that fails | found in the file or refused where pages are synced before what leads to them ([`DiskOptions::quick_repair_bytes`]); else [`StoreError::Unknown`], and then nothing is served until the program is started again | the same |
 //! | a read that fails | not touched | that one is `Unavailable`; the file is opened again for the next |
-//! | a record that is not what was written | [`StoreError::Damaged`] where they would replace it | `Damaged` where they meet it |
+//! | a record or a page that is not what was written, met while serving | [`StoreError::Damaged`] where they would replace it | `Damaged` where they meet it |
+//! | the same, found when the file is opened: every page is held to its checksum | by [`DiskOptions::on_damage`]: refused with the names of what is damaged, or served without it | the same |
 //!
 //! The writer opens the file anew after a failed batch and looks how the batch ended (`writer.rs` has the reasons). A value whose time is
 //! over and that cannot be removed lives on, and is tried again every second. What fails when a folder is opened or looked
@@ -48,6 +49,7 @@
 mod ages;
 mod backup;
 mod batch;
+mod damage;
 mod defrag;
 mod error;
 mod feed;
@@ -56,8 +58,11 @@ mod kept;
 mod layout;
 mod migrate;
 mod pack;
+mod pages;
 mod published;
 mod read;
+mod reserve;
+mod salvage;
 mod stat;
 mod synced;
 #[cfg(test)]
@@ -86,10 +91,15 @@ use self::{
     file::OpenFile,
     published::Shared,
     read::View,
+    reserve::{Reserve, ReserveFile},
     synced::{SyncFailed, SyncedFile},
     writer::{Asked, Command, Writer},
 };
-pub use self::{error::DiskError, stat::DiskStat};
+pub use self::{
+    damage::{DAMAGED_NAMED_MAX, DAMAGED_PREFIX, Damage, OnDamage},
+    error::DiskError,
+    stat::DiskStat,
+};
 use crate::{contract::*, shape};
 
 /// The file in a data folder.
@@ -121,6 +131,11 @@ pub struct DiskOptions {
     /// and costs more; without it a crash has the next opening read the whole file, which takes a second or two for each GiB. 1 GiB by
     /// default; 0 is always.
     pub quick_repair_bytes: u64,
+    /// How many bytes beside the file are kept free on the disk: when that is full, deletions and compaction go on with them. 8 MiB by
+    /// default.
+    pub reserve_bytes: u64,
+    /// What happens when objects in the file are damaged. It is refused by default.
+    pub on_damage: OnDamage,
     /// The wall clock: milliseconds since 1970, for times to live that outlast the process. The default stands still at 0, so that
     /// times to live begin anew with each start.
     pub now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
@@ -134,6 +149,8 @@ impl Default for DiskOptions {
             history_age_max: shape::HISTORY_AGE_MAX,
             cache_bytes: 64 << 20,
             quick_repair_bytes: 1 << 30,
+            reserve_bytes: 8 << 20,
+            on_damage: OnDamage::default(),
             now_ms: Arc::new(|| 0),
         }
     }
@@ -147,6 +164,8 @@ impl fmt::Debug for DiskOptions {
             .field("history_age_max", &self.history_age_max)
             .field("cache_bytes", &self.cache_bytes)
             .field("quick_repair_bytes", &self.quick_repair_bytes)
+            .field("reserve_bytes", &self.reserve_bytes)
+            .field("on_damage", &self.on_damage)
             .finish_non_exhaustive()
     }
 }
@@ -161,6 +180,8 @@ struct Inner {
     options: DiskOptions,
     path: PathBuf,
     shared: Arc<Shared>,
+    /// What was damaged when the store was opened.
+    damage: Option<Damage>,
     /// `None` once it is closed.
     commands: Mutex<Option<mpsc::Sender<Asked>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -181,12 +202,33 @@ impl DiskStore {
     ///
     /// # Errors
     ///
-    /// Another process has it open; the folder cannot be written; the file is damaged or newer than this program.
+    /// Another process has it open; the folder cannot be written; the file is newer than this program; it is damaged, and
+    /// [`DiskOptions::on_damage`] does not say to serve what can be read, or nothing can.
     pub fn open(folder: impl AsRef<Path>, options: DiskOptions) -> Result<Self, DiskError> {
         let folder = folder.as_ref();
         file::make_missing(folder)?;
         let path = folder.join(FILE);
-        guarded(&path, || file::look(&path))?;
+        let on_damage = options.on_damage;
+        salvage::settle(folder, &path, on_damage)?;
+        match Self::open_file(folder, &path, options.clone()) {
+            // What a crash left is brought in order, for which there may be no room.
+            Err(refusal) if refusal.is_full() => {
+                let mut reserve = ReserveFile::of(folder, options.reserve_bytes);
+                if !reserve.release() {
+                    return Err(refusal);
+                }
+                Self::open_file(folder, &path, options)
+            }
+            Err(refusal) => {
+                salvage::settle_refused(folder, &path, refusal, on_damage)?;
+                Self::open_file(folder, &path, options)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_file(folder: &Path, path: &Path, options: DiskOptions) -> Result<Self, DiskError> {
+        guarded(path, || file::look(path))?;
         let cache_bytes = options.cache_bytes;
         let sync_failed = SyncFailed::default();
         let noted = sync_failed.clone();
@@ -195,20 +237,33 @@ impl DiskStore {
             let mut builder = redb::Database::builder();
             Ok(builder.set_cache_size(cache_bytes).create_with_backend(file)?)
         };
-        guarded(&path.clone(), || Self::open_with(path, options, Box::new(open), sync_failed))
+        let reserve = || -> Box<dyn Reserve> {
+            let mut reserve = ReserveFile::of(folder, options.reserve_bytes);
+            reserve.refill();
+            Box::new(reserve)
+        };
+        let open = (Box::new(open) as Box<OpenFile>, sync_failed);
+        guarded(path, || Self::open_with(path.to_owned(), options.clone(), open, reserve))
     }
 
-    /// `sync_failed` stays true where nobody can say whether a failure was a sync's.
+    /// `sync_failed` stays true where nobody can say whether a failure was a sync's. The reserve is made once the file is open.
     fn open_with(
         path: PathBuf,
         options: DiskOptions,
-        open: Box<OpenFile>,
-        sync_failed: SyncFailed,
+        (open, sync_failed): (Box<OpenFile>, SyncFailed),
+        reserve: impl FnOnce() -> Box<dyn Reserve>,
     ) -> Result<Self, DiskError> {
         let database = open(&path).map_err(|fault| fault.of_file(&path))?;
         file::prepare(&database, &path)?;
         let (standing, snapshot) =
             file::standing(&database).map_err(|fault| fault.of_file(&path))?;
+        let damage = damage::marked(&snapshot).map_err(|fault| fault.of_file(&path))?;
+        let damage = match (damage, options.on_damage) {
+            (Some(damage), OnDamage::Refuse) => {
+                return Err(DiskError::DamagedObjects { path, damage: Box::new(damage) });
+            }
+            (damage, _) => damage,
+        };
         let shared = Arc::new(Shared::new(standing, snapshot));
         let view = shared.look(|published| View::of(published)).ok_or_else(|| {
             DiskError::Damaged { path: path.clone(), what: "it closed while it was opened".into() }
@@ -226,6 +281,7 @@ impl DiskStore {
             received,
             database,
             ages,
+            reserve(),
             shared.clone(),
         );
         let thread = std::thread::Builder::new().name("setpoint-store".into());
@@ -239,10 +295,22 @@ impl DiskStore {
                 options,
                 path,
                 shared,
+                damage,
                 commands: Mutex::new(Some(commands)),
                 writer: Mutex::new(Some(writer)),
             }),
         })
+    }
+
+    /// What is damaged in a store that is served all the same, as it was when it was opened.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.inner.damage.as_ref()
+    }
+
+    /// Damage that was met since the store was opened, if any was: the first of it.
+    pub fn damage_met(&self) -> Option<DiskError> {
+        let what = self.inner.shared.look(|published| published.damage_met.clone())?;
+        Some(DiskError::Damaged { path: self.inner.path.clone(), what })
     }
 
     /// Takes nothing more in, waits until all that was asked before is durable, and closes the file. Every call after it, on any
@@ -310,8 +378,8 @@ impl Inner {
                 Ok(Err(fault)) if fault.is_of_before() && n_read < READS_MAX => {
                     self.ask(|answer| Command::Mend { answer }).await?;
                 }
-                Ok(Err(fault)) => return Err(fault.unavailable()),
-                Err(error) => return Err(Fault::of_thread(&error).unavailable()),
+                Ok(Err(fault)) => return Err(self.shared.fail(&fault)),
+                Err(error) => return Err(self.shared.fail(&Fault::of_thread(&error))),
             }
         }
     }
@@ -367,6 +435,7 @@ impl Store for DiskStore {
                 Some(Snapshot { revision: Revision(published.standing.revision), value })
             });
             if let Some(found) = lately {
+                found.value.as_ref().map_or(Ok(()), damage::check_mark)?;
                 return Ok(found);
             }
             let key = Bytes::copy_from_slice(key);
@@ -374,6 +443,7 @@ impl Store for DiskStore {
             if let (At::Latest, Some(entry)) = (at, &found.value) {
                 self.inner.shared.look(|published| published.keep(entry, found.revision));
             }
+            found.value.as_ref().map_or(Ok(()), damage::check_mark)?;
             Ok(found)
         }
         .boxed()
@@ -400,7 +470,11 @@ impl Store for DiskStore {
                 // 0 says "never" in the file.
                 (shape::death(now, ttl), (self.inner.options.now_ms)().saturating_add(ms).max(1))
             });
-            self.inner.ask(|answer| Command::Commit { txn, dies, answer }).await
+            let committed = self.inner.ask(|answer| Command::Commit { txn, dies, answer }).await?;
+            if let Committed::Refused { found, .. } = &committed {
+                found.iter().flatten().try_for_each(damage::check_mark)?;
+            }
+            Ok(committed)
         }
         .boxed()
     }
@@ -430,6 +504,10 @@ impl Store for DiskStore {
             Ok(read.await?.value)
         }
         .boxed()
+    }
+
+    fn keeps_history(&self) -> bool {
+        true
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {

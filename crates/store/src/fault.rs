@@ -135,6 +135,10 @@ impl<S: Store> Store for FaultStore<S> {
             .boxed()
     }
 
+    fn keeps_history(&self) -> bool {
+        self.inner.keeps_history()
+    }
+
     fn rewrite_due<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
         async move { self.dice.refuse().map(|()| self.inner.rewrite_due(key))?.await }.boxed()
     }

@@ -31,5 +31,5 @@ pub mod memory;
 pub mod shape;
 
 pub use contract::*;
-pub use disk::{DiskError, DiskOptions, DiskStat, DiskStore};
+pub use disk::{Damage, DiskError, DiskOptions, DiskStat, DiskStore, OnDamage};
 pub use memory::{MemoryOptions, MemoryStore};

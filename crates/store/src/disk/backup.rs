@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     DiskStore, FILE,
+    damage::DAMAGED,
     error::{DiskError, Fault, damaged_copy, guarded},
     file::{self, Place as Partial},
     layout::{Damaged, KEYS, LOG, META, MORTAL, Place, Record, name},
@@ -361,6 +362,9 @@ impl<'a, R: Read> Restore<'a, R> {
                         let bytes = rows.bytes().ok_or(CUT)?;
                         let record = Record::decode(bytes)?;
                         log.insert(at, bytes)?;
+                        if record.is_mark() {
+                            transaction.open_table(DAMAGED)?.insert(record.key, at.0)?;
+                        }
                         // In order of revisions: the last one stays.
                         let place = Place { at, created: record.created, dies_ms: 0 };
                         keys.insert(record.key, place.row())?;

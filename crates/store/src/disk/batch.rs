@@ -271,7 +271,8 @@ pub(super) fn read_entry(
     place: Place,
     unpacker: &mut Unpacker,
 ) -> Result<KeyValue, Fault> {
-    let bytes = log.get(place.at)?.ok_or_else(|| Damaged("it is missing").at(place.at))?;
+    let missing = || Damaged("it is missing").at(place.at).of_key(&key);
+    let bytes = log.get(place.at)?.ok_or_else(missing)?;
     entry(bytes.value(), key, place, unpacker)
 }
 
@@ -282,8 +283,11 @@ pub(super) fn entry(
     place: Place,
     unpacker: &mut Unpacker,
 ) -> Result<KeyValue, Fault> {
-    let at = |damage: Damaged| damage.at(place.at);
+    let at = |damage: Damaged| damage.at(place.at).of_key(&key);
     let record = Record::decode(record).map_err(at)?;
+    if record.key != key {
+        return Err(at(Damaged("it is another object's")));
+    }
     let value = record.value(unpacker).map_err(at)?;
     let value = value.ok_or_else(|| at(Damaged("it is a deletion, and its key has a value")))?;
     Ok(KeyValue { key, value, modified: place.modified(), created: Revision(place.created) })

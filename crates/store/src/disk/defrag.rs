@@ -9,6 +9,7 @@ use std::{fs, path::Path};
 
 use super::{
     DiskStore, FILE,
+    damage::DAMAGED,
     error::{DiskError, Fault, guarded},
     file::{self, Place, io_error, open_existing},
     layout::{KEYS, LOG, META, MORTAL},
@@ -72,6 +73,12 @@ impl View {
         copy_table(&self.snapshot, to, KEYS)?;
         copy_table(&self.snapshot, to, LOG)?;
         copy_table(&self.snapshot, to, MORTAL)?;
+        // Only a file that was made of a damaged one has it.
+        match self.snapshot.open_table(DAMAGED) {
+            Ok(_) => copy_table(&self.snapshot, to, DAMAGED)?,
+            Err(redb::TableError::TableDoesNotExist(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
         // In order of keys, pages are left half full.
         to.compact()?;
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::layout::Damaged;
+use super::{damage::Damage, layout::Damaged};
 use crate::contract::StoreError;
 
 /// Why a data folder cannot be opened, checked, copied or restored. Whatever it is, the store is as it was.
@@ -46,6 +46,18 @@ pub enum DiskError {
         /// What is wrong, and where.
         what: String,
     },
+    /// Some of the file's pages are not what was written; what they held is known, and the rest can be read.
+    #[error(
+        "{} is damaged: {damage}: `setpoint store check` says more, `setpoint up --damaged=serve` serves what can be read, \
+         `setpoint store restore` takes a backup, or what can be read (`--salvage`)",
+        .path.display()
+    )]
+    DamagedObjects {
+        /// The file.
+        path: PathBuf,
+        /// What of it.
+        damage: Box<Damage>,
+    },
     /// A copy's content is not what was written into it.
     #[error("{} is damaged: {what}: use another copy; nothing was restored", .path.display())]
     DamagedCopy {
@@ -54,6 +66,13 @@ pub enum DiskError {
         /// What is wrong, in which frame, at which byte.
         what: String,
     },
+}
+
+impl DiskError {
+    /// Whether there is no room.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
+    }
 }
 
 /// What can be done about an I/O error, as a remark, if that is known.
@@ -95,6 +114,9 @@ pub(super) enum Fault {
     Record(#[from] Damaged),
     #[error("the record at revision {}, place {}: {damage}", .at.0, .at.1)]
     RecordAt { at: (u64, u32), damage: Damaged },
+    /// The same, and whose record it is.
+    #[error("{key}: {fault}")]
+    Object { key: String, fault: Box<Fault> },
     /// The file has tables, and they are not this engine's.
     #[error("it is another program's: choose another folder")]
     Foreign,
@@ -137,7 +159,12 @@ impl Fault {
     pub(super) fn unavailable(&self) -> StoreError {
         match self {
             Self::Refused(error) => error.clone(),
-            Self::Record(_) | Self::RecordAt { .. } => StoreError::Damaged(self.to_string()),
+            // What redb came upon where it should not have been is a page that is not as it was written.
+            Self::Record(_)
+            | Self::RecordAt { .. }
+            | Self::Object { .. }
+            | Self::Panicked
+            | Self::Engine(redb::Error::Corrupted(_)) => StoreError::Damaged(self.to_string()),
             Self::Engine(redb::Error::Io(error)) if is_full(error) => {
                 StoreError::Full(error.to_string())
             }
@@ -155,9 +182,23 @@ impl Fault {
         matches!(self, Self::Engine(redb::Error::PreviousIo | redb::Error::DatabaseClosed))
     }
 
+    /// Whose record it is, if it is about a record.
+    pub(super) fn of_key(self, key: &[u8]) -> Self {
+        match self {
+            Self::Record(_) | Self::RecordAt { .. } => Self::Object {
+                key: String::from_utf8_lossy(key).into_owned(),
+                fault: Box::new(self),
+            },
+            fault => fault,
+        }
+    }
+
     /// A record that cannot be read breaks nothing but what asked for it.
     pub(super) fn not_of_a_record(self) -> Result<(), Self> {
-        if matches!(self, Self::Record(_) | Self::RecordAt { .. }) { Ok(()) } else { Err(self) }
+        match self {
+            Self::Record(_) | Self::RecordAt { .. } | Self::Object { .. } => Ok(()),
+            fault => Err(fault),
+        }
     }
 
     /// As somebody who opens a file sees it.

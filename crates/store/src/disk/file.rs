@@ -18,6 +18,7 @@ use super::{
     layout::{FORMAT, KEYS, LOG, META, MORTAL, name},
     migrate,
     read::View,
+    salvage,
 };
 
 /// How the engine's file is opened: a real one, or a test's.
@@ -127,6 +128,9 @@ impl Drop for Place {
 
 /// Opens a store's file that must be there, for whoever looks after it.
 pub(super) fn open_existing(path: &Path) -> Result<Database, DiskError> {
+    if let Some(damaged) = salvage::survey(path)? {
+        return Err(damaged.refusal());
+    }
     look(path)?;
     let database = open(path, None).map_err(|fault| fault.of_file(path))?;
     prepare(&database, path)?;

@@ -6,11 +6,13 @@
 //! | `keys` | a key | where its newest record stands, and when that record dies |
 //! | `log` | revision, place in its transaction | a [`Record`] |
 //! | `mortal` | when it dies, a key | the revision that must still be its last change |
+//! | `damaged` | a key | the revision at which its value was lost; only in a file made of a damaged one |
 //!
 //! A record points back to the one it replaces, so that a key's versions are a chain from the newest to the oldest kept. A deletion is
 //! a record too, and its row in `keys` stays until the deletion is compacted.
 
 use super::{
+    damage::DAMAGED_PREFIX,
     error::Fault,
     pack::{Packer, Unpacker},
 };
@@ -78,6 +80,8 @@ pub(super) struct Record<'a> {
     /// The record it replaced; revision 0 when there was none.
     pub(super) replaced: (u64, u32),
     pub(super) key: &'a [u8],
+    /// It has a checksum of its own.
+    pub(super) is_summed: bool,
     value: Packed<'a>,
 }
 
@@ -143,8 +147,9 @@ impl<'a> Record<'a> {
 
     /// Reads a record.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, Damaged> {
+        let is_summed = bytes.first().is_some_and(|kind| kind & SUMMED != 0);
         let bytes = match bytes.split_last_chunk::<4>() {
-            Some((content, sum)) if bytes[0] & SUMMED != 0 => {
+            Some((content, sum)) if is_summed => {
                 if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
                     return Err(Damaged("it does not match its checksum"));
                 }
@@ -167,11 +172,16 @@ impl<'a> Record<'a> {
             ZSTD => Packed::Zstd(value),
             _ => return Err(Damaged("its kind is unknown")),
         };
-        Ok(Self { created: u64_at(1), replaced: (u64_at(9), u32_at(17)), key, value })
+        Ok(Self { created: u64_at(1), replaced: (u64_at(9), u32_at(17)), key, is_summed, value })
     }
 
     pub(super) fn is_deletion(&self) -> bool {
         matches!(self.value, Packed::Deleted)
+    }
+
+    /// Whether the value says that the object is damaged. It is short enough not to be packed.
+    pub(super) fn is_mark(&self) -> bool {
+        matches!(self.value, Packed::Plain(value) if value.starts_with(DAMAGED_PREFIX))
     }
 
     /// The value, unpacked; `None` for a deletion.

@@ -11,6 +11,7 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use super::batch::Standing;
+use super::error::Fault;
 use super::kept::Kept;
 use super::pack::Unpackers;
 use super::read::Mortal;
@@ -38,6 +39,8 @@ pub(super) struct Published {
     /// What was read of what is not in the tail; all of it as it is now.
     kept: Kept,
     expiries: Expiries,
+    /// Damage that a read or a commit has met.
+    pub(super) damage_met: Option<String>,
     /// Until when nobody tries again to remove values whose time is over, after it failed.
     pub(super) deaths_tried: Option<Instant>,
 }
@@ -69,12 +72,22 @@ impl Shared {
             tail: Tail::default(),
             kept: Kept::default(),
             expiries: Expiries::default(),
+            damage_met: None,
             deaths_tried: None,
         };
         Self {
             published: Mutex::new(published),
             moved: watch::Sender::new(Revision(standing.revision)),
         }
+    }
+
+    /// As a caller sees it; damage is noted.
+    pub(super) fn fail(&self, fault: &Fault) -> StoreError {
+        let error = fault.unavailable();
+        if let StoreError::Damaged(what) = &error {
+            self.look(|published| published.damage_met.get_or_insert_with(|| what.clone()).len());
+        }
+        error
     }
 
     /// Looks at the newest state; for moments only.

@@ -245,7 +245,8 @@ fn read_entries(
                     row => break row.filter(|(at, _)| at.value() == place.at),
                 }
             };
-            let (_, bytes) = row.ok_or_else(|| Damaged("it is missing").at(place.at))?;
+            let missing = || Damaged("it is missing").at(place.at).of_key(&key);
+            let (_, bytes) = row.ok_or_else(missing)?;
             entries.push((rank, entry(bytes.value(), key, place, unpacker)?));
         }
     } else {

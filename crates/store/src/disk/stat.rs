@@ -6,11 +6,13 @@ use std::path::Path;
 use super::{
     DiskStore, FILE,
     batch::Standing,
+    damage,
     error::{DiskError, Fault, guarded},
     file::{self, open_existing},
     layout::{Damaged, KEYS, LOG, MORTAL, Place, Record},
     pack::Unpacker,
     read::View,
+    salvage,
 };
 use crate::contract::*;
 
@@ -74,6 +76,9 @@ impl DiskStore {
     pub fn check(folder: impl AsRef<Path>) -> Result<DiskStat, DiskError> {
         let path = folder.as_ref().join(FILE);
         guarded(&path, || {
+            if let Some(damaged) = salvage::survey(&path)? {
+                return Err(damaged.refusal());
+            }
             // Without a write to it first, as long as that is enough to find damage.
             file::look_into(&path, View::check_records)?;
             let mut database = open_existing(&path)?;
@@ -84,9 +89,15 @@ impl DiskStore {
                 let (standing, snapshot) = file::standing(&database)?;
                 let view = View::alone(snapshot, standing);
                 view.check_records()?;
-                view.stat(&path)
+                Ok((view.stat(&path)?, damage::marked(&view.snapshot)?))
             };
-            checked().map_err(|fault: Fault| fault.of_file(&path))
+            match checked().map_err(|fault: Fault| fault.of_file(&path))? {
+                (stat, None) => Ok(stat),
+                (_, Some(marked)) => {
+                    let damage = Box::new(marked);
+                    Err(DiskError::DamagedObjects { path: path.clone(), damage })
+                }
+            }
         })
     }
 }

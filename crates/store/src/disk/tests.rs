@@ -1,6 +1,8 @@
 //! The engine over real files and over one that tears: the contract, restarts, crashes.
 
+mod damaged;
 mod formats;
+mod full;
 mod lives;
 mod torn;
 
@@ -11,7 +13,12 @@ use std::{collections::BTreeMap, fs, io};
 use torn::Disk;
 
 fn options() -> DiskOptions {
-    DiskOptions { cache_bytes: 1 << 20, quick_repair_bytes: 0, ..DiskOptions::default() }
+    DiskOptions {
+        cache_bytes: 1 << 20,
+        quick_repair_bytes: 0,
+        reserve_bytes: 0,
+        ..DiskOptions::default()
+    }
 }
 
 async fn commit(store: &DiskStore, ops: Vec<Op>) -> Result<Revision, StoreError> {
@@ -134,6 +141,16 @@ async fn a_value_that_was_read_is_not_read_after_its_change() {
     }
 }
 
+#[test]
+fn only_an_engine_whose_history_outlives_it_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = DiskStore::open(folder.path(), options()).unwrap();
+    assert!(disk.keeps_history());
+    let faults = crate::fault::Faults::default();
+    assert!(crate::fault::FaultStore::new(disk, faults, 0).keeps_history());
+    assert!(!crate::MemoryStore::default().keeps_history());
+}
+
 #[tokio::test]
 async fn a_second_opening_is_refused_and_a_closed_store_frees_the_folder() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,12 +188,14 @@ async fn values_die_also_after_a_restart() {
 
 fn open_torn(disk: &Disk, options: DiskOptions) -> Result<DiskStore, DiskError> {
     let disk = disk.clone();
+    let disk_reserve = disk.reserve(options.reserve_bytes);
     let sync_failed = disk.sync_failed();
     let open = move |_: &Path| {
         let mut builder = redb::Database::builder();
         Ok(builder.set_cache_size(64 << 10).create_with_backend(disk.attach())?)
     };
-    DiskStore::open_with("torn".into(), options, Box::new(open), sync_failed)
+    let reserve = || Box::new(disk_reserve) as Box<dyn Reserve>;
+    DiskStore::open_with("torn".into(), options, (Box::new(open), sync_failed), reserve)
 }
 
 /// The file had a commit after all whose outcome was unknown, and whoever opened it again did not learn that its value dies: it

@@ -36,6 +36,7 @@ use super::{
     file::OpenFile,
     published::Shared,
     read::View,
+    reserve::{HISTORY_REVISIONS_MIN, Reserve, Shortage, UPDATE_BYTES_MAX},
     synced::SyncFailed,
 };
 use crate::contract::*;
@@ -81,7 +82,10 @@ type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// An answer that is sent once the batch is durable.
 enum Pending {
-    Commit(Answer<Committed>, Committed),
+    /// With the transaction, if it makes room and is done again where there was none.
+    Commit(Answer<Committed>, Committed, Option<Txn>),
+    /// It broke the batch.
+    Broken(Answer<Committed>, Option<Txn>),
     Unit(Answer<()>, Result<(), StoreError>),
 }
 
@@ -89,15 +93,50 @@ impl Pending {
     fn send(self, failure: Option<StoreError>) {
         // Whoever no longer waits does not hear of it.
         match self {
-            Self::Commit(answer, committed) => {
+            Self::Commit(answer, committed, _) => {
                 drop(answer.send(failure.map_or(Ok(committed), Err)))
+            }
+            Self::Broken(answer, _) => {
+                let unknown = || StoreError::Unknown("the batch ended in between".into());
+                drop(answer.send(Err(failure.unwrap_or_else(unknown))));
             }
             Self::Unit(answer, result) => drop(answer.send(failure.map_or(result, Err))),
         }
     }
 }
 
+impl Pending {
+    /// What is done again once there is some room, if it is.
+    fn again(self) -> Result<Command, Self> {
+        match self {
+            Self::Commit(answer, _, Some(txn)) | Self::Broken(answer, Some(txn)) => {
+                Ok(Command::Commit { txn, dies: None, answer })
+            }
+            other => Err(other),
+        }
+    }
+}
+
 impl Command {
+    /// Whether the store is smaller for it, sooner or later.
+    pub(super) fn makes_room(&self) -> bool {
+        match self {
+            Self::Commit { txn, .. } => makes_room(txn),
+            Self::Expire { .. } | Self::Compact { .. } | Self::Mend { .. } => true,
+        }
+    }
+
+    /// A little more of what is there.
+    pub(super) fn is_small_update(&self) -> bool {
+        let Self::Commit { txn, .. } = self else { return false };
+        let is_there = |key: &Bytes| {
+            let mut compares = txn.compares.iter();
+            compares.any(|compare| matches!(compare, Compare::Modified(at, _) if at == key))
+        };
+        self.size() <= UPDATE_BYTES_MAX
+            && txn.ops.iter().all(|op| op.value().is_none() || is_there(op.key()))
+    }
+
     fn size(&self) -> usize {
         let Self::Commit { txn, .. } = self else { return 0 };
         txn.ops.iter().map(|op| op.key().len() + op.value().map_or(0, Bytes::len)).sum()
@@ -111,6 +150,10 @@ impl Command {
             }
         }
     }
+}
+
+fn makes_room(txn: &Txn) -> bool {
+    !txn.ops.is_empty() && txn.ops.iter().all(|op| op.value().is_none())
 }
 
 /// What a batch has done so far: to be published and answered once it is durable.
@@ -148,6 +191,7 @@ pub(super) struct Writer {
     /// The newest transaction was one with quick repair.
     is_quick: bool,
     compactions: Vec<Compaction>,
+    shortage: Shortage,
     ages: Ages,
     /// When the newest command was asked for.
     now: Instant,
@@ -163,6 +207,7 @@ impl Writer {
         commands: mpsc::Receiver<Asked>,
         database: Database,
         ages: (Ages, Instant),
+        reserve: Box<dyn Reserve>,
         shared: Arc<Shared>,
     ) -> Self {
         let database = Some(database);
@@ -178,6 +223,7 @@ impl Writer {
             sync_failed,
             is_quick: false,
             compactions,
+            shortage: Shortage::new(reserve, now),
             ages,
             now,
             desk,
@@ -189,7 +235,7 @@ impl Writer {
     pub(super) fn run(mut self) {
         loop {
             let (mut batch, mut n_bytes) = (Vec::new(), 0);
-            if self.compactions.is_empty() {
+            if self.compactions.is_empty() && !self.shortage.is_making_room {
                 let Some((now, first)) = self.commands.blocking_recv() else { break };
                 self.now = now;
                 n_bytes += first.size();
@@ -203,19 +249,35 @@ impl Writer {
                 n_bytes += command.size();
                 batch.push(command);
             }
-            self.write(batch);
+            let (mut batch, refused) = self.shortage.admit(batch, self.now);
+            if let Some((refused, error)) = refused {
+                refused.into_iter().for_each(|command| command.refuse(error.clone()));
+            }
+            let is_idle = self.compactions.is_empty() && !self.shortage.is_making_room;
+            if batch.is_empty() && is_idle {
+                continue;
+            }
+            // Each time with a step of the reserve less.
+            while let Some(again) = self.write(batch) {
+                batch = again;
+            }
         }
         // The last readers go before the file is closed, so that it is closed as a clean end.
         self.shared.look(|published| published.snapshot = None);
     }
 
-    fn write(&mut self, commands: Vec<Command>) {
+    /// Writes a batch. Gives what is to be done again, with a step of the reserve given to the disk.
+    fn write(&mut self, commands: Vec<Command>) -> Option<Vec<Command>> {
+        let with_others =
+            commands.iter().any(|command| !command.makes_room() && !command.is_small_update());
         let transaction = match self.begin() {
             Ok(transaction) => transaction,
+            Err(error @ StoreError::Full(_)) => return self.make_room(commands, error),
             Err(error) => {
                 commands.into_iter().for_each(|command| command.refuse(error.clone()));
                 self.refuse_compactions(&error);
-                return;
+                self.shortage.is_making_room = false;
+                return None;
             }
         };
         let mut work = Work::default();
@@ -230,15 +292,50 @@ impl Writer {
                 }
                 work.pending.into_iter().for_each(|answer| answer.send(None));
                 self.answer_compactions();
+                self.shortage.written(with_others, self.now);
+                None
             }
             Err(fault) => {
                 let error = self.recover(&fault, &mut work);
-                commands.for_each(|command| command.refuse(fault.unavailable()));
+                let refusal = self.shared.fail(&fault);
+                if let Some(error @ StoreError::Full(_)) = &error {
+                    let (mut again, mut others) = (Vec::new(), Vec::new());
+                    for pending in work.pending {
+                        match pending.again() {
+                            Ok(command) => again.push(command),
+                            Err(pending) => others.push(pending),
+                        }
+                    }
+                    others.into_iter().for_each(|answer| answer.send(Some(error.clone())));
+                    again.extend(commands);
+                    return self.make_room(again, error.clone());
+                }
+                commands.for_each(|command| command.refuse(refusal.clone()));
                 work.pending.into_iter().for_each(|answer| answer.send(error.clone()));
-                let error = error.unwrap_or_else(|| fault.unavailable());
-                self.refuse_compactions(&error);
+                self.refuse_compactions(&error.unwrap_or(refusal));
+                self.shortage.is_making_room = false;
+                None
             }
         }
+    }
+
+    /// There was no room, and nothing happened: what makes room is done again with some of the reserve, the rest is refused.
+    fn make_room(&mut self, commands: Vec<Command>, error: StoreError) -> Option<Vec<Command>> {
+        self.shortage.refused(error.clone(), self.now);
+        let (again, others): (Vec<_>, Vec<_>) = commands.into_iter().partition(Command::makes_room);
+        others.into_iter().for_each(|command| command.refuse(error.clone()));
+        let is_needed = !again.is_empty()
+            || !self.compactions.is_empty()
+            || self.shortage.is_making_room
+            || self.database.is_none();
+        if is_needed && self.shortage.release(self.now) {
+            return Some(again);
+        }
+        again.into_iter().for_each(|command| command.refuse(error.clone()));
+        if is_needed {
+            self.refuse_compactions(&error);
+        }
+        None
     }
 
     /// Begins a transaction; opens the file again if the engine has failed.
@@ -273,6 +370,7 @@ impl Writer {
         if let Err(fault) = self.trim(&mut tables, work.done.len()) {
             // History that cannot be read stays as it is; what is written goes on.
             self.refuse_compactions(&fault.unavailable());
+            self.shortage.is_making_room = false;
             fault.not_of_a_record()?;
         }
         if tables.now == before {
@@ -299,16 +397,22 @@ impl Writer {
         match command {
             Command::Commit { txn, dies, answer } => {
                 let dies_ms = dies.map_or(0, |(_, ms)| ms);
+                let again = makes_room(&txn).then(|| txn.clone());
                 match tables.apply(txn, dies_ms, latest) {
                     Ok(Applied { committed, changes }) => {
                         if !changes.is_empty() {
                             work.done.push((changes, dies.map(|(at, _)| at)));
                         }
-                        work.pending.push(Pending::Commit(answer, committed));
+                        work.pending.push(Pending::Commit(answer, committed, again));
                     }
                     Err(fault) => {
-                        drop(answer.send(Err(fault.unavailable())));
-                        return fault.not_of_a_record();
+                        let error = self.shared.fail(&fault);
+                        let broken = fault.not_of_a_record();
+                        match broken {
+                            Ok(()) => drop(answer.send(Err(error))),
+                            Err(_) => work.pending.push(Pending::Broken(answer, again)),
+                        }
+                        return broken;
                     }
                 }
             }
@@ -325,7 +429,7 @@ impl Writer {
                         work.pending.push(Pending::Unit(answer, Ok(())));
                     }
                     Err(fault) => {
-                        drop(answer.send(Err(fault.unavailable())));
+                        drop(answer.send(Err(self.shared.fail(&fault))));
                         return fault.not_of_a_record();
                     }
                 }
@@ -356,11 +460,16 @@ impl Writer {
         let mut target = revision.saturating_sub(self.options.history_revisions_max as u64);
         target = target.max(self.ages.pass(self.now, before).min(revision));
         let asked = self.compactions.iter().map(|asked| asked.revision).max().unwrap_or(0);
-        let n_min = if asked > oldest { COMPACTED_MIN } else { DROPPED_MIN };
-        let target = target.max(asked);
+        let is_asked = asked > oldest && !self.shortage.is_making_room;
+        let n_min = if is_asked { COMPACTED_MIN } else { DROPPED_MIN };
+        let mut target = target.max(asked);
+        if self.shortage.is_making_room {
+            target = target.max(revision.saturating_sub(HISTORY_REVISIONS_MIN));
+        }
         if target > oldest {
             tables.compact(target, n_min.max(2 * n_added))?;
         }
+        self.shortage.is_making_room &= tables.now.oldest < target;
         for _ in 0..GIVEN_UP_STEPS {
             let Standing { revision, oldest, superseded } = tables.now;
             if superseded <= self.options.history_bytes_max || oldest >= revision {

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, atomic::Ordering},
 };
 
+use super::super::reserve::{Reserve, STEP_BYTES};
 use super::super::synced::SyncFailed;
 
 /// How much of a write survives by itself: a disk writes whole sectors.
@@ -77,6 +78,12 @@ impl Disk {
     /// Ends what [`Disk::fail`] began, without a crash.
     pub(super) fn heal(&self) {
         self.state().fault = None;
+    }
+
+    /// Room that is kept free on it: while it is full, it gives so many bytes in steps.
+    pub(super) fn reserve(&self, bytes: u64) -> DiskReserve {
+        let steps = bytes / STEP_BYTES;
+        DiskReserve { disk: self.clone(), wanted: steps, steps }
     }
 
     /// Whether a sync has failed in this life.
@@ -180,6 +187,41 @@ fn put(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
         file.resize(end, 0);
     }
     file[at..end].copy_from_slice(bytes);
+}
+
+/// See [`Disk::reserve`].
+#[derive(Debug)]
+pub(super) struct DiskReserve {
+    disk: Disk,
+    wanted: u64,
+    steps: u64,
+}
+
+impl Reserve for DiskReserve {
+    fn release(&mut self) -> bool {
+        if self.steps == 0 {
+            return false;
+        }
+        self.steps -= 1;
+        if let Some(Fault::Full { sectors }) = &mut self.disk.state().fault {
+            *sectors += STEP_BYTES / SECTOR as u64;
+        }
+        true
+    }
+
+    fn refill(&mut self) -> bool {
+        let n_sectors = (self.wanted - self.steps) * (STEP_BYTES / SECTOR as u64);
+        if let Some(Fault::Full { sectors }) = &mut self.disk.state().fault {
+            let Some(left) = sectors.checked_sub(n_sectors) else { return false };
+            *sectors = left;
+        }
+        self.steps = self.wanted;
+        true
+    }
+
+    fn is_high(&self) -> bool {
+        self.steps > 0 && 2 * self.steps >= self.wanted
+    }
 }
 
 /// One process's file.

@@ -1,0 +1,237 @@
+//! Damage at many places of a real file: it is refused with the names of what it hit, or served without that. Nothing is ever read
+//! that was not written, and nothing is read as absent that was there and can be named.
+
+use super::*;
+
+const SEEDS: u64 = 60;
+
+fn key(n: usize) -> String {
+    format!("/registry/configmaps/default/object-{n:04}")
+}
+
+/// A file of some hundred pages with history, a value that dies and compacted deletions; and the state that it holds.
+async fn make(folder: &Path) -> BTreeMap<String, String> {
+    let store = DiskStore::open(folder, options()).unwrap();
+    for round in 0..3 {
+        for from in (0..600).step_by(50) {
+            let ops = (from..from + 50).map(|n| {
+                if (n + round) % 11 == 0 {
+                    delete(&key(n))
+                } else {
+                    let noise: String =
+                        (0..8).map(|i| (n * 7919 + round * 31 + i * 104_729).to_string()).collect();
+                    put(&key(n), &format!("{n} {round} {}", noise.repeat(1 + n % 9)))
+                }
+            });
+            commit(&store, ops.collect()).await.unwrap();
+        }
+        store.compact(Revision(10 * (round as u64 + 1))).await.unwrap();
+    }
+    let ttl = Some(Duration::from_secs(3600));
+    store.commit(Txn { ops: vec![put("/event", "1")], ttl, ..Txn::default() }).await.unwrap();
+    let state = values(&store, At::Latest).await;
+    store.close().await;
+    state
+}
+
+/// Changes some bytes: a bit, a sector of noise, a page of zeros, or the end of the file is cut.
+fn damage(whole: &[u8], rng: &mut SmallRng, seed: u64) -> Vec<u8> {
+    let mut file = whole.to_vec();
+    let at = rng.random_range(0..file.len());
+    match seed % 4 {
+        0 => file[at] ^= 1 << rng.random_range(0..8),
+        1 => {
+            let at = at / 512 * 512;
+            rng.fill(&mut file[at..at + 512]);
+        }
+        2 => file[at / 4096 * 4096..][..4096].fill(0),
+        _ => {
+            // Where the tables are: most of a file's end is free.
+            let at = rng.random_range(4096..file.len() / 2) / 4096 * 4096;
+            rng.fill(&mut file[at..at + 16]);
+        }
+    }
+    file
+}
+
+fn names_something(error: &str) -> bool {
+    [
+        "/registry/configmaps",
+        "`keys`",
+        "`log`",
+        "`meta`",
+        "`mortal`",
+        "`head`",
+        "`tables`",
+        "data_",
+        "allocator",
+        "system",
+        "freed",
+        "head",
+        "no store",
+    ]
+    .iter()
+    .any(|name| error.contains(name))
+}
+
+#[tokio::test]
+async fn damage_is_named_or_served_around_wherever_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = make(folder.path()).await;
+    let path = folder.path().join(FILE);
+    let whole = fs::read(&path).unwrap();
+    let (mut n_refused, mut n_damaged, mut n_lost, mut n_older) = (0, 0, 0, 0);
+    for seed in 0..SEEDS {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        fs::write(&path, damage(&whole, &mut rng, seed)).unwrap();
+        let serve = DiskOptions { on_damage: OnDamage::Serve, ..options() };
+        match DiskStore::open(folder.path(), options()) {
+            // It hit what the file does not use.
+            Ok(store) => {
+                assert_eq!(values(&store, At::Latest).await, state, "seed {seed}");
+                store.close().await;
+                continue;
+            }
+            Err(error @ (DiskError::Damaged { .. } | DiskError::DamagedObjects { .. })) => {
+                assert!(names_something(&error.to_string()), "seed {seed}: {error}");
+                let checked = DiskStore::check(folder.path()).unwrap_err();
+                assert!(names_something(&checked.to_string()), "seed {seed}: {checked}");
+                n_refused += 1;
+                let is_older =
+                    matches!(&error, DiskError::DamagedObjects { damage, .. } if damage.is_older);
+                if is_older {
+                    // It says so, and what is served then is a state that once was.
+                    assert!(error.to_string().contains("former state"), "seed {seed}: {error}");
+                    DiskStore::open(folder.path(), serve).unwrap().close().await;
+                    n_older += 1;
+                    continue;
+                }
+            }
+            Err(error) => panic!("seed {seed}: {error}"),
+        }
+        let store = match DiskStore::open(folder.path(), serve.clone()) {
+            Ok(store) => store,
+            Err(error) => {
+                assert!(
+                    error.to_string().contains("nothing of it can be read")
+                        || error.to_string().contains("no store"),
+                    "seed {seed}: {error}"
+                );
+                n_lost += 1;
+                continue;
+            }
+        };
+        let n = hold(&store, &state, seed).await;
+        n_damaged += n;
+        // It is served on, and written on.
+        let first = state.keys().next().unwrap();
+        commit(&store, vec![put(first, "new"), put("/other", "new")]).await.unwrap();
+        let mut after = state.clone();
+        after.insert(first.clone(), "new".into());
+        after.insert("/other".into(), "new".into());
+        hold(&store, &after, seed).await;
+        let marked = store.damage().map_or(0, |damage| damage.n_objects);
+        assert_eq!(marked, n, "seed {seed}");
+        store.close().await;
+        drop(store);
+        // Damaged objects stay known, until they are written.
+        let again = DiskStore::open(folder.path(), options()).map(drop);
+        assert!(n <= 1 || again.is_err(), "seed {seed}");
+        let store = DiskStore::open(folder.path(), serve).unwrap();
+        hold(&store, &after, seed).await;
+        store.close().await;
+        drop(store);
+        for file in fs::read_dir(folder.path()).unwrap() {
+            let file = file.unwrap().path();
+            if file.to_string_lossy().contains("damaged-") {
+                fs::remove_file(file).unwrap();
+            }
+        }
+    }
+    assert!(
+        n_refused > SEEDS / 4 && n_damaged > 0 && n_lost + n_older < SEEDS / 10,
+        "{n_refused} {n_damaged} {n_lost} {n_older}"
+    );
+}
+
+/// Every object reads as it was, or says that it is damaged; how many do.
+async fn hold(store: &DiskStore, state: &BTreeMap<String, String>, seed: u64) -> u64 {
+    let range = store.range(RangeRequest::prefix("")).await.unwrap().value;
+    let mut ranged: BTreeMap<_, _> = range
+        .entries
+        .into_iter()
+        .map(|kv| (String::from_utf8(kv.key.to_vec()).unwrap(), kv.value))
+        .collect();
+    let mut n_damaged = 0;
+    for (key, value) in state {
+        let ranged = ranged.remove(key).unwrap_or_else(|| panic!("seed {seed}: {key} is absent"));
+        match store.get(key.as_bytes(), At::Latest).await {
+            Ok(found) => {
+                let found = found.value.unwrap().value;
+                assert!(found == value.as_bytes() && ranged == found, "seed {seed}: {key}");
+            }
+            Err(StoreError::Unreadable { key: named, reason }) => {
+                assert!(named == *key && reason.contains("damaged"), "seed {seed}: {reason}");
+                assert!(is_sealed(&ranged), "seed {seed}: {key}");
+                // Nobody makes another object of its name.
+                let compares = vec![Compare::Absent(key.clone().into())];
+                let txn = Txn { compares, ops: vec![put(key, "other")], ttl: None };
+                let refused = store.commit(txn).await;
+                assert!(
+                    matches!(refused, Err(StoreError::Unreadable { .. })),
+                    "seed {seed}: {refused:?}"
+                );
+                n_damaged += 1;
+            }
+            Err(error) => panic!("seed {seed}: {key}: {error}"),
+        }
+    }
+    assert!(ranged.is_empty(), "seed {seed}: {ranged:?}");
+    n_damaged
+}
+
+/// A page of each table, of a file that was closed and of one that was not: what it held is named, and all else is saved.
+#[tokio::test]
+async fn what_can_be_read_of_a_damaged_folder_is_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().join("from");
+    let state = make(&from).await;
+    let path = from.join(FILE);
+    let closed = fs::read(&path).unwrap();
+    // As a kill leaves it.
+    let store =
+        DiskStore::open(&from, DiskOptions { quick_repair_bytes: 1 << 30, ..options() }).unwrap();
+    commit(&store, vec![put("/event", "2")]).await.unwrap();
+    let mut later = state.clone();
+    later.insert("/event".into(), "2".into());
+    let killed = fs::read(&path).unwrap();
+    store.close().await;
+    drop(store);
+    let needle = b"/registry/configmaps/default/object-0123";
+    for (n, (file, state)) in [(closed, state), (killed, later)].into_iter().enumerate() {
+        let all = file.windows(needle.len()).enumerate().filter(|(_, at)| at == needle);
+        let all: Vec<usize> = all.map(|(place, _)| place).collect();
+        // One after the other, and then all: pages that the file no longer uses may have the same record.
+        let each = all.iter().map(|place| vec![*place]);
+        for (m, places) in each.chain([all.clone()]).enumerate() {
+            let mut damaged = file.clone();
+            places.iter().for_each(|place| damaged[place + 3] ^= 1);
+            fs::write(&path, damaged).unwrap();
+            let to = folder.path().join(format!("to-{n}-{m}"));
+            let (revision, left_out) = DiskStore::salvage(&to, &from).unwrap();
+            assert_eq!(DiskStore::check(&to).unwrap().revision, revision);
+            let saved = DiskStore::open(&to, options()).unwrap();
+            let saved = values(&saved, At::Latest).await;
+            let missing: Vec<_> = state.keys().filter(|key| !saved.contains_key(*key)).collect();
+            assert!(saved.iter().all(|(key, value)| state.get(key) == Some(value)));
+            let is_named = |key: &String| left_out.objects.iter().any(|(named, _)| named == key);
+            let n_unnamed = missing.iter().filter(|key| !is_named(key)).count() as u64;
+            assert!(n_unnamed <= left_out.n_unnamed, "{left_out}: {missing:?}");
+            if places.len() == 1 {
+                assert!(missing.len() < 20, "{left_out}");
+            } else {
+                assert!(!missing.is_empty(), "{left_out}");
+            }
+        }
+    }
+}
