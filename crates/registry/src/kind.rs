@@ -41,7 +41,7 @@ mod load_balancer;
 mod networking;
 mod node;
 mod pod_default;
-mod policy;
+pub(crate) mod policy;
 mod rbac;
 mod resource;
 mod rows;
@@ -188,6 +188,16 @@ impl Part {
     }
 }
 
+/// What a POST does that acts on an object of the resource, or of another one, instead of creating one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// A Binding places a pod on a node.
+    Bind,
+    /// An Eviction deletes a pod, unless a disruption budget forbids it.
+    Evict,
+}
+
 /// One kind. Made with [`Kind::plain`] and what differs:
 ///
 /// ```
@@ -239,6 +249,8 @@ pub struct Kind {
     pub validate: Validate,
     /// What a client is told about a valid new object, one text each.
     pub warnings: fn(&Value) -> Vec<String>,
+    /// POSTs that act: the subresource, empty for the main endpoint, and what it does.
+    pub actions: &'static [(&'static str, Action)],
     /// Subresources that take a part of the object.
     pub parts: &'static [Part],
 
@@ -293,6 +305,7 @@ impl Kind {
             prepare_status: prepare_status_nothing,
             validate: validate_nothing,
             warnings: no_warnings,
+            actions: &[],
             parts: &[],
             returns_deleted: false,
             orphans_by_default: false,
@@ -316,6 +329,11 @@ impl Kind {
         initial: &'static str,
     ) -> Self {
         Self { status: Some(StatusRule::new(meta, initial)), ..Self::plain(group, kind) }
+    }
+    /// What a POST to a subresource, or to the main endpoint, does.
+    pub fn action(&self, subresource: &str) -> Option<Action> {
+        let found = self.actions.iter().find(|(name, _)| *name == subresource);
+        found.map(|(_, action)| *action)
     }
     /// The subresource that takes a part.
     pub fn part(&self, subresource: &str) -> Option<&'static Part> {

@@ -35,9 +35,9 @@ mod version;
 
 use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
+use crate::kind::Action;
 use crate::request::*;
 use crate::shared::{Inner, Registry};
-use crate::subresource::Subresource;
 use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
 
@@ -82,11 +82,11 @@ impl Registry {
     ) -> Result<Written, ApiError> {
         let target = attributes.target()?;
         let write = Write::new(self, attributes, target, options);
-        match (target.resource.resource.as_ref(), target.subresource.as_ref()) {
-            ("bindings", None) | ("pods", Some(Subresource::Binding)) => write.bind(&body).await,
-            ("pods", Some(Subresource::Eviction)) => write.evict(&body).await,
-            (_, None) => write.create(&body).await,
-            _ => write.connect().await,
+        match (target.resource.kind.action(target.subresource_name()), &target.subresource) {
+            (Some(Action::Bind), _) => write.bind(&body).await,
+            (Some(Action::Evict), _) => write.evict(&body).await,
+            (None, None) => write.create(&body).await,
+            (None, Some(_)) => write.connect().await,
         }
     }
     /// PUT.

@@ -8,14 +8,14 @@ pub(super) mod namespace;
 pub(super) mod node;
 pub(super) mod persistent_volume;
 pub(super) mod persistent_volume_claim;
-pub(super) mod pod;
+pub(crate) mod pod;
 pub(super) mod pod_template;
 pub(super) mod replication_controller;
 pub(super) mod resource_quota;
 pub(super) mod secret;
 pub(crate) mod service;
 
-use crate::kind::Kind;
+use crate::kind::{Action, Kind};
 use crate::table::cell;
 
 /// ServiceAccount: no rules of its own.
@@ -25,5 +25,6 @@ pub(super) static SERVICE_ACCOUNT: Kind = Kind {
     ..Kind::plain("", "ServiceAccount")
 };
 
-/// Binding: no rules of its own.
-pub(super) static BINDING: Kind = Kind::plain("", "Binding");
+/// Binding: it is not stored, it places a pod.
+pub(super) static BINDING: Kind =
+    Kind { actions: &[("", Action::Bind)], ..Kind::plain("", "Binding") };

@@ -1,2 +1,2 @@
 //! Kinds of `policy`.
-pub(super) mod pod_disruption_budget;
+pub(crate) mod pod_disruption_budget;

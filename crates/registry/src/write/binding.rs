@@ -2,11 +2,11 @@
 use super::Write;
 use super::update::Changed;
 use crate::attributes::Target;
-use crate::kind::set_condition;
+use crate::kind::core::pod::actions::place;
 use crate::request::{Body, Object, Written};
 use crate::stored::tree;
 use crate::subresource::Subresource;
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::status::Status;
 use setpoint_object::{ApiError, GroupResource};
@@ -24,8 +24,7 @@ impl Write<'_> {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
         super::metadata::settle_namespace(self.target, &mut binding.clone())?;
-        let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
-        if node.is_empty() {
+        if binding["target"]["name"].as_str().unwrap_or_default().is_empty() {
             return Err(ApiError::unclassified("target.name: Required value"));
         }
         let catalog = self.inner.catalog.borrow().clone();
@@ -44,35 +43,7 @@ impl Write<'_> {
         write
             .change(&mut |pod, _| {
                 write.check_uid(binding.uid(), pod.uid())?;
-                if !pod.deletion_timestamp().is_empty() {
-                    return Err(refuse(&format!(
-                        "pod {} is being deleted, cannot be assigned to a host",
-                        target.name
-                    )));
-                }
-                if let Some(assigned) = pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()) {
-                    return Err(refuse(&format!(
-                        "pod {} is already assigned to node {assigned:?}",
-                        target.name
-                    )));
-                }
-                if pod["spec"]["schedulingGates"].as_array().is_some_and(|g| !g.is_empty()) {
-                    return Err(refuse(&format!(
-                        "pod {} has non-empty .spec.schedulingGates",
-                        target.name
-                    )));
-                }
-                let mut object = pod.clone();
-                object["spec"]["nodeName"] = node.as_str().into();
-                set_condition(
-                    &mut object,
-                    json!({"type": "PodScheduled", "status": "True"}),
-                    write.now,
-                );
-                let annotations = binding.meta().and_then(|m| m.get("annotations"));
-                for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
-                    object["metadata"]["annotations"][key] = value.clone();
-                }
+                let mut object = place(pod, &binding, write.now).map_err(|why| refuse(&why))?;
                 object.set_meta("resourceVersion", binding.resource_version().into());
                 // Kubernetes records no manager for this.
                 Ok(Changed { object, owned: true })

@@ -5,20 +5,18 @@ use super::persist::Outcome;
 use super::update::Changed;
 use crate::allocate::Claims;
 use crate::attributes::Target;
-use crate::kind::set_condition;
+use crate::kind::core::pod::actions::{is_over, note_eviction};
+use crate::kind::policy::pod_disruption_budget::charge::{charge, in_progress, spares_unready};
 use crate::request::{Body, DeleteOptions, PropagationPolicy, WriteOptions, Written};
 use crate::stored::tree;
 use crate::subresource::Subresource;
 use crate::table::cell::condition_is_true;
-use serde_json::{Value, json};
+use serde_json::Value;
 use setpoint_object::label::Selector;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::status::{Cause, Details};
 use setpoint_object::{ApiError, GroupVersionKind, Reason, Scope, encode, keys};
 use setpoint_store::{KeyValue, RangeRequest};
 
-/// Pods that are recorded as going, at most, in one budget: as kube-apiserver's `MaxDisruptedPodSize`.
-const DISRUPTED_PODS_MAX: usize = 2000;
 /// How often a budget that moves under the request is read again: as kube-apiserver's `EvictionsRetry` steps.
 const ATTEMPTS_MAX: usize = 20;
 
@@ -55,12 +53,10 @@ impl Write<'_> {
         let has_moved = |error: &ApiError| {
             error.reason() == Reason::Conflict && asked.resource_version.is_none()
         };
-        let phase = pod["status"]["phase"].as_str();
-        if !pod.deletion_timestamp().is_empty() || matches!(phase, Some("Succeeded" | "Failed")) {
-            // It disrupts nothing any more.
+        if is_over(&pod) {
             return self.mark_and_delete(asked.clone()).await.map(Some);
         }
-        if phase == Some("Pending") {
+        if pod["status"]["phase"] == "Pending" {
             return match self.mark_and_delete(pinned()).await {
                 Err(error) if has_moved(&error) => Ok(None),
                 ended => ended.map(Some),
@@ -87,14 +83,7 @@ impl Write<'_> {
             let marked = write
                 .change(&mut |pod, revision| {
                     write.check_preconditions(pod, revision, &options)?;
-                    let mut object = pod.clone();
-                    let condition = json!({
-                        "type": "DisruptionTarget",
-                        "status": "True",
-                        "reason": "EvictionByEvictionAPI",
-                        "message": "Eviction API: evicting",
-                    });
-                    set_condition(&mut object, condition, write.now);
+                    let object = note_eviction(pod, write.now);
                     // Kubernetes records no manager for this.
                     Ok(Changed { object, owned: true })
                 })
@@ -140,7 +129,7 @@ impl Write<'_> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(found) = live else { return Ok(()) };
             let mut budget = tree(&found.value)?;
-            charge(&mut budget, pod, self)?;
+            charge(&mut budget, pod.name(), self.now)?;
             if self.options.dry_run {
                 return Ok(());
             }
@@ -158,57 +147,6 @@ impl Write<'_> {
             10,
         ))
     }
-}
-/// Takes one disruption, or says why not.
-fn charge(budget: &mut Value, pod: &Value, write: &Write<'_>) -> Result<(), ApiError> {
-    let name = budget.name().to_owned();
-    let status = &budget["status"];
-    let generation = super::metadata::integer(budget, "generation").unwrap_or(0);
-    if status["observedGeneration"].as_i64().unwrap_or(0) < generation {
-        return Err(in_progress(&name));
-    }
-    let number = |member: &str| status[member].as_i64().unwrap_or(0);
-    let allowed = number("disruptionsAllowed");
-    if allowed <= 0 {
-        let message = format!(
-            "The disruption budget {name} needs {} healthy pods and has {} currently",
-            number("desiredHealthy"),
-            number("currentHealthy")
-        );
-        return Err(refusal(message, 0));
-    }
-    if status["disruptedPods"].as_object().is_some_and(|p| p.len() > DISRUPTED_PODS_MAX) {
-        return Err(ApiError::new(
-            403,
-            Reason::Forbidden,
-            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
-        ));
-    }
-    budget["status"]["disruptionsAllowed"] = (allowed - 1).into();
-    budget["status"]["disruptedPods"][pod.name()] = write.now.rfc3339().into();
-    Ok(())
-}
-/// Whether a budget lets pods go that are not ready, without being charged: it says always, or
-/// enough others are healthy.
-fn spares_unready(budget: &Value) -> bool {
-    let number = |member: &str| budget["status"][member].as_i64().unwrap_or(0);
-    let (current, desired) = (number("currentHealthy"), number("desiredHealthy"));
-    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-        || current >= desired && desired > 0
-}
-/// 429: the budget's numbers are not of this moment.
-fn in_progress(budget: &str) -> ApiError {
-    let message = format!("The disruption budget {budget} is still being processed by the server.");
-    refusal(message, 10)
-}
-fn refusal(message: String, retry_after_seconds: u32) -> ApiError {
-    let cause = Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() };
-    let mut error = ApiError::too_many_requests(
-        "Cannot evict pod as it would violate the pod's disruption budget.",
-        retry_after_seconds,
-    );
-    error.0.details.get_or_insert_with(Details::default).causes.push(cause);
-    error
 }
 fn delete_options(options: &Value, dry_run: bool) -> DeleteOptions {
     let text = |value: &Value| value.as_str().map(str::to_owned);

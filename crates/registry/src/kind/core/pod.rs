@@ -1,10 +1,11 @@
 //! Pods: what they must say, what may change, and what became of the containers in one word (spec: api-server §5.6, §12.1).
+pub(crate) mod actions;
 mod cells;
 mod containers;
 mod update;
 
 use crate::kind::{
-    Context, Fill, Kind, Members, Selectable, StatusMeta, list, not_supported, pod_default,
+    Action, Context, Fill, Kind, Members, Selectable, StatusMeta, list, not_supported, pod_default,
     template,
 };
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
     prepare_status,
     validate,
     warnings,
+    actions: &[("binding", Action::Bind), ("eviction", Action::Evict)],
     parts: &[containers::EPHEMERAL, containers::RESIZE],
     selectable: &[
         Selectable::new("spec.nodeName"),

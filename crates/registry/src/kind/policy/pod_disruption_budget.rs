@@ -1,4 +1,6 @@
 //! Disruption budgets: one of two bounds.
+pub(crate) mod charge;
+
 use crate::kind::{Kind, StatusMeta, not_negative, validate_label_selector};
 use crate::table::cell;
 use serde_json::Value;

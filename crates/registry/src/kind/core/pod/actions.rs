@@ -1,0 +1,49 @@
+//! What acts on a pod: a binding places it, an eviction notes why it goes (spec: api-server §5.6).
+use crate::kind::set_condition;
+use serde_json::{Value, json};
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::time::Timestamp;
+
+/// The pod on the node that a binding names, with the binding's annotations.
+///
+/// # Errors
+/// Why it cannot be placed there.
+pub(crate) fn place(pod: &Value, binding: &Value, now: Timestamp) -> Result<Value, String> {
+    let name = pod.name();
+    if !pod.deletion_timestamp().is_empty() {
+        return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    if let Some(assigned) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
+        return Err(format!("pod {name} is already assigned to node {assigned:?}"));
+    }
+    if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+        return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    let mut placed = pod.clone();
+    placed["spec"]["nodeName"] = binding["target"]["name"].clone();
+    set_condition(&mut placed, json!({"type": "PodScheduled", "status": "True"}), now);
+    let annotations = binding.meta().and_then(|meta| meta.get("annotations"));
+    for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
+        placed["metadata"]["annotations"][key] = value.clone();
+    }
+    Ok(placed)
+}
+
+/// Whether its end disrupts nothing: it has ended, or is ending already.
+pub(crate) fn is_over(pod: &Value) -> bool {
+    let phase = pod["status"]["phase"].as_str();
+    !pod.deletion_timestamp().is_empty() || matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The pod with the reason of its eviction in its status.
+pub(crate) fn note_eviction(pod: &Value, now: Timestamp) -> Value {
+    let mut noted = pod.clone();
+    let condition = json!({
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    });
+    set_condition(&mut noted, condition, now);
+    noted
+}

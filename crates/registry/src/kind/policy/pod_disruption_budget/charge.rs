@@ -1,0 +1,60 @@
+//! What an eviction costs a budget (spec: api-server §5.6).
+use serde_json::Value;
+use setpoint_object::meta::ObjectExt;
+use setpoint_object::status::{Cause, Details};
+use setpoint_object::time::Timestamp;
+use setpoint_object::{ApiError, Reason};
+
+/// Pods that are recorded as going, at most, in one budget: as kube-apiserver's `MaxDisruptedPodSize`.
+const DISRUPTED_PODS_MAX: usize = 2000;
+/// Takes one disruption, or says why not.
+pub(crate) fn charge(budget: &mut Value, pod: &str, now: Timestamp) -> Result<(), ApiError> {
+    let name = budget.name().to_owned();
+    let status = &budget["status"];
+    let generation = budget["metadata"]["generation"].as_i64().unwrap_or(0);
+    if status["observedGeneration"].as_i64().unwrap_or(0) < generation {
+        return Err(in_progress(&name));
+    }
+    let number = |member: &str| status[member].as_i64().unwrap_or(0);
+    let allowed = number("disruptionsAllowed");
+    if allowed <= 0 {
+        let message = format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            number("desiredHealthy"),
+            number("currentHealthy")
+        );
+        return Err(refusal(message, 0));
+    }
+    if status["disruptedPods"].as_object().is_some_and(|p| p.len() > DISRUPTED_PODS_MAX) {
+        return Err(ApiError::new(
+            403,
+            Reason::Forbidden,
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+        ));
+    }
+    budget["status"]["disruptionsAllowed"] = (allowed - 1).into();
+    budget["status"]["disruptedPods"][pod] = now.rfc3339().into();
+    Ok(())
+}
+/// Whether a budget lets pods go that are not ready, without being charged: it says always, or
+/// enough others are healthy.
+pub(crate) fn spares_unready(budget: &Value) -> bool {
+    let number = |member: &str| budget["status"][member].as_i64().unwrap_or(0);
+    let (current, desired) = (number("currentHealthy"), number("desiredHealthy"));
+    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+        || current >= desired && desired > 0
+}
+/// 429: the budget's numbers are not of this moment.
+pub(crate) fn in_progress(budget: &str) -> ApiError {
+    let message = format!("The disruption budget {budget} is still being processed by the server.");
+    refusal(message, 10)
+}
+fn refusal(message: String, retry_after_seconds: u32) -> ApiError {
+    let cause = Cause { reason: "DisruptionBudget".to_owned(), message, field: String::new() };
+    let mut error = ApiError::too_many_requests(
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+        retry_after_seconds,
+    );
+    error.0.details.get_or_insert_with(Details::default).causes.push(cause);
+    error
+}
