@@ -4,7 +4,7 @@
 //! |--------------------------------------|------------------------------|-----------------------------------------------|
 //! | `/registry/secrets/ns/name`          | `secrets`                    | built in: under its plural                    |
 //! | `/registry/deployments/ns/name`      | `deployments.apps`           | whatever its group is                         |
-//! | `/registry/services/specs/ns/name`   | `services`                   | an old exception ([`PLACES`])                 |
+//! | `/registry/services/specs/ns/name`   | `services`                   | an old exception (there are five)                 |
 //! | `/registry/minions/name`             | `nodes`                      | another                                       |
 //! | `/registry/ex.io/widgets/ns/name`    | `widgets.ex.io`              | custom: under group and plural                |
 //! | `/registry/ranges/serviceips`        | none                         | it has no REST API                            |

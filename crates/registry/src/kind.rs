@@ -11,13 +11,13 @@
 //! | kind                        | its row                                                                        |
 //! |-----------------------------|--------------------------------------------------------------------------------|
 //! | built in                    | a static in its room, `kind/<group>/<kind>.rs`, named in the one list, `rows`  |
-//! | custom                      | [`CUSTOM`]: names, schema and columns come from the definition                 |
+//! | custom                      | `CUSTOM`: names, schema and columns come from the definition                 |
 //! | compiled in by an embedder  | a static of the embedder's, given with [`CompiledKind`]                        |
 //!
 //! Functions see the object in the stored version, but for `default` and `cells`, which see the
 //! version of the request. They are pure: they have no clock, no store and no other object.
 //!
-//! What several rooms share is below them: [`check`] (members and their usual faults), `template`
+//! What several rooms share is below them: `check` (members and their usual faults), `template`
 //! and `pod_default` (pod templates), `workload` (what keeps pods running), `fill` (defaults). A
 //! room never imports another one, but for the same object under another name.
 mod admissionregistration;
