@@ -50,8 +50,7 @@ pub(crate) struct Review<'a> {
 impl Review<'_> {
     /// Whether it is about a built-in resource's main endpoint.
     fn is(&self, group: &str, resource: &str) -> bool {
-        !self.resource.custom
-            && self.subresource.is_none()
+        self.subresource.is_none()
             && *self.resource.gvk.group == *group
             && *self.resource.resource == *resource
     }

@@ -21,7 +21,7 @@ impl Write<'_> {
         if !self.resource.serves(&Verb::Create) {
             return Err(ApiError::method_not_allowed());
         }
-        if !self.resource.custom && !self.resource.serves(&Verb::Get) {
+        if !self.resource.serves(&Verb::Get) {
             return self.connect().await;
         }
         let mut object = self.decode(body)?;
