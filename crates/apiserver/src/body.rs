@@ -110,7 +110,7 @@ impl http_body::Body for Body {
 }
 
 /// A request body whose concrete type is forgotten, so that one pipeline serves every transport.
-pub(crate) type RequestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
+pub type RequestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
 
 /// Reads a whole request body.
 ///

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  request
-//!    │  filter    audit id → panics → readiness → deadline → who asks → in flight   (in the order of their modules)
+//!    │  pipeline  every stage, in order: readiness → Attributes → authenticate → audit → flow control → authorize
 //!    │  route     path × catalog → what it names          verb      method → what it does
 //!    │  negotiate Accept, Content-Type                    options   query and body options
 //!    ▼
@@ -26,13 +26,14 @@
 //!
 //! It does not know the informer or the runtime, which are its clients.
 //!
-//! Left out, visibly: discovery documents and WebSocket messages in protobuf, CBOR, authorization (every authenticated caller may do
-//! everything), impersonation, aggregation of other API servers, fairness queues, `/metrics`.
+//! Left out, visibly: discovery documents and WebSocket messages in protobuf, CBOR, RBAC (unless it is given an
+//! [`Authorizer`](setpoint_registry::Authorizer), whoever is authenticated may do everything), impersonation, aggregation of other API servers, fairness queues, `/metrics`.
 
 mod body;
 #[cfg(feature = "client")]
 mod client;
 mod discovery;
+mod extra;
 mod filter;
 mod go;
 mod health;
@@ -40,6 +41,7 @@ mod identity;
 mod list;
 pub mod listen;
 mod negotiate;
+mod observe;
 pub mod openapi;
 mod options;
 mod pipeline;
@@ -56,9 +58,11 @@ mod version;
 mod watch;
 mod websocket;
 
-pub use body::{BODY_BYTES_MAX, Body};
-pub use filter::authenticate::Credentials;
+pub use body::{BODY_BYTES_MAX, Body, RequestBody};
+pub use extra::Handler;
+pub use filter::authenticate::{Authentication, Authenticator, Credentials};
 pub use identity::Origin;
+pub use observe::{AuditEvent, AuditQueue, AuditSink, Metrics, Stage};
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};
 pub use version::GIT_VERSION;

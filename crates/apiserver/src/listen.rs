@@ -34,7 +34,7 @@ pub use tls::Tls;
 use crate::Identity;
 use crate::filter::authenticate::Credentials;
 use crate::server::ApiServer;
-use http::{Extensions, Request};
+use http::Request;
 use setpoint_serve::tls::PeerCertificate;
 use setpoint_serve::{Received, Server};
 use std::net::SocketAddr;
@@ -130,9 +130,8 @@ impl Peers {
             Self::All(identity) => Some(identity.clone()),
             Self::Tls { credentials, .. } => {
                 let peer = request.extensions_mut().remove::<PeerCertificate>();
-                peer.and_then(|peer| subject::identity(&peer.0)).or_else(|| {
-                    credentials.authenticate(request.headers(), &Extensions::new(), false)
-                })
+                peer.and_then(|peer| subject::identity(&peer.0))
+                    .or_else(|| credentials.authenticate(request.headers()))
             }
         }
     }

@@ -6,16 +6,22 @@
 //! | route        | path × catalog → what it names, and its verb         | resource × catalog, and its verb          |
 //! | `Attributes` | made of the above, headers and query                 | brought along                             |
 //! | deadline     | `?timeout=`, a minute at most                        | the caller's                              |
-//! | authenticate | the transport's word, else a bearer token, else 401  | the caller is trusted                     |
-//! | flow control | [`Inner::begin`]                                     | the same                                  |
-//! | refusals     | 404 and 405, which nobody hears who may not ask      | the same                                  |
-//! | answer       | negotiation, then one call of the registry           | one call of the registry                  |
+//! | authenticate | the transport, tokens, `Authenticator`s, else 401    | the caller is trusted                     |
+//! | audit begins | `AuditSink`s and `Metrics` are told                  | the same                                  |
+//! | impersonate  | nobody can yet: it would change the user here        |                                           |
+//! | flow control | a place among those in flight, else 429              | the same                                  |
+//! | authorize    | `Authorizer`s, else 403                              | the same                                  |
+//! | refusals     | 404 and 405, which nobody hears who may not ask      | the same, before the audit begins         |
+//! | answer       | a document, a route that was added, or negotiation and one call of the registry | the call    |
+//! | audit ends   | when the answer is there; of a watch, at its end     | the same                                  |
 
 use crate::body::{Body, RequestBody};
+use crate::extra::Handler;
 use crate::filter::authenticate::keep_connection;
 use crate::filter::in_flight::Crowded;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
+use crate::observe::Observation;
 use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
 use crate::respond::{self, Style};
@@ -24,11 +30,11 @@ use crate::route::{self, Miss, Route};
 use crate::server::Inner;
 use crate::verb::{self, NotServed};
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::{Attributes, Catalog, Identity, Requested, Verb};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::SemaphorePermit;
 
 /// What a server that has not started says.
@@ -44,12 +50,32 @@ struct Entered<'a> {
     place: Place,
 }
 
+/// Why a request gets no further than [`Inner::begin`].
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    /// No place is free.
+    Crowded,
+    /// The user may not, or nobody can tell.
+    Forbidden(ApiError),
+}
+
+impl From<Stopped> for ApiError {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Crowded => Crowded.into(),
+            Stopped::Forbidden(error) => error,
+        }
+    }
+}
+
 /// What a path names, beside what its [`Attributes`] say.
 enum Place {
     /// A resource. `watch`: the deprecated `/watch/` prefix stood in the path.
     Resource { watch: bool },
     /// A document.
     Document(Route),
+    /// A route that was added.
+    Extra(Arc<dyn Handler>),
     /// Nothing.
     Nothing(Miss),
 }
@@ -71,13 +97,73 @@ impl Inner {
             return unavailable();
         }
         let catalog = self.registry.catalog();
-        let (place, attributes) = name(&catalog, parts, &query, audit_id);
+        let (place, attributes) = self.name(&catalog, parts, &query, audit_id);
         let time = match deadline::of(&query, attributes.verb == Verb::Watch) {
             Ok(time) => time,
             Err(error) => return respond::error(&error, &parts.headers, style),
         };
         let entered = Entered { parts, query, style, catalog, place };
-        deadline::within(time, self.pass(entered, attributes, body)).await
+        let follows = attributes.verb == Verb::Watch;
+        let begun = OnceLock::new();
+        let response = deadline::within(time, self.pass(entered, attributes, body, &begun)).await;
+        if let Some(observation) = begun.get() {
+            let code = response.status();
+            let follows = follows && (code == StatusCode::OK || code.is_informational());
+            observation.answered(code.as_u16(), follows);
+        }
+        response
+    }
+
+    /// What a request over HTTP names, and its attributes. The user is not known yet.
+    fn name(
+        &self,
+        catalog: &Catalog,
+        parts: &Parts,
+        query: &Query,
+        audit_id: &HeaderValue,
+    ) -> (Place, Attributes) {
+        let path = || Requested::Path(parts.uri.path().to_owned());
+        let (place, requested) = match route::route(catalog, parts.uri.path()) {
+            Ok(Route::Resource(found)) => {
+                (Place::Resource { watch: found.watch }, Requested::Resource(found.target))
+            }
+            Ok(document) => (Place::Document(document), path()),
+            Err(miss) => {
+                let unserved = route::unserved(parts.uri.path());
+                let place = match self.extra.find(parts.uri.path()) {
+                    Some(handler) => Place::Extra(handler),
+                    None => Place::Nothing(miss),
+                };
+                (place, unserved.map_or_else(path, Requested::Unrouted))
+            }
+        };
+        let named = match &requested {
+            Requested::Resource(target) => Some(!target.name.is_empty()),
+            Requested::Unrouted(path) => Some(!path.name.is_empty()),
+            _ => None,
+        };
+        let verb = match (named, &place) {
+            (Some(named), Place::Resource { watch }) => {
+                verb::of_resource(&parts.method, named, *watch, query)
+            }
+            (Some(named), _) => verb::of_resource(&parts.method, named, false, query),
+            (None, _) => verb::of_path(&parts.method),
+        };
+        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let origin = match parts.extensions.get::<crate::Origin>() {
+            Some(origin) => Some(origin.0.clone()),
+            None => header(crate::Origin::HEADER).map(Arc::from),
+        };
+        let attributes = Attributes {
+            origin,
+            user_agent: header("user-agent").unwrap_or_default().to_owned(),
+            label_selector: query.text("labelSelector").to_owned(),
+            field_selector: query.text("fieldSelector").to_owned(),
+            dry_run: query.get("dryRun").is_some(),
+            audit_id: audit_id.to_str().unwrap_or_default().to_owned(),
+            ..Attributes::new(Identity::anonymous(), verb, requested)
+        };
+        (place, attributes)
     }
 
     /// The stages that have a deadline.
@@ -86,18 +172,24 @@ impl Inner {
         entered: Entered<'_>,
         mut attributes: Attributes,
         body: RequestBody,
+        begun: &OnceLock<Arc<Observation>>,
     ) -> Response<Body> {
         let Entered { parts, query, style, catalog, place } = entered;
         let failed = |error: &ApiError| respond::error(error, &parts.headers, style);
         let may_be_anonymous = matches!(place, Place::Document(Route::Health { .. }));
-        match self.credentials.authenticate(&parts.headers, &parts.extensions, may_be_anonymous) {
-            Some(identity) => attributes.identity = identity,
-            None => return failed(&ApiError::unauthorized()),
+        let identity = self.authenticators.identify(parts, may_be_anonymous).await;
+        let is_known = identity.is_some();
+        attributes.identity = identity.unwrap_or_else(|| Identity::new("", []));
+        let attributes = Arc::new(attributes);
+        let observation = begun.get_or_init(|| self.observers.begin(&attributes));
+        if !is_known {
+            return failed(&ApiError::unauthorized());
         }
         keep_connection(&parts.extensions, &attributes.identity);
-        let _permit = match self.begin(&attributes) {
+        let _permit = match self.begin(&attributes).await {
             Ok(permit) => permit,
-            Err(Crowded) => return Crowded.respond(),
+            Err(Stopped::Crowded) => return Crowded.respond(),
+            Err(Stopped::Forbidden(error)) => return failed(&error),
         };
         let watch = match place {
             Place::Resource { watch } => watch,
@@ -107,6 +199,13 @@ impl Inner {
                     matches!(&route, Route::Health { endpoint, .. } if *endpoint != "readyz");
                 let store = !asks_store || self.registry.store_answers().await;
                 return self.document(&route, parts, &query, style, &catalog, store);
+            }
+            Place::Extra(handler) => {
+                let mut request = Request::from_parts(parts.clone(), body);
+                // What it says has been heard. Whoever answers has no use for the user's secret.
+                request.headers_mut().remove(header::AUTHORIZATION);
+                request.extensions_mut().insert(attributes);
+                return handler.handle(request).await;
             }
             Place::Nothing(Miss::Page) => return respond::page_not_found(),
             Place::Nothing(Miss::Status(error)) => return failed(&error),
@@ -127,6 +226,7 @@ impl Inner {
             query: &query,
             style,
             attributes: &attributes,
+            observation,
             large: &self.large,
             drain: &self.drain,
         };
@@ -146,7 +246,7 @@ impl Inner {
     pub(crate) async fn enter_in_process(
         &self,
         mut request: Attributes,
-    ) -> Result<Attributes, ApiError> {
+    ) -> Result<Arc<Attributes>, ApiError> {
         if !readiness::wait(&self.registry).await {
             let mut error = ApiError::new(503, Reason::ServiceUnavailable, STARTING);
             error.0.details = Some(Details { retry_after_seconds: 1, ..Details::default() });
@@ -160,22 +260,27 @@ impl Inner {
             request.requested = Requested::Resource(target);
         }
         match verb::check(&Method::GET, &request.verb, request.target()?, false) {
-            Ok(()) => Ok(request),
+            Ok(()) => Ok(Arc::new(request)),
             Err(NotServed::Page) => Err(ApiError::no_route()),
             Err(NotServed::Status(error)) => Err(*error),
         }
     }
 
-    /// The stages between authentication and the answer, which are the same however a request came.
+    /// The stages between authentication and the answer, which are the same however a request came: flow control, then
+    /// authorization.
     ///
     /// # Errors
     ///
-    /// No place is free.
-    pub(crate) fn begin(
+    /// No place is free, or the user may not.
+    pub(crate) async fn begin(
         &self,
         request: &Attributes,
-    ) -> Result<Option<SemaphorePermit<'_>>, Crowded> {
-        self.in_flight.enter(request)
+    ) -> Result<Option<SemaphorePermit<'_>>, Stopped> {
+        let permit = self.in_flight.enter(request).map_err(|Crowded| Stopped::Crowded)?;
+        match self.registry.authorize(request).await {
+            Ok(()) => Ok(permit),
+            Err(error) => Err(Stopped::Forbidden(error)),
+        }
     }
 
     /// Everything that is not a resource. `store`: whether the store answers, where that is asked.
@@ -206,57 +311,11 @@ impl Inner {
         let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let authority = || parts.uri.authority().map(|authority| authority.as_str());
         let address = self.address.as_deref().or_else(authority).or_else(host).unwrap_or_default();
-        let site = root::Site { catalog, aggregated: &self.aggregated, address };
+        let site =
+            root::Site { catalog, aggregated: &self.aggregated, extra: &self.extra, address };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }
-}
-
-/// What a request over HTTP names, and its attributes. The user is not known yet.
-fn name(
-    catalog: &Catalog,
-    parts: &Parts,
-    query: &Query,
-    audit_id: &HeaderValue,
-) -> (Place, Attributes) {
-    let path = || Requested::Path(parts.uri.path().to_owned());
-    let (place, requested) = match route::route(catalog, parts.uri.path()) {
-        Ok(Route::Resource(found)) => {
-            (Place::Resource { watch: found.watch }, Requested::Resource(found.target))
-        }
-        Ok(document) => (Place::Document(document), path()),
-        Err(miss) => {
-            let unserved = route::unserved(parts.uri.path());
-            (Place::Nothing(miss), unserved.map_or_else(path, Requested::Unrouted))
-        }
-    };
-    let named = match &requested {
-        Requested::Resource(target) => Some(!target.name.is_empty()),
-        Requested::Unrouted(path) => Some(!path.name.is_empty()),
-        _ => None,
-    };
-    let verb = match (named, &place) {
-        (Some(named), Place::Resource { watch }) => {
-            verb::of_resource(&parts.method, named, *watch, query)
-        }
-        (Some(named), _) => verb::of_resource(&parts.method, named, false, query),
-        (None, _) => verb::of_path(&parts.method),
-    };
-    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let origin = match parts.extensions.get::<crate::Origin>() {
-        Some(origin) => Some(origin.0.clone()),
-        None => header(crate::Origin::HEADER).map(Arc::from),
-    };
-    let attributes = Attributes {
-        origin,
-        user_agent: header("user-agent").unwrap_or_default().to_owned(),
-        label_selector: query.text("labelSelector").to_owned(),
-        field_selector: query.text("fieldSelector").to_owned(),
-        dry_run: query.get("dryRun").is_some(),
-        audit_id: audit_id.to_str().unwrap_or_default().to_owned(),
-        ..Attributes::new(Identity::anonymous(), verb, requested)
-    };
-    (place, attributes)
 }
 
 /// Start-up is not done.

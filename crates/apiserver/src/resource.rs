@@ -4,6 +4,7 @@ use crate::body::{self, Body, RequestBody};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
 use crate::list::Form;
 use crate::negotiate::{self, Accepted, Encoding, Endpoint, Transform, accept_header, negotiate};
+use crate::observe::Observation;
 use crate::options;
 use crate::query::Query;
 use crate::respond::{self, Style};
@@ -33,6 +34,7 @@ pub(crate) struct Exchange<'a> {
     pub(crate) query: &'a Query,
     pub(crate) style: Style,
     pub(crate) attributes: &'a Attributes,
+    pub(crate) observation: &'a Arc<Observation>,
     pub(crate) large: &'a LargeAnswers,
 }
 
@@ -92,7 +94,7 @@ impl Exchange<'_> {
         // A name comes with the deprecated prefix only, where it selects.
         let options = options::list_named(self.query, &target.name)?;
         let events = self.registry.watch(self.attributes, &options).await?;
-        let events = Events::new(events, self.drain.clone());
+        let events = Events::new(events, self.drain.clone(), self.observation.clone());
         let upgrade = Upgrade::of(self.parts);
         // Messages over a WebSocket are text.
         let encoding = if upgrade.is_some() { Encoding::Json } else { accepted.encoding };

@@ -2,6 +2,7 @@
 
 use crate::body::Body;
 use crate::discovery::{self, Aggregated, wants_aggregated};
+use crate::extra::Extra;
 use crate::negotiate::{Accepted, Endpoint, accept_header, negotiate};
 use crate::respond::{self, Style};
 use crate::route::Route;
@@ -18,6 +19,8 @@ pub(crate) struct Site<'a> {
     pub(crate) catalog: &'a Catalog,
     /// The aggregated documents.
     pub(crate) aggregated: &'a Aggregated,
+    /// Routes that were added.
+    pub(crate) extra: &'a Extra,
     /// The server's own `host:port`.
     pub(crate) address: &'a str,
 }
@@ -83,6 +86,7 @@ impl Site<'_> {
                 paths.push(format!("/{root}/{gv}"));
             }
         }
+        paths.extend(self.extra.prefixes().map(str::to_owned));
         paths.sort();
         paths
     }

@@ -3,10 +3,12 @@
 use crate::BoxError;
 use crate::body::Body;
 use crate::discovery::Aggregated;
-use crate::filter::authenticate::Credentials;
+use crate::extra::{Extra, Handler};
+use crate::filter::authenticate::{Authenticator, Authenticators, Credentials};
 use crate::filter::in_flight::InFlight;
 use crate::filter::large::LargeAnswers;
 use crate::filter::{audit_id, panics};
+use crate::observe::{AuditSink, Metrics, Observation, Observers};
 use crate::openapi;
 use bytes::Bytes;
 use futures::Stream;
@@ -37,7 +39,9 @@ pub struct ApiServer {
 pub(crate) struct Inner {
     // Inputs.
     pub(crate) registry: Registry,
-    pub(crate) credentials: Credentials,
+    pub(crate) authenticators: Authenticators,
+    pub(crate) extra: Extra,
+    pub(crate) observers: Arc<Observers>,
     pub(crate) address: Option<String>,
     // State.
     pub(crate) rng: Mutex<SmallRng>,
@@ -54,6 +58,10 @@ pub(crate) struct Inner {
 pub struct ApiServerBuilder {
     registry: Registry,
     credentials: Credentials,
+    authenticators: Vec<Arc<dyn Authenticator>>,
+    extra: Extra,
+    audit: Vec<Arc<dyn AuditSink>>,
+    metrics: Vec<Arc<dyn Metrics>>,
     address: Option<String>,
     seed: Option<u64>,
 }
@@ -62,6 +70,31 @@ impl ApiServerBuilder {
     /// Credentials that are accepted. Default: none.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = credentials;
+        self
+    }
+
+    /// Asks an authenticator who sends a request, after those added before. None when not given.
+    pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
+        self.authenticators.push(authenticator);
+        self
+    }
+
+    /// Hands requests whose path begins with `prefix` to a handler, where nothing else answers them. They are authenticated and
+    /// authorized as any request on a path.
+    pub fn route(mut self, prefix: &str, handler: Arc<dyn Handler>) -> Self {
+        self.extra.add(prefix, handler);
+        self
+    }
+
+    /// Tells an audit sink of every request. None when not given.
+    pub fn audit(mut self, sink: Arc<dyn AuditSink>) -> Self {
+        self.audit.push(sink);
+        self
+    }
+
+    /// Has requests counted. Nobody counts when not given.
+    pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
+        self.metrics.push(metrics);
         self
     }
 
@@ -82,8 +115,17 @@ impl ApiServerBuilder {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
         ApiServer {
             inner: Arc::new(Inner {
+                authenticators: Authenticators {
+                    credentials: self.credentials,
+                    added: self.authenticators,
+                },
+                extra: self.extra,
+                observers: Arc::new(Observers {
+                    audit: self.audit,
+                    metrics: self.metrics,
+                    clock: self.registry.clock().clone(),
+                }),
                 registry: self.registry,
-                credentials: self.credentials,
                 address: self.address,
                 rng: Mutex::new(SmallRng::seed_from_u64(seed)),
                 in_flight: InFlight::new(),
@@ -99,7 +141,16 @@ impl ApiServerBuilder {
 impl ApiServer {
     /// A builder over a registry, whose worker the caller runs.
     pub fn builder(registry: Registry) -> ApiServerBuilder {
-        ApiServerBuilder { registry, credentials: Credentials::none(), address: None, seed: None }
+        ApiServerBuilder {
+            registry,
+            credentials: Credentials::none(),
+            authenticators: Vec::new(),
+            extra: Extra::default(),
+            audit: Vec::new(),
+            metrics: Vec::new(),
+            address: None,
+            seed: None,
+        }
     }
 
     /// The registry behind it.
@@ -120,9 +171,15 @@ impl ApiServer {
     /// The `Status` that the same request is answered with over HTTP.
     pub async fn list(&self, request: Attributes, options: ListOptions) -> Result<List, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
-        let _place = self.inner.begin(&request)?;
-        let options = selected(&request, options)?;
-        self.inner.registry.list(&request, &options).await
+        let observation = self.inner.observers.begin(&request);
+        let listed = async {
+            let _place = self.inner.begin(&request).await?;
+            let options = selected(&request, options)?;
+            self.inner.registry.list(&request, &options).await
+        }
+        .await;
+        observation.answered(code(&listed), false);
+        listed
     }
 
     /// Watches a resource in process, as [`ApiServer::list`] lists it.
@@ -136,10 +193,15 @@ impl ApiServer {
         options: ListOptions,
     ) -> Result<Events, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
-        let _place = self.inner.begin(&request)?;
-        let options = selected(&request, options)?;
-        let events = self.inner.registry.watch(&request, &options).await?;
-        Ok(Events::new(events, self.inner.drain.clone()))
+        let observation = self.inner.observers.begin(&request);
+        let events = async {
+            let _place = self.inner.begin(&request).await?;
+            let options = selected(&request, options)?;
+            self.inner.registry.watch(&request, &options).await
+        }
+        .await;
+        observation.answered(code(&events), events.is_ok());
+        Ok(Events::new(events?, self.inner.drain.clone(), observation))
     }
 
     /// Ends large lists that their clients take too slowly, until it is dropped. Whoever serves over sockets runs it.
@@ -191,6 +253,11 @@ where
     }
 }
 
+/// The HTTP code that a result stands for.
+fn code<T>(result: &Result<T, ApiError>) -> u16 {
+    result.as_ref().err().map_or(200, ApiError::code)
+}
+
 /// The options of an in-process request with the selectors that its attributes carry.
 fn selected(request: &Attributes, options: ListOptions) -> Result<ListOptions, ApiError> {
     let labels = match &*request.label_selector {
@@ -208,13 +275,20 @@ pub struct Events {
     // Inputs.
     events: WatchStream,
     drained: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The request lasts as long as this.
+    _observation: Arc<Observation>,
     // State.
     is_over: bool,
 }
 
 impl Events {
-    pub(crate) fn new(events: WatchStream, drain: CancellationToken) -> Self {
-        Self { events, drained: Box::pin(drain.cancelled_owned()), is_over: false }
+    pub(crate) fn new(
+        events: WatchStream,
+        drain: CancellationToken,
+        observation: Arc<Observation>,
+    ) -> Self {
+        let drained = Box::pin(drain.cancelled_owned());
+        Self { events, drained, _observation: observation, is_over: false }
     }
 }
 

@@ -30,6 +30,7 @@
 mod admission;
 mod allocate;
 mod attributes;
+mod authorize;
 mod bootstrap;
 mod cache;
 pub mod catalog;
@@ -53,10 +54,12 @@ mod verb;
 pub mod watch;
 mod write;
 
+pub use admission::{Admission, OBJECTS_MAX, Objects, Operation, Review};
 pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Identity, MASTERS, Notes, Requested, ResourcePath, Target,
     WARNINGS_MAX,
 };
+pub use authorize::{AllowAuthenticated, Authorizer, Decision};
 pub use catalog::{Catalog, Resource, SubresourceRow};
 pub use registry::{EVENT_TTL, HISTORY_PERIOD, Registry, RegistryBuilder, RegistryWorker};
 pub use request::*;

@@ -1,6 +1,7 @@
 //! The registry: one write path, one read path, every resource.
-use crate::admission::Chain;
+use crate::admission::{self, Admission};
 use crate::allocate::Allocator;
+use crate::authorize::{self, Authorizer};
 use crate::followed::Followed;
 use crate::kind::CompiledKind;
 use crate::shared::Inner;
@@ -38,6 +39,8 @@ pub struct RegistryBuilder {
     history: Duration,
     is_shared: bool,
     kinds: Vec<CompiledKind>,
+    authorizers: Vec<Arc<dyn Authorizer>>,
+    admission: Vec<Arc<dyn Admission>>,
 }
 impl RegistryBuilder {
     /// A kind that is compiled in, beside the built-in ones. Definitions cannot take its place.
@@ -76,6 +79,17 @@ impl RegistryBuilder {
         self.is_shared = is_shared;
         self
     }
+    /// Asks an authorizer, after those added before. The API server asks for each request, the registry for what a request does
+    /// besides. None when not given: whoever is authenticated may do everything ([`AllowAuthenticated`](crate::AllowAuthenticated)).
+    pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
+        self.authorizers.push(authorizer);
+        self
+    }
+    /// Adds an admission plugin, behind Kubernetes' own and those added before.
+    pub fn admission(mut self, plugin: Arc<dyn Admission>) -> Self {
+        self.admission.push(plugin);
+        self
+    }
     /// The registry and the worker that its owner runs. Nothing is served before the worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
@@ -98,7 +112,8 @@ impl RegistryBuilder {
             event_ttl: self.event_ttl,
             history: self.history,
             allocator: Allocator::default(),
-            admission: Chain::built_in(),
+            admission: admission::Chain::new(self.admission),
+            authorization: authorize::Chain::new(self.authorizers),
         });
         (Registry { inner: inner.clone() }, RegistryWorker { inner })
     }
@@ -199,6 +214,8 @@ impl Registry {
             history: HISTORY_PERIOD,
             is_shared: false,
             kinds: Vec::new(),
+            authorizers: Vec::new(),
+            admission: Vec::new(),
         }
     }
 }

@@ -1,16 +1,20 @@
 //! What the stages of a request share: the store, the clock, what is served, the watch cache, numbers in use, admission.
 //!
 //! It belongs to nobody: `registry` makes it and keeps it going, `read`, `write` and `watch` are handed it.
-use crate::admission::Chain;
+use crate::admission;
 use crate::allocate::Allocator;
+use crate::attributes::Attributes;
+use crate::authorize;
 use crate::cache;
 use crate::catalog::Catalog;
 use crate::followed::Followed;
 use crate::stored::{NOT_ENCRYPTING, store_error, tree, unreadable};
+use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
-use setpoint_store::{At, KeyValue, Store, is_sealed};
+use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +47,9 @@ pub(crate) struct Inner {
     /// Cluster addresses and node ports in use.
     pub(crate) allocator: Allocator,
     /// Who may change or refuse a write.
-    pub(crate) admission: Chain,
+    pub(crate) admission: admission::Chain,
+    /// Who may do what.
+    pub(crate) authorization: authorize::Chain,
 }
 /// A handle; cheap to clone.
 #[derive(Debug, Clone)]
@@ -51,6 +57,15 @@ pub struct Registry {
     pub(crate) inner: Arc<Inner>,
 }
 impl Inner {
+    /// An object as the watch cache has it, and when it became so. `None`: it is not there, or not known to be.
+    pub(crate) fn cached(&self, prefix: &str, key: &Bytes) -> Option<(Bytes, Revision)> {
+        if !self.cache.reached().is_filled {
+            return None;
+        }
+        let (index, _) = self.cache.resource(prefix).snapshot();
+        let item = index.range(Bound::Included(&**key), Bound::Included(&**key)).next()?;
+        Some((item.value.clone(), Revision(item.revision)))
+    }
     /// From now on requests are served, or not.
     pub(crate) fn set_ready(&self, ready: bool) {
         self.serves.change(|serves| *serves = ready);
@@ -78,6 +93,14 @@ impl Registry {
     pub async fn store_answers(&self) -> bool {
         let answer = tokio::time::timeout(HEALTH_PATIENCE, self.inner.store.revision()).await;
         matches!(answer, Ok(Ok(_)))
+    }
+    /// Whether a request is allowed: asks the authorizers ([`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer)).
+    ///
+    /// # Errors
+    ///
+    /// 403; what an authorizer that cannot answer says, when nobody else allows it.
+    pub async fn authorize(&self, request: &Attributes) -> Result<(), ApiError> {
+        self.inner.authorization.authorize(request).await
     }
     /// The clock it was given.
     pub fn clock(&self) -> &Clock {

@@ -24,6 +24,7 @@ mod create;
 mod delete;
 mod eviction;
 mod generate;
+mod grant;
 mod metadata;
 mod ownership;
 mod patch;

@@ -1,6 +1,7 @@
 //! The assembly that the program, the demo and tests share.
 
 use crate::built_in::Controllers;
+use crate::extensions::Extensions;
 use crate::source::InProcessSource;
 use kube_client::{Client, Resource};
 use setpoint_apiserver::{ApiServer, Credentials};
@@ -45,6 +46,7 @@ pub struct ControlPlaneBuilder {
     history: Duration,
     shared_as: Option<String>,
     kinds: Vec<CompiledKind>,
+    pub(crate) extensions: Extensions,
 }
 
 impl ControlPlaneBuilder {
@@ -124,22 +126,23 @@ impl ControlPlaneBuilder {
     }
 
     /// The control plane; nothing runs yet.
-    pub fn build(self) -> ControlPlane {
+    pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
         let mut registry = Registry::builder(self.store, self.clock);
         for kind in self.kinds {
             registry = registry.kind(kind);
         }
-        let (registry, worker) = registry
+        let registry = registry
             .seed(seed)
             .replayed_revisions(self.replayed_revisions)
             .event_ttl(self.event_ttl)
             .history(self.history)
-            .shared(self.shared_as.is_some())
-            .build();
+            .shared(self.shared_as.is_some());
+        let (registry, worker) = self.extensions.registry(registry).build();
         // Not the registry's seed: two generators must not tell the same numbers.
         let of_server = seed.wrapping_add(1);
-        let mut server = ApiServer::builder(registry).credentials(self.credentials).seed(of_server);
+        let server = ApiServer::builder(registry).credentials(self.credentials).seed(of_server);
+        let mut server = self.extensions.server(server);
         if let Some(address) = self.address {
             server = server.address(address);
         }
@@ -180,6 +183,7 @@ impl ControlPlane {
             history: HISTORY_PERIOD,
             shared_as: None,
             kinds: Vec::new(),
+            extensions: Extensions::default(),
         }
     }
 

@@ -71,6 +71,7 @@
 
 mod built_in;
 pub mod control_plane;
+mod extensions;
 pub mod serve;
 pub mod source;
 pub mod story;
@@ -84,6 +85,7 @@ pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};
 pub use setpoint_apiserver as apiserver;
 pub use setpoint_informer as informer;
 pub use setpoint_object as object;
+pub use setpoint_registry as registry;
 pub use setpoint_registry::kind;
 pub use setpoint_runtime as runtime;
 pub use setpoint_store as store;

@@ -1,16 +1,18 @@
 //! Claims and ingresses that name no class get the default one, when there is one.
-use super::{Operation, Plugin, Review};
+use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
-use setpoint_object::{ApiError, Skim, keys};
-use setpoint_store::RangeRequest;
+use setpoint_object::{ApiError, GroupVersionResource, Skim};
 
 /// DefaultStorageClass; a claim whose class is the empty text wants none.
 #[derive(Debug)]
 pub(super) struct DefaultStorageClass;
-impl Plugin for DefaultStorageClass {
+impl Admission for DefaultStorageClass {
+    fn name(&self) -> &str {
+        "DefaultStorageClass"
+    }
     fn handles(&self, review: &Review<'_>) -> bool {
         review.operation == Operation::Create && review.is("", "persistentvolumeclaims")
     }
@@ -25,7 +27,7 @@ impl Plugin for DefaultStorageClass {
                 .is_some();
         let found = default_class(
             review,
-            keys::built_in_prefix("storage.k8s.io", "storageclasses"),
+            GroupVersionResource::new("storage.k8s.io", "v1", "storageclasses"),
             "storageclass.kubernetes.io/is-default-class",
         );
         async move {
@@ -40,7 +42,10 @@ impl Plugin for DefaultStorageClass {
 /// DefaultIngressClass; the old annotation counts as a class.
 #[derive(Debug)]
 pub(super) struct DefaultIngressClass;
-impl Plugin for DefaultIngressClass {
+impl Admission for DefaultIngressClass {
+    fn name(&self) -> &str {
+        "DefaultIngressClass"
+    }
     fn handles(&self, review: &Review<'_>) -> bool {
         review.operation == Operation::Create && review.is("networking.k8s.io", "ingresses")
     }
@@ -55,7 +60,7 @@ impl Plugin for DefaultIngressClass {
             });
         let found = default_class(
             review,
-            keys::built_in_prefix("networking.k8s.io", "ingressclasses"),
+            GroupVersionResource::new("networking.k8s.io", "v1", "ingressclasses"),
             "ingressclass.kubernetes.io/is-default-class",
         );
         async move {
@@ -70,14 +75,12 @@ impl Plugin for DefaultIngressClass {
 /// The newest class with the annotation; of the same second, the first by name.
 async fn default_class(
     review: &Review<'_>,
-    prefix: String,
+    classes: GroupVersionResource,
     annotation: &str,
 ) -> Result<Option<String>, ApiError> {
-    let found = review.inner.store.range(RangeRequest::prefix(prefix)).await;
-    let entries = found.map_err(crate::stored::store_error)?.value.entries;
     let mut newest: Option<(String, String)> = None;
-    for entry in &entries {
-        let skim = Skim::of(&entry.value).map_err(ApiError::internal)?;
+    for class in &review.objects().list(&classes, "").await? {
+        let skim = Skim::of(&class.bytes).map_err(ApiError::internal)?;
         if !skim.annotations.iter().any(|(key, value)| key == annotation && value == "true") {
             continue;
         }

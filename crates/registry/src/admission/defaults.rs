@@ -1,5 +1,5 @@
 //! Plugins that fill something in and refuse nothing.
-use super::{Operation, Plugin, Review};
+use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -12,7 +12,10 @@ const TOLERATION_SECONDS: i64 = 300;
 /// Pods tolerate a lost node for a while.
 #[derive(Debug)]
 pub(super) struct DefaultTolerationSeconds;
-impl Plugin for DefaultTolerationSeconds {
+impl Admission for DefaultTolerationSeconds {
+    fn name(&self) -> &str {
+        "DefaultTolerationSeconds"
+    }
     fn handles(&self, review: &Review<'_>) -> bool {
         review.is("", "pods") && matches!(review.operation, Operation::Create | Operation::Update)
     }
@@ -51,7 +54,10 @@ fn tolerates(toleration: &Value, taint: &str) -> bool {
 /// Claims and volumes are not deleted while in use.
 #[derive(Debug)]
 pub(super) struct StorageObjectInUseProtection;
-impl Plugin for StorageObjectInUseProtection {
+impl Admission for StorageObjectInUseProtection {
+    fn name(&self) -> &str {
+        "StorageObjectInUseProtection"
+    }
     fn handles(&self, review: &Review<'_>) -> bool {
         review.operation == Operation::Create
             && (review.is("", "persistentvolumeclaims") || review.is("", "persistentvolumes"))
@@ -79,7 +85,10 @@ impl Plugin for StorageObjectInUseProtection {
 /// A new node takes no pods until its agent says that it is ready.
 #[derive(Debug)]
 pub(super) struct TaintNodesByCondition;
-impl Plugin for TaintNodesByCondition {
+impl Admission for TaintNodesByCondition {
+    fn name(&self) -> &str {
+        "TaintNodesByCondition"
+    }
     fn handles(&self, review: &Review<'_>) -> bool {
         review.operation == Operation::Create && review.is("", "nodes")
     }

@@ -1,5 +1,5 @@
 //! NamespaceLifecycle: nothing is created in a namespace that is missing or going away, and some namespaces stay.
-use super::{Operation, Plugin, Review};
+use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -7,6 +7,7 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::skim::scalar;
 use setpoint_object::status::Cause;
 use setpoint_object::{ApiError, GroupResource, Scope, keys};
+use setpoint_store::Compare;
 
 /// Namespaces that may not be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -14,7 +15,10 @@ const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 #[derive(Debug)]
 pub(super) struct NamespaceLifecycle;
 
-impl Plugin for NamespaceLifecycle {
+impl Admission for NamespaceLifecycle {
+    fn name(&self) -> &str {
+        "NamespaceLifecycle"
+    }
     fn handles(&self, review: &Review<'_>) -> bool {
         match review.operation {
             Operation::Create => {
@@ -44,7 +48,7 @@ impl Plugin for NamespaceLifecycle {
         }
     }
 }
-async fn check(review: &Review<'_>) -> Result<(), ApiError> {
+pub(super) async fn check(review: &Review<'_>) -> Result<(), ApiError> {
     if review.operation == Operation::Delete {
         let name = review.old.map(ObjectExt::name).unwrap_or(review.name);
         return if IMMORTAL.contains(&name) {
@@ -55,12 +59,26 @@ async fn check(review: &Review<'_>) -> Result<(), ApiError> {
     }
     let prefix = keys::built_in_prefix("", "namespaces");
     let key = keys::key(&prefix, Scope::Cluster, "", review.namespace);
-    let found = review.inner.live(&key).await?;
-    let Some(namespace) = found else {
-        let namespaces = GroupResource { group: "".into(), resource: "namespaces".into() };
-        return Err(ApiError::not_found(&namespaces, review.namespace));
+    let is_terminating =
+        |namespace: &[u8]| scalar(namespace, &["metadata", "deletionTimestamp"]).is_some();
+    // What the cache says is right or does not hold at the commit. Only a refusal needs the store's word.
+    let cached = match review.preconditions.have_failed {
+        true => None,
+        false => review.inner.cached(&prefix, &key),
     };
-    if scalar(&namespace.value, &["metadata", "deletionTimestamp"]).is_none() {
+    let modified = match cached.filter(|(namespace, _)| !is_terminating(namespace)) {
+        Some((_, modified)) => Some(modified),
+        None => match review.inner.live(&key).await? {
+            None => {
+                let namespaces = GroupResource { group: "".into(), resource: "namespaces".into() };
+                return Err(ApiError::not_found(&namespaces, review.namespace));
+            }
+            Some(found) => (!is_terminating(&found.value)).then_some(found.modified),
+        },
+    };
+    if let Some(modified) = modified {
+        // Whoever deletes the namespace changes it. Of the two commits one is first, and the other one sees it.
+        review.require(Compare::Modified(key, modified));
         return Ok(());
     }
     let mut error = review.forbidden(&format!(

@@ -1,5 +1,5 @@
 //! Priority: a pod's class becomes its number; one class is the default.
-use super::{Operation, Plugin, Review};
+use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -16,7 +16,10 @@ fn classes() -> String {
 #[derive(Debug)]
 pub(super) struct Priority;
 
-impl Plugin for Priority {
+impl Admission for Priority {
+    fn name(&self) -> &str {
+        "Priority"
+    }
     fn handles(&self, review: &Review<'_>) -> bool {
         match review.operation {
             Operation::Create => {

@@ -48,8 +48,7 @@ impl Write<'_> {
         if config.meta().and_then(|m| m.get("managedFields")).is_some_and(|m| !m.is_null()) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
-        metadata::settle_name(self.target, &config)?;
-        metadata::settle_namespace(self.target, &mut config.clone())?;
+        metadata::check_namespace(self.target, &config)?;
         Ok(config)
     }
     /// Reads an apply body: YAML, of which JSON is a part.
@@ -117,6 +116,7 @@ impl Write<'_> {
                 ),
             ));
         }
+        self.may_create().await?;
         let mut object = self.merge(None, config)?;
         metadata::clear_system(&mut object);
         object.set_meta("resourceVersion", Value::Null);
@@ -153,6 +153,8 @@ impl Write<'_> {
         self.hold_to_type(object, &mut problems)
             .map_err(|e| super::patch::undecodable(config, &e))?;
         self.default(object)?;
+        // A configuration need not name what the URL names, unless it is all that there is.
+        metadata::settle_name(self.target, object)?;
         metadata::settle_namespace(self.target, object)?;
         metadata::deduplicate_owners(self.attributes, object);
         Ok(())

@@ -1,16 +1,16 @@
 //! POST of an object.
 use super::generate::GENERATE_ATTEMPTS_MAX;
-use super::persist::{Outcome, served};
+use super::persist::{Created, served};
 use super::update::RACE_ATTEMPTS_MAX;
 use super::{Write, metadata};
-use crate::admission::{Operation, Review};
+use crate::admission::{Operation, Preconditions, Review};
 use crate::allocate::Claims;
 use crate::kind::{Context, StatusRule};
 use crate::request::{Body, Object, Written};
 use crate::stored::{store_error, tree};
 use crate::verb::Verb;
 use serde_json::Value;
-use setpoint_object::meta::ObjectExt;
+use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason, encode, field};
 use setpoint_schema::validate;
@@ -48,17 +48,18 @@ impl Write<'_> {
             "" => object.meta_str("generateName").to_owned(),
             name => name.to_owned(),
         };
-        let review = self.review(Operation::Create, &name, None);
+        let mut review = self.review(Operation::Create, &name, None);
         self.inner.admission.mutate(&review, &mut object).await?;
         metadata::settle_namespace(self.target, &mut object)?;
+        self.check_grant(&object, None).await?;
         if !object.name().is_empty() || object.meta_str("generateName").is_empty() {
-            return self.create_named(object, &review, spare).await;
+            return self.create_named(object, &mut review, spare).await;
         }
         let base = object.meta_str("generateName").to_owned();
         for attempt in 1.. {
             let mut candidate = object.clone();
             candidate.set_meta("name", self.inner.generated_name(&base).into());
-            match self.create_named(candidate, &review, spare).await {
+            match self.create_named(candidate, &mut review, spare).await {
                 Err(error) if error.reason() == Reason::AlreadyExists => {
                     if attempt == GENERATE_ATTEMPTS_MAX {
                         return Err(exhausted(error));
@@ -72,7 +73,7 @@ impl Write<'_> {
     async fn create_named(
         &self,
         object: Value,
-        review: &Review<'_>,
+        review: &mut Review<'_>,
         spare: bool,
     ) -> Result<Written, ApiError> {
         // Only a Service takes what somebody else may take as well, and is drawn something else for.
@@ -91,15 +92,14 @@ impl Write<'_> {
     async fn attempt_create(
         &self,
         mut object: Value,
-        review: &Review<'_>,
+        review: &mut Review<'_>,
         spare: bool,
     ) -> Result<Option<Written>, ApiError> {
         object.set_meta("uid", self.inner.uid().into());
         object.set_meta("creationTimestamp", self.now.rfc3339().into());
-        let version = match object.resource_version() {
-            "" | "0" => None,
-            other => Some(other.to_owned()),
-        };
+        // What is no number is not looked at.
+        let has_version =
+            parse_resource_version(object.resource_version()).is_ok_and(|version| version != 0);
         object.set_meta("resourceVersion", Value::Null);
         let mut stored = self.stored_tree(object)?;
         self.prepare_create(&mut stored);
@@ -117,7 +117,7 @@ impl Write<'_> {
             self.attributes.warn(warning);
         }
         self.inner.admission.validate(review, Some(&stored)).await?;
-        if version.is_some() {
+        if has_version {
             return Err(ApiError::unclassified(
                 "resourceVersion should not be set on objects to be created",
             ));
@@ -140,23 +140,29 @@ impl Write<'_> {
             None => Ok(Claims::default()),
         };
         let claims = claims.map_err(store_error)?;
-        match self.put(key, None, encoded, &mut stored, spare, &claims).await? {
-            (Outcome::Done(revision), bytes) => {
-                if let Some(reservation) = reservation {
-                    reservation.keep(&stored, None);
+        for _ in 0..RACE_ATTEMPTS_MAX {
+            let (key, encoded, required) = (key.clone(), encoded.clone(), review.required());
+            let put = self.put_new(key, encoded, &mut stored, spare, &claims, &required);
+            match put.await? {
+                (Created::Done(revision), bytes) => {
+                    if let Some(reservation) = reservation {
+                        reservation.keep(&stored, None);
+                    }
+                    let object = if self.converts() {
+                        self.answer(&bytes, revision)?
+                    } else {
+                        served(&bytes, revision)
+                    };
+                    return Ok(Some(Written { object, created: true }));
                 }
-                let object = if self.converts() {
-                    self.answer(&bytes, revision)?
-                } else {
-                    served(&bytes, revision)
-                };
-                Ok(Some(Written { object, created: true }))
+                (Created::Exists(found), _) => {
+                    return Err(self.already_exists(stored.name(), &found.value));
+                }
+                (Created::Claimed, _) => return Ok(None),
+                (Created::Moved, _) => self.inner.admission.decide_again(review).await?,
             }
-            (Outcome::Lost(Some(found)), _) => {
-                Err(self.already_exists(stored.name(), &found.value))
-            }
-            (Outcome::Lost(None), _) => Ok(None),
         }
+        Err(ApiError::stale(&self.resource.group_resource(), stored.name()))
     }
     fn already_exists(&self, name: &str, found: &[u8]) -> ApiError {
         let mut error = ApiError::already_exists(&self.resource.group_resource(), name);
@@ -219,6 +225,7 @@ impl Write<'_> {
             name,
             old,
             dry_run: self.options.dry_run,
+            preconditions: Preconditions::default(),
         }
     }
     pub(super) fn context(&self) -> Context<'_> {

@@ -30,20 +30,25 @@ pub(super) fn clear_system(object: &mut Value) {
 }
 /// Gives an object the namespace of the request, or none.
 pub(super) fn settle_namespace(target: &Target, object: &mut Value) -> Result<(), ApiError> {
+    check_namespace(target, object)?;
     if !target.resource.scope.is_namespaced() {
         object.set_meta("namespace", Value::Null);
+    } else if object.namespace().is_empty() {
+        object.set_meta("namespace", Value::from(target.namespace.as_str()));
+    }
+    Ok(())
+}
+/// Holds the namespace in a body, if it names one, against the URL's.
+pub(super) fn check_namespace(target: &Target, object: &Value) -> Result<(), ApiError> {
+    if !target.resource.scope.is_namespaced()
+        || object.namespace().is_empty()
+        || object.namespace() == target.namespace
+    {
         return Ok(());
     }
-    match object.namespace() {
-        "" => {
-            object.set_meta("namespace", Value::from(target.namespace.as_str()));
-            Ok(())
-        }
-        same if same == target.namespace => Ok(()),
-        _ => Err(ApiError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        )),
-    }
+    Err(ApiError::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
 }
 /// Holds the name in a body against the URL's.
 pub(super) fn settle_name(target: &Target, object: &Value) -> Result<(), ApiError> {

@@ -19,6 +19,19 @@ pub(super) enum Outcome {
     Lost(Option<KeyValue>),
 }
 
+/// How the commit of a new object ended.
+#[derive(Debug)]
+pub(super) enum Created {
+    /// Done, at this revision.
+    Done(Revision),
+    /// The key has an object.
+    Exists(KeyValue),
+    /// A claim had moved on.
+    Claimed,
+    /// A precondition did not hold: what it was taken from decides again.
+    Moved,
+}
+
 /// An answer made of stored bytes.
 pub(super) fn served(stored: &[u8], revision: Revision) -> Object {
     Object { bytes: encode::with_resource_version(stored, revision.0) }
@@ -42,16 +55,56 @@ impl Write<'_> {
         spare: bool,
         claims: &Claims,
     ) -> Result<(Outcome, Bytes), ApiError> {
-        match self.commit(key.clone(), expected, encoded.clone(), claims).await {
+        let put = self.put_if(key, expected, encoded, object, spare, (claims, &[]));
+        put.await.map(|(committed, bytes)| (outcome(committed), bytes))
+    }
+    /// Puts a new object if its key is absent and the preconditions hold; otherwise as [`Write::put`].
+    pub(super) async fn put_new(
+        &self,
+        key: Bytes,
+        encoded: Bytes,
+        object: &mut Value,
+        spare: bool,
+        claims: &Claims,
+        preconditions: &[Compare],
+    ) -> Result<(Created, Bytes), ApiError> {
+        let put = self.put_if(key, None, encoded, object, spare, (claims, preconditions));
+        let (committed, bytes) = put.await?;
+        let created = match committed {
+            Committed::Done(revision) => Created::Done(revision),
+            Committed::Refused { found, .. } => {
+                let mut found = found.into_iter();
+                match found.next().flatten() {
+                    Some(present) => Created::Exists(present),
+                    // The store answers in the order of the compares.
+                    None if preconditions.iter().zip(found).all(|(c, f)| holds(c, &f)) => {
+                        Created::Claimed
+                    }
+                    None => Created::Moved,
+                }
+            }
+        };
+        Ok((created, bytes))
+    }
+    async fn put_if(
+        &self,
+        key: Bytes,
+        expected: Option<Revision>,
+        encoded: Bytes,
+        object: &mut Value,
+        spare: bool,
+        beside: (&Claims, &[Compare]),
+    ) -> Result<(Committed, Bytes), ApiError> {
+        match self.commit(key.clone(), expected, encoded.clone(), beside).await {
             Err(StoreError::TooLarge { .. })
                 if spare && object.meta().is_some_and(|m| m.contains_key("managedFields")) =>
             {
                 object.set_meta("managedFields", Value::Null);
                 let encoded = encode::to_bytes(object);
-                let outcome = self.commit(key, expected, encoded.clone(), claims).await;
-                Ok((outcome.map_err(store_error)?, encoded))
+                let committed = self.commit(key, expected, encoded.clone(), beside).await;
+                Ok((committed.map_err(store_error)?, encoded))
             }
-            outcome => Ok((outcome.map_err(store_error)?, encoded)),
+            committed => Ok((committed.map_err(store_error)?, encoded)),
         }
     }
     async fn commit(
@@ -59,16 +112,17 @@ impl Write<'_> {
         key: Bytes,
         expected: Option<Revision>,
         value: Bytes,
-        claims: &Claims,
-    ) -> Result<Outcome, StoreError> {
+        (claims, preconditions): (&Claims, &[Compare]),
+    ) -> Result<Committed, StoreError> {
         let compare = match expected {
             Some(revision) => Compare::Modified(key.clone(), revision),
             None => Compare::Absent(key.clone()),
         };
         let ttl = self.resource.kind.expires.then_some(self.inner.event_ttl);
-        let txn =
-            with(claims, Txn { compares: vec![compare], ops: vec![Op::Put(key, value)], ttl });
-        Ok(outcome(self.inner.store.commit(txn).await?))
+        let mut compares = vec![compare];
+        compares.extend_from_slice(preconditions);
+        let txn = with(claims, Txn { compares, ops: vec![Op::Put(key, value)], ttl });
+        self.inner.store.commit(txn).await
     }
     /// Removes a key that still is as `expected`, and does with `claims` what they say.
     pub(super) async fn remove(
@@ -98,6 +152,14 @@ fn with(claims: &Claims, mut txn: Txn) -> Txn {
     txn.compares.extend_from_slice(&claims.compares);
     txn.ops.extend_from_slice(&claims.ops);
     txn
+}
+/// Whether a compare holds for the state that was found.
+fn holds(compare: &Compare, found: &Option<KeyValue>) -> bool {
+    match (compare, found) {
+        (Compare::Absent(_), found) => found.is_none(),
+        (Compare::Modified(_, revision), Some(found)) => found.modified == *revision,
+        (Compare::Modified(..), None) => false,
+    }
 }
 fn outcome(committed: Committed) -> Outcome {
     match committed {

@@ -64,6 +64,7 @@ impl Write<'_> {
     /// PUT of an absent object, for the kinds that allow it.
     async fn create_by_update(&self, mut object: Value) -> Result<Written, ApiError> {
         self.check_uid(object.uid(), "")?;
+        self.may_create().await?;
         metadata::clear_system(&mut object);
         object.set_meta("resourceVersion", Value::Null);
         self.own(None, &mut object);
@@ -114,6 +115,7 @@ impl Write<'_> {
         let review = self.review(Operation::Update, &self.target.name, Some(old));
         self.inner.admission.mutate(&review, &mut object).await?;
         self.check_version(&object, found.modified)?;
+        self.check_grant(&object, Some(old)).await?;
         let mut new = self.stored_tree(object)?;
         self.prepare_update(&mut new, &stored);
         let mut errors = Vec::new();

@@ -124,3 +124,41 @@ async fn status_is_applied_through_its_endpoint() {
     assert_eq!(entry["subresource"], "status");
     assert_eq!(applied["metadata"]["generation"], 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_an_apply_that_creates_needs_the_name_in_its_body() {
+    let server = Server::start().await;
+    let path = "/api/v1/namespaces/default/configmaps/a";
+    let config = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
+    assert_eq!(
+        refused(server.apply(path, "m", config(json!({"k": "1"}))).await),
+        "400 the name of the object (a based on URL) was undeterminable: name must be provided"
+    );
+    let mut named = config(json!({"k": "1"}));
+    named["metadata"] = json!({"name": "a"});
+    server.apply(path, "m", named).await.unwrap();
+    let applied = server.apply(path, "m", config(json!({"k": "2"}))).await.unwrap();
+    assert_eq!((&applied["metadata"]["name"], &applied["data"]["k"]), (&"a".into(), &"2".into()));
+    let mut other = config(json!({}));
+    other["metadata"] = json!({"name": "b"});
+    assert_eq!(
+        refused(server.apply(path, "m", other).await),
+        "400 the name of the object (b) does not match the name on the URL (a)"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn create_does_not_look_at_a_version_that_is_no_number() {
+    let server = Server::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let object = |name: &str, version: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "resourceVersion": version}})
+    };
+    server.create(maps, object("a", "abc")).await.unwrap();
+    server.create(maps, object("b", "0")).await.unwrap();
+    assert_eq!(
+        refused(server.create(maps, object("c", "7")).await),
+        "500 resourceVersion should not be set on objects to be created"
+    );
+}

@@ -6,6 +6,7 @@ mod bounds;
 mod client_calls;
 mod client_helpers;
 mod events;
+mod extension;
 mod extension_kind;
 mod garbage;
 mod in_process;

@@ -1,0 +1,101 @@
+//! A namespace that is being deleted takes nothing new, whatever is under way when the delete comes.
+use crate::slow::SlowStore;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use setpoint_object::time::{Clock, Timestamp};
+use setpoint_registry::{
+    Attributes, Body, DeleteOptions, Format, ListOptions, Registry, Target, Verb, WriteOptions,
+};
+use setpoint_store::{DiskOptions, DiskStore, MemoryStore, Store};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+const CREATES: usize = 12;
+
+/// Creates ConfigMaps in a namespace while it is deleted. How many were created, and how many refused because it is going.
+async fn race(store: impl Store + 'static, seed: u64) -> (usize, usize) {
+    let store = Arc::new(SlowStore::new(store, seed));
+    let clock = Clock::starting_at(Timestamp::from_secs(1_795_158_000));
+    let (registry, worker) = Registry::builder(store, clock).seed(seed).build();
+    let stop = CancellationToken::new();
+    let acting = async {
+        registry.wait_ready().await;
+        let (namespaces, config_maps) =
+            (row(&registry, "namespaces"), row(&registry, "configmaps"));
+        let options = WriteOptions::default();
+        let request = |verb, target| Attributes::loopback(verb, target);
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+        let create = request(Verb::Create, Target::new(namespaces.clone(), "", ""));
+        registry.create(&create, body(&namespace), &options).await.unwrap();
+        let creating = async {
+            let (mut n_created, mut n_refused) = (0, 0);
+            for i in 0..CREATES {
+                let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{i}")}});
+                let create = request(Verb::Create, Target::new(config_maps.clone(), "n", ""));
+                match registry.create(&create, body(&object), &options).await {
+                    Ok(_) => n_created += 1,
+                    Err(error) => {
+                        assert!(
+                            error.0.message.contains("because it is being terminated"),
+                            "{error}"
+                        );
+                        n_refused += 1;
+                    }
+                }
+            }
+            (n_created, n_refused)
+        };
+        let deleting = async {
+            for _ in 0..seed * 3 {
+                tokio::task::yield_now().await;
+            }
+            let delete = request(Verb::Delete, Target::new(namespaces.clone(), "", "n"));
+            registry.delete(&delete, &DeleteOptions::default()).await.unwrap();
+        };
+        let (counts, ()) = tokio::join!(creating, deleting);
+        let get = request(Verb::Get, Target::new(namespaces.clone(), "", "n"));
+        let deleted_at = version(&registry.get(&get, "").await.unwrap().bytes);
+        let list = request(Verb::List, Target::new(config_maps, "n", ""));
+        let list = registry.list(&list, &ListOptions::default()).await.unwrap();
+        assert_eq!(list.items.len(), counts.0);
+        for item in &list.items {
+            let created_at = version(&item.bytes());
+            assert!(created_at < deleted_at, "seed {seed}: created at {created_at}, {deleted_at}");
+        }
+        stop.cancel();
+        counts
+    };
+    let (ended, counts) = tokio::join!(worker.run(stop.clone()), acting);
+    ended.unwrap();
+    counts
+}
+fn row(registry: &Registry, resource: &str) -> Arc<setpoint_registry::Resource> {
+    registry.catalog().get("", "v1", resource).unwrap().clone()
+}
+fn body(object: &Value) -> Body {
+    Body { bytes: Bytes::from(object.to_string()), format: Format::Json }
+}
+fn version(object: &[u8]) -> u64 {
+    let object: Value = serde_json::from_slice(object).unwrap();
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_created_behind_the_delete_of_its_namespace() {
+    let (mut n_created, mut n_refused) = (0, 0);
+    for seed in 0..60 {
+        let counts = race(MemoryStore::default(), seed).await;
+        n_created += counts.0;
+        n_refused += counts.1;
+    }
+    assert!(n_created > 50 && n_refused > 50, "both happen: {n_created}, {n_refused}");
+}
+
+#[tokio::test]
+async fn nothing_is_created_behind_the_delete_of_its_namespace_on_disk() {
+    for seed in 0..6 {
+        let folder = tempfile::tempdir().unwrap();
+        let store = DiskStore::open(folder.path().join("data"), DiskOptions::default()).unwrap();
+        race(store, seed * 4).await;
+    }
+}

@@ -1,0 +1,99 @@
+//! What an embedder adds to a control plane: who may come in, who may do what, what may be stored, who looks on, what else is served.
+
+use crate::ControlPlaneBuilder;
+use setpoint_apiserver::{ApiServerBuilder, AuditSink, Authenticator, Handler, Metrics};
+use setpoint_registry::{Admission, Authorizer, RegistryBuilder};
+use std::fmt;
+use std::sync::Arc;
+
+/// What was added, in order.
+#[derive(Default)]
+pub(crate) struct Extensions {
+    authenticators: Vec<Arc<dyn Authenticator>>,
+    authorizers: Vec<Arc<dyn Authorizer>>,
+    admission: Vec<Arc<dyn Admission>>,
+    audit: Vec<Arc<dyn AuditSink>>,
+    metrics: Vec<Arc<dyn Metrics>>,
+    routes: Vec<(String, Arc<dyn Handler>)>,
+}
+
+impl Extensions {
+    /// Adds those of the registry.
+    pub(crate) fn registry(&mut self, mut builder: RegistryBuilder) -> RegistryBuilder {
+        for authorizer in self.authorizers.drain(..) {
+            builder = builder.authorizer(authorizer);
+        }
+        for plugin in self.admission.drain(..) {
+            builder = builder.admission(plugin);
+        }
+        builder
+    }
+
+    /// Adds those of the API server.
+    pub(crate) fn server(self, mut builder: ApiServerBuilder) -> ApiServerBuilder {
+        for authenticator in self.authenticators {
+            builder = builder.authenticator(authenticator);
+        }
+        for sink in self.audit {
+            builder = builder.audit(sink);
+        }
+        for metrics in self.metrics {
+            builder = builder.metrics(metrics);
+        }
+        for (prefix, handler) in self.routes {
+            builder = builder.route(&prefix, handler);
+        }
+        builder
+    }
+}
+
+impl fmt::Debug for Extensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extensions")
+            .field("authenticators", &self.authenticators)
+            .field("authorizers", &self.authorizers)
+            .field("admission", &self.admission)
+            .field("audit", &self.audit)
+            .field("metrics", &self.metrics)
+            .field("routes", &self.routes.iter().map(|(prefix, _)| prefix).collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+impl ControlPlaneBuilder {
+    /// Asks who sends a request, after credentials and authenticators added before. Default: nobody.
+    pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
+        self.extensions.authenticators.push(authenticator);
+        self
+    }
+
+    /// Asks whether a user may do something, after authorizers added before. Default: whoever is authenticated may do everything.
+    pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
+        self.extensions.authorizers.push(authorizer);
+        self
+    }
+
+    /// Adds an admission plugin, behind Kubernetes' own and those added before. Default: none.
+    pub fn admission(mut self, plugin: Arc<dyn Admission>) -> Self {
+        self.extensions.admission.push(plugin);
+        self
+    }
+
+    /// Tells an audit sink of every request. Default: nobody is told.
+    pub fn audit(mut self, sink: Arc<dyn AuditSink>) -> Self {
+        self.extensions.audit.push(sink);
+        self
+    }
+
+    /// Has requests counted. Default: nobody counts.
+    pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
+        self.extensions.metrics.push(metrics);
+        self
+    }
+
+    /// Hands requests under a path to a handler, where nothing else answers them. Default: 404.
+    pub fn route(mut self, prefix: &str, handler: Arc<dyn Handler>) -> Self {
+        self.extensions.routes.push((prefix.to_owned(), handler));
+        self
+    }
+}

@@ -1,0 +1,324 @@
+//! What an embedder adds, written from outside and with nothing but public names.
+
+use crate::plane::Person;
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use setpoint::ControlPlane;
+use setpoint::apiserver::{
+    ApiServer, Attributes, AuditEvent, AuditQueue, AuditSink, Authentication, Authenticator, Body,
+    Identity, Metrics, RequestBody, Stage, Verb,
+};
+use setpoint_object::{ApiError, GroupVersionResource};
+use setpoint_registry::{Admission, Authorizer, Decision, Operation, Review};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Runs a control plane while somebody sends its server requests.
+async fn with_server<T>(plane: ControlPlane, act: impl AsyncFnOnce(ApiServer) -> T) -> T {
+    let (server, stop) = (plane.server().clone(), CancellationToken::new());
+    let acting = async {
+        let answer = act(server).await;
+        stop.cancel();
+        answer
+    };
+    let (ended, answer) = tokio::join!(plane.run(stop.clone()), acting);
+    ended.unwrap();
+    answer
+}
+
+fn builder() -> setpoint::ControlPlaneBuilder {
+    ControlPlane::builder().simulated(0).controllers(false)
+}
+
+fn person(server: &ApiServer, user: &str) -> Person {
+    Person { client: server.client_as(Identity::new(user, ["system:authenticated"])) }
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+fn code(result: Result<Value, kube_client::Error>) -> String {
+    match result {
+        Ok(_) => "ok".to_owned(),
+        Err(kube_client::Error::Api(status)) => format!("{} {}", status.code, status.message),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+const JSON: &str = "application/json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+// ---- an authorizer
+
+/// Writers may do everything, readers may read and change what is there.
+#[derive(Debug, Default)]
+struct Roles {
+    asked: Mutex<Vec<String>>,
+}
+impl Authorizer for Roles {
+    fn authorize<'a>(
+        &'a self,
+        request: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, ApiError>> {
+        let what = match request.subresource() {
+            Some(sub) => format!("{}/{sub}", request.resource()),
+            None => format!("{}{}", request.resource(), request.path()),
+        };
+        let user = &*request.identity.user;
+        self.asked.lock().push(format!("{user} {} {what} {}", request.verb, request.name()));
+        let may_only_change = !matches!(request.verb, Verb::Create | Verb::Escalate | Verb::Bind);
+        let decision = match user {
+            "writer" => Decision::Allow("writers may".to_owned()),
+            "reader" if may_only_change => Decision::Allow(String::new()),
+            _ => Decision::NoOpinion("no role".to_owned()),
+        };
+        async move { Ok(decision) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn authorizer_is_asked_for_requests_and_for_what_they_do_besides() {
+    let roles = Arc::new(Roles::default());
+    with_server(builder().authorizer(roles.clone()).build(), async |server| {
+        let (writer, reader) = (person(&server, "writer"), person(&server, "reader"));
+        let denied = r#"403 configmaps "a" is forbidden: User "reader" cannot create resource "configmaps" in API group "" in the namespace "default": no role"#;
+        let path = format!("{CONFIG_MAPS}/a");
+        let apply = format!("{path}?fieldManager=t");
+        // An apply is a patch until there is nothing to patch.
+        let applied = reader.request("PATCH", &apply, APPLY, &config_map("a")).await;
+        assert_eq!(code(applied), denied);
+        assert_eq!(code(writer.request("PATCH", &apply, APPLY, &config_map("a")).await), "ok");
+        assert_eq!(code(reader.request("PATCH", &apply, APPLY, &config_map("a")).await), "ok");
+        assert_eq!(code(reader.request("GET", &path, JSON, &Value::Null).await), "ok");
+        // The rights that a role grants are asked for by themselves.
+        let roles_path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "r"}, "rules": []});
+        assert_eq!(code(writer.request("POST", roles_path, JSON, &role).await), "ok");
+        let more = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
+        let merge = "application/merge-patch+json";
+        let escalated = reader.request("PATCH", &format!("{roles_path}/r"), merge, &more).await;
+        assert!(code(escalated).contains(r#"cannot escalate resource "clusterroles""#));
+        // Nobody hears what is served who may not ask.
+        let nobody = person(&server, "nobody");
+        let unknown = nobody.request("GET", "/apis/ex.io/v1/foos", JSON, &Value::Null).await;
+        assert!(code(unknown).starts_with(r#"403 foos.ex.io is forbidden: User "nobody" cannot list"#));
+        let version = nobody.request("GET", "/version", JSON, &Value::Null).await;
+        assert_eq!(code(version), r#"403 forbidden: User "nobody" cannot get path "/version": no role"#);
+    })
+    .await;
+    let asked = roles.asked.lock();
+    assert!(asked.contains(&"reader create configmaps a".to_owned()), "{asked:?}");
+}
+
+// ---- admission
+
+/// Every ConfigMap has a color, and says how many labels it has.
+#[derive(Debug)]
+struct CountLabels;
+impl Admission for CountLabels {
+    fn name(&self) -> &str {
+        "count-labels.example.com"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        &*review.resource().resource == "configmaps"
+    }
+    fn mutate<'a>(
+        &'a self,
+        _review: &'a Review<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        let n_labels = object["metadata"]["labels"].as_object().map_or(0, |labels| labels.len());
+        object["data"]["labels"] = n_labels.to_string().into();
+        async { Ok(()) }.boxed()
+    }
+    fn reinvoked(&self) -> bool {
+        true
+    }
+}
+#[derive(Debug)]
+struct Color;
+impl Admission for Color {
+    fn name(&self) -> &str {
+        "color.example.com"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        &*review.resource().resource == "configmaps"
+    }
+    fn mutate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        if object["metadata"]["labels"]["color"].is_null() {
+            object["metadata"]["labels"]["color"] = "red".into();
+            review.warn("it is red now");
+            review.annotate("color.example.com/set", "red");
+        }
+        async { Ok(()) }.boxed()
+    }
+}
+
+/// A ConfigMap may name another one that is there.
+#[derive(Debug)]
+struct Referenced;
+impl Admission for Referenced {
+    fn name(&self) -> &str {
+        "referenced.example.com"
+    }
+    fn handles(&self, review: &Review<'_>) -> bool {
+        &*review.resource().resource == "configmaps" && review.operation() == Operation::Create
+    }
+    fn validate<'a>(
+        &'a self,
+        review: &'a Review<'a>,
+        object: Option<&'a Value>,
+    ) -> BoxFuture<'a, Result<(), ApiError>> {
+        async move {
+            let Some(name) = object.and_then(|o| o["data"]["after"].as_str()) else {
+                return Ok(());
+            };
+            let config_maps = GroupVersionResource::new("", "v1", "configmaps");
+            match review.objects().get(&config_maps, review.namespace(), name).await? {
+                Some(_) => Ok(()),
+                None => Err(review.forbidden(&format!("there is no {name}"))),
+            }
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn admission_plugins_change_refuse_and_see_other_objects() {
+    let audit = AuditQueue::new(100);
+    let plane = builder()
+        .admission(Arc::new(CountLabels))
+        .admission(Arc::new(Color))
+        .admission(Arc::new(Referenced))
+        .audit(audit.clone());
+    with_server(plane.build(), async |server| {
+        let bob = person(&server, "bob");
+        let made = bob.request("POST", CONFIG_MAPS, JSON, &config_map("a")).await.unwrap();
+        assert_eq!(made["metadata"]["labels"], json!({"color": "red"}));
+        // The first plugin has seen what the second one did.
+        assert_eq!(made["data"], json!({"labels": "1"}));
+        let mut other = config_map("b");
+        other["data"] = json!({"after": "z"});
+        let refused = bob.request("POST", CONFIG_MAPS, JSON, &other).await;
+        assert_eq!(code(refused), r#"403 configmaps "b" is forbidden: there is no z"#);
+        other["data"] = json!({"after": "a"});
+        assert_eq!(code(bob.request("POST", CONFIG_MAPS, JSON, &other).await), "ok");
+    })
+    .await;
+    let created = loop {
+        let event = audit.next().await;
+        if event.stage == Stage::ResponseComplete && event.request.verb == Verb::Create {
+            break event;
+        }
+    };
+    let annotations = created.request.audit_annotations();
+    assert_eq!(annotations["color.example.com/set"], "red");
+    assert_eq!(annotations["authorization.k8s.io/decision"], "allow");
+    assert_eq!(created.request.warnings(), ["it is red now"]);
+}
+
+// ---- an authenticator, a route, an audit sink and metrics
+
+/// Users of a proxy that is trusted.
+#[derive(Debug)]
+struct Proxy;
+impl Authenticator for Proxy {
+    fn authenticate<'a>(
+        &'a self,
+        request: &'a http::request::Parts,
+    ) -> BoxFuture<'a, Authentication> {
+        let user = request.headers.get("x-remote-user").and_then(|user| user.to_str().ok());
+        let answer = match user {
+            None => Authentication::NoOpinion,
+            Some("mallory") => Authentication::Refused,
+            Some(user) => Authentication::User(Identity::new(user, [])),
+        };
+        async move { answer }.boxed()
+    }
+}
+
+/// Says whom it greets.
+async fn greet(request: Request<RequestBody>) -> Response<Body> {
+    let attributes = request.extensions().get::<Arc<Attributes>>().unwrap();
+    Response::new(Body::once(format!("hello {}", attributes.identity.user)))
+}
+
+/// Keeps one line for each event.
+#[derive(Debug, Default)]
+struct Lines(Mutex<Vec<String>>);
+impl AuditSink for Lines {
+    fn record(&self, event: AuditEvent) {
+        let request = &event.request;
+        let what = format!("{}{}", request.resource(), request.path());
+        let (stage, code) = (event.stage.as_str(), event.code.unwrap_or_default());
+        let user = &request.identity.user;
+        self.0.lock().push(format!("{stage} {user} {} {what} {code}", request.verb));
+    }
+}
+impl Metrics for Lines {
+    fn answered(&self, request: &Attributes, code: u16, _latency: Duration) {
+        self.0.lock().push(format!("answered {} {code}", request.verb));
+    }
+    fn ended(&self, request: &Attributes) {
+        self.0.lock().push(format!("ended {}", request.verb));
+    }
+}
+
+async fn send(server: &ApiServer, path: &str, user: Option<&str>) -> (u16, String) {
+    let mut request = Request::get(path);
+    if let Some(user) = user {
+        request = request.header("x-remote-user", user);
+    }
+    let response = server.serve(request.body(Full::<Bytes>::default()).unwrap()).await;
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, String::from_utf8_lossy(&body).into_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn authenticator_and_route_are_part_of_the_pipeline_and_are_seen() {
+    let (audit, metrics) = (Arc::new(Lines::default()), Arc::new(Lines::default()));
+    let plane = builder()
+        .authenticator(Arc::new(Proxy))
+        .route("/hello", Arc::new(greet))
+        .audit(audit.clone())
+        .metrics(metrics.clone());
+    with_server(plane.build(), async |server| {
+        assert_eq!(send(&server, "/hello/x", Some("bob")).await, (200, "hello bob".to_owned()));
+        assert_eq!(send(&server, "/hello", None).await.0, 401);
+        assert_eq!(send(&server, "/hello", Some("mallory")).await.0, 401);
+        assert_eq!(send(&server, "/hellox", Some("bob")).await.0, 404);
+        let (_, index) = send(&server, "/", Some("bob")).await;
+        assert!(index.contains(r#""/hello""#), "{index}");
+        // Lines of this request only.
+        audit.0.lock().clear();
+        metrics.0.lock().clear();
+        let watch = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=5");
+        assert_eq!(send(&server, &watch, Some("bob")).await.0, 200);
+    })
+    .await;
+    let lines = audit.0.lock();
+    assert_eq!(
+        *lines,
+        [
+            "RequestReceived bob watch configmaps 0",
+            "ResponseStarted bob watch configmaps 200",
+            "ResponseComplete bob watch configmaps 200",
+        ]
+    );
+    assert_eq!(*metrics.0.lock(), ["answered watch 200", "ended watch"]);
+}
