@@ -10,6 +10,7 @@
 
 mod api;
 mod client;
+mod crds;
 mod explain;
 mod https;
 mod in_process;
@@ -55,6 +56,8 @@ enum Command {
     Deliveries,
     /// Run every client, and write the informer table.
     Informer(informer::Args),
+    /// Measure large and many CustomResourceDefinitions, and write their table.
+    Crds(crds::Args),
     /// Print what it costs to look at one Pod's bytes.
     Scan,
     /// Measure the work queue, and write its table.
@@ -85,6 +88,7 @@ fn main() -> anyhow::Result<()> {
             Ok(())
         }
         Some(Command::Informer(args)) => informer::measure(&args),
+        Some(Command::Crds(args)) => crds::measure(&args),
         Some(Command::Scan) => {
             scan::measure();
             Ok(())

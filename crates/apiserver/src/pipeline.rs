@@ -198,7 +198,7 @@ impl Inner {
                 let asks_store =
                     matches!(&route, Route::Health { endpoint, .. } if *endpoint != "readyz");
                 let store = !asks_store || self.registry.store_answers().await;
-                return self.document(&route, parts, &query, style, &catalog, store);
+                return self.document(&route, parts, &query, style, &catalog, store).await;
             }
             Place::Extra(handler) => {
                 let mut request = Request::from_parts(parts.clone(), body);
@@ -284,7 +284,7 @@ impl Inner {
     }
 
     /// Everything that is not a resource. `store`: whether the store answers, where that is asked.
-    fn document(
+    async fn document(
         &self,
         route: &Route,
         parts: &Parts,
@@ -306,7 +306,7 @@ impl Inner {
         }
         if let Route::OpenApi(path) = route {
             let now = self.registry.clock().now();
-            return self.open_api.respond(catalog, path, query, &parts.headers, style, now);
+            return self.open_api.respond(catalog, path, query, &parts.headers, style, now).await;
         }
         let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let authority = || parts.uri.authority().map(|authority| authority.as_str());

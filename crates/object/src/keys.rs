@@ -19,6 +19,9 @@ pub const ROOT: &str = "/registry/";
 pub const SERVICES: &str = "/registry/services/specs/";
 /// The prefix of CustomResourceDefinitions, which say what else is served.
 pub const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
+/// Where the fences of definitions are: per definition a key that orders writes of its objects with changes of its schema. No
+/// resource has this name: there is a dot in it.
+pub const SCHEMA_FENCES: &str = "/registry/apiextensions.k8s.io/schema.fences/";
 /// A key for each cluster address in use. Beside the keys in which kube-apiserver keeps its bitmaps; not served.
 pub const CLUSTER_ADDRESSES: &str = "/registry/ranges/serviceips/";
 /// The same for node ports.

@@ -3,7 +3,8 @@
 //! Rows are made once per process from the facts table and shared by every registry: they never change. What changes (custom
 //! resources) is a new [`Catalog`] that holds the same rows and some more.
 use crate::catalog::{
-    Catalog, Group, Resource, ScalePaths, SelectableField, SubresourceRow, storage_version_hash,
+    Catalog, DefinitionSource, Group, Resource, ScalePaths, SelectableField, SubresourceRow,
+    storage_version_hash,
 };
 use crate::kind::{self, CompiledKind, Kind};
 use crate::subresource::Subresource;
@@ -76,14 +77,14 @@ fn compiled_row(compiled: &CompiledKind) -> Resource {
         short_names: words(&compiled.short_names),
         categories: words(&compiled.categories),
         subresources,
-        schema: setpoint_schema::crd::type_schema(schema),
+        schema: setpoint_schema::crd::type_schema(schema).into(),
         storage_group: kind.group.into(),
         storage_version: version.as_str().into(),
         storage_prefix: keys::custom_prefix(kind.group, resource).into(),
         versions: vec![gvk.group_version().to_string()],
         custom: true,
         status: kind.status,
-        open_api: Some(Arc::new(schema.clone())),
+        source: Some(DefinitionSource::compiled(version, schema).into()),
         columns: Columns::printed(compiled.headings.clone(), kind.cells),
         selectable: kind.selectable.iter().map(SelectableField::from).collect(),
         deprecation: (!kind.deprecation.is_empty()).then(|| kind.deprecation.to_owned()),
@@ -143,14 +144,14 @@ fn row(
         short_names: words(fact.short_names),
         categories: words(fact.categories),
         subresources: fact.subresources.iter().map(subresource).collect(),
-        schema,
+        schema: schema.into(),
         storage_group: storage_group.into(),
         storage_version: storage_version.into(),
         storage_prefix: keys::built_in_prefix(fact.group, fact.resource).into(),
         versions: served_versions(fact),
         custom: false,
         status: kind.status,
-        open_api: None,
+        source: None,
         columns: Columns::built_in(fact.columns, kind.cells),
         selectable: kind.selectable.iter().map(SelectableField::from).collect(),
         deprecation: (!kind.deprecation.is_empty()).then(|| kind.deprecation.to_owned()),

@@ -1,15 +1,22 @@
-//! Served resources as data: built-in rows and custom rows in one immutable table; a change of a CRD makes a new table.
+//! Served resources as data: built-in rows and custom rows in one immutable table; a change of a
+//! CRD makes a new table.
+mod schema;
+
+pub use schema::Schema;
+
+pub(crate) use schema::DefinitionSource;
+
 use crate::kind::{Kind, Selectable, StatusRule};
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use base64::Engine;
 use bytes::Bytes;
 use setpoint_object::{GroupKind, GroupResource, GroupVersion, GroupVersionKind, Scope, keys};
-use setpoint_schema::node::TypeSchema;
+use setpoint_store::{Compare, Revision};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Everything that is served at one moment. Immutable; cheap to share.
 #[derive(Debug, Default)]
@@ -49,7 +56,9 @@ impl Catalog {
         version: &str,
     ) -> impl Iterator<Item = &'a Arc<Resource>> + 'a {
         let (group, version): (Arc<str>, Arc<str>) = (group.into(), version.into());
-        self.rows.values().filter(move |r| r.gvk.group == group && r.gvk.version == version)
+        let first: RowKey = (group.clone(), version.clone(), "".into());
+        let rows = self.rows.range(first..);
+        rows.take_while(move |((g, v, _), _)| *g == group && *v == version).map(|(_, row)| row)
     }
 }
 
@@ -75,7 +84,7 @@ pub struct Resource {
     /// Subresources.
     pub subresources: Vec<SubresourceRow>,
     /// The schema of this version.
-    pub schema: TypeSchema,
+    pub schema: Schema,
     /// The group objects are stored in.
     pub storage_group: Arc<str>,
     /// The version objects are stored in.
@@ -89,8 +98,8 @@ pub struct Resource {
     pub custom: bool,
     /// Who owns `status`; `None`: it has no status subresource.
     pub status: Option<StatusRule>,
-    /// `openAPIV3Schema` as written, for OpenAPI publishing (custom resources).
-    pub open_api: Option<Arc<serde_json::Value>>,
+    /// The definition it was made of (custom resources).
+    pub(crate) source: Option<Arc<DefinitionSource>>,
     /// Table columns.
     pub columns: crate::table::Columns,
     /// Fields to select by, beside name and namespace.
@@ -133,6 +142,22 @@ impl Resource {
     pub fn storage_group_version(&self) -> GroupVersion {
         GroupVersion::new(self.storage_group.clone(), self.storage_version.clone())
     }
+    /// `openAPIV3Schema` of this version as it was written, in JSON. `None` for built-in kinds and
+    /// where a definition has none.
+    pub fn open_api(&self) -> Option<Bytes> {
+        self.source.as_ref()?.open_api(&self.gvk.version)
+    }
+    /// Names the definition it was made of, and its generation: `<uid>/<generation>`. Two rows of
+    /// the same name with the same identity and the same accepted names have the same schema. Empty
+    /// for built-in kinds.
+    pub fn definition_identity(&self) -> String {
+        self.source.as_ref().map(|source| source.identity()).unwrap_or_default()
+    }
+    /// Whether another row has taken its place, so that no watch may begin with it.
+    pub(crate) fn is_retired(&self) -> bool {
+        // Relaxed: the lock of the resource's cache is taken between the store and the load.
+        self.stored.as_ref().is_some_and(|stored| stored.retired.load(Ordering::Relaxed))
+    }
     /// A subresource by name.
     pub fn subresource(&self, name: &Subresource) -> Option<&SubresourceRow> {
         self.subresources.iter().find(|s| s.name == *name)
@@ -173,16 +198,39 @@ impl From<&Selectable> for SelectableField {
 fn names(path: &str) -> Arc<[Box<str>]> {
     path.split('.').map(Box::from).collect()
 }
-/// What a stored custom object is held to when it is read.
+/// How the stored objects of a custom resource are read and written.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     /// The schema of the storage version.
-    pub(crate) schema: TypeSchema,
-    /// What was written after this revision was written under this schema, and needs nothing done to it. `u64::MAX` until that
-    /// revision is known. Older objects are pruned and defaulted whenever they are read.
-    pub(crate) since: Arc<AtomicU64>,
+    pub(crate) schema: Schema,
+    /// Objects written after this revision were written under this schema and are served as they
+    /// are. Older ones are pruned and defaulted whenever they are read. `u64::MAX`: all of them
+    /// are.
+    pub(crate) since: u64,
     /// Other versions are made by a conversion webhook, which this registry does not call.
     pub(crate) by_webhook: bool,
+    /// What every write of an object compares.
+    pub(crate) fence: Fence,
+    /// Set when rows with another schema take the place of these.
+    pub(crate) retired: Arc<AtomicBool>,
+}
+/// The key of the store that orders writes of custom objects with changes of their definition.
+///
+/// It is written before rows of a new generation are served. A write that was prepared with an
+/// older row compares an older revision, so it is refused: what is in the store after the fence's
+/// revision was written under its schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fence {
+    /// Its key.
+    pub(crate) key: Bytes,
+    /// The revision it was written at.
+    pub(crate) revision: Revision,
+}
+impl Fence {
+    /// Holds as long as the rows with this fence are the newest.
+    pub(crate) fn compare(&self) -> Compare {
+        Compare::Modified(self.key.clone(), self.revision)
+    }
 }
 
 /// One subresource of a row.
@@ -204,7 +252,8 @@ pub struct ScalePaths {
     pub spec_replicas: Arc<str>,
     /// Observed replicas, under `.status`.
     pub status_replicas: Arc<str>,
-    /// The selector in its text form, under `.spec` or `.status`. Built-in kinds have none: their `spec.selector` is rendered.
+    /// The selector in its text form, under `.spec` or `.status`. Built-in kinds have none: their
+    /// `spec.selector` is rendered.
     pub label_selector: Option<Arc<str>>,
 }
 

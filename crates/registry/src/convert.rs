@@ -9,7 +9,6 @@ use serde_json::Value;
 use setpoint_object::meta::ObjectExt as _;
 use setpoint_object::{ApiError, encode, skim};
 use std::borrow::Cow;
-use std::sync::atomic::Ordering;
 
 /// A stored tree in the version this row serves. One of that version already comes back as it is.
 ///
@@ -58,8 +57,7 @@ pub(crate) fn refresh(resource: &Resource, tree: &mut Value, revision: u64) {
 }
 /// Whether what was written at a revision may have been written under another schema.
 fn is_older(resource: &Resource, revision: u64) -> bool {
-    // Relaxed: a reader that sees the older, larger value only does more than it needs to.
-    resource.stored.as_ref().is_some_and(|stored| revision <= stored.since.load(Ordering::Relaxed))
+    resource.stored.as_ref().is_some_and(|stored| revision <= stored.since)
 }
 
 /// Stored bytes as this row serves them at a revision. Bytes of the row's own version are spliced, others take a tree.
@@ -68,11 +66,24 @@ fn is_older(resource: &Resource, revision: u64) -> bool {
 ///
 /// The stored bytes are no JSON, or as [`to_served`].
 pub(crate) fn serve(resource: &Resource, stored: &[u8], revision: u64) -> Result<Bytes, ApiError> {
-    if is_served_as_stored(resource, stored, revision) {
-        return Ok(encode::with_resource_version(stored, revision));
+    serve_as(resource, stored, revision, revision)
+}
+/// The same of bytes that were written at one revision and are shown with another: a deleted object carries that of its removal.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub(crate) fn serve_as(
+    resource: &Resource,
+    stored: &[u8],
+    written: u64,
+    shown: u64,
+) -> Result<Bytes, ApiError> {
+    if is_served_as_stored(resource, stored, written) {
+        return Ok(encode::with_resource_version(stored, shown));
     }
-    let mut tree = served_tree(resource, stored, revision)?;
-    tree.set_meta("resourceVersion", revision.to_string().into());
+    let mut tree = served_tree(resource, stored, written)?;
+    tree.set_meta("resourceVersion", shown.to_string().into());
     Ok(encode::to_bytes(&tree))
 }
 /// Stored bytes as this row serves them, for a look at members other than the resourceVersion.

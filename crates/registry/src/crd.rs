@@ -2,14 +2,23 @@
 //!
 //! # Theory
 //!
-//! One task follows the definitions in the store. Each change leads, in this order, to
+//! One task follows the definitions in the watch cache; changes of other objects do not wake it. A
+//! change of a definition leads, in this order, to
 //!
-//! 1. the status every definition should have, a pure function of the definitions ([`naming`]);
-//! 2. a catalog with the rows of those that are served in that state ([`serve`]);
-//! 3. the status, written through the ordinary write path.
+//! 1. the status it should have, and with it those that wait for a name it has released
+//!    ([`naming`]);
+//! 2. its fence in the store, when objects are held to another schema from then on or none may be
+//!    created ([`fence`]);
+//! 3. a catalog with the rows of those that are served in that state ([`serve`]);
+//! 4. the status, written through the ordinary write path.
 //!
-//! The catalog comes before the status: who sees `Established` finds routing, discovery and OpenAPI ready. A status write that loses
-//! a race is dropped: the winner comes through the feed and is looked at again.
+//! The catalog comes before the status: who sees `Established` finds routing, discovery and OpenAPI
+//! ready. A status write that loses a race is dropped: the winner comes through the feed and is
+//! looked at again.
+//!
+//! The fence comes before the catalog. Every write of an object compares it, so a write that was
+//! prepared with older rows is refused, and its client told to try again. What lies behind the
+//! fence's revision was written under its schema: live, after a restart, and with several servers.
 //!
 //! | a definition is | it is served | because |
 //! |---|---|---|
@@ -19,6 +28,9 @@
 //! | terminating | yes, without creates | its objects are being deleted ([`cleanup`]) |
 //! | gone | no | |
 mod cleanup;
+mod definition;
+mod feed;
+mod fence;
 mod naming;
 mod row;
 mod serve;
@@ -29,13 +41,15 @@ use crate::shared::Registry;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use bytes::Bytes;
+use definition::Definition;
+use feed::{Feed, News};
+use naming::Names;
 use serde_json::Value;
-use serve::Served;
+use serve::{Changes, Served};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, Reason, encode, keys};
-use setpoint_store::{Batch, ChangeFeed, RangeRequest, Revision, StoreError};
+use setpoint_store::{RangeRequest, Revision, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -46,18 +60,9 @@ const PREFIX: &str = keys::DEFINITIONS;
 const MANAGER: &str = "kube-apiserver";
 /// How long to wait before trying again what failed for a reason that is not a lost race.
 ///
-/// One second: short enough that a hiccup of the store goes unnoticed, long enough not to spin on one that lasts.
+/// One second: short enough that a hiccup of the store goes unnoticed, long enough not to spin on
+/// one that lasts.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
-
-/// A definition as it is stored, or will be in a moment.
-#[derive(Debug, Clone)]
-struct Definition {
-    object: Value,
-    /// Changed last at.
-    modified: Revision,
-    /// Created at: who came first takes a name.
-    created: Revision,
-}
 
 /// The definitions, what is served of them, and who is tidying up.
 #[derive(Debug)]
@@ -65,9 +70,20 @@ pub(crate) struct Controller {
     registry: Registry,
     // What the store says.
     definitions: BTreeMap<String, Definition>,
-    revision: Revision,
+    /// Everything up to here was in the last read.
+    read_at: Revision,
+    /// The newest change seen.
+    newest: u64,
     // What was made of it.
+    names: Names,
     served: BTreeMap<String, Served>,
+    // What is to be done.
+    /// Definitions to look at.
+    touched: BTreeSet<String>,
+    /// Definitions whose status is not yet written.
+    unwritten: BTreeSet<String>,
+    /// What has changed since the catalog was sent last.
+    changes: Changes,
     /// Definitions whose objects are being removed.
     cleaning: BTreeSet<String>,
 }
@@ -81,17 +97,26 @@ impl Controller {
         let mut controller = Self {
             registry: registry.clone(),
             definitions: BTreeMap::new(),
-            revision: Revision::default(),
+            read_at: Revision::default(),
+            newest: 0,
+            names: Names::default(),
             served: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            unwritten: BTreeSet::new(),
+            changes: Changes::default(),
             cleaning: BTreeSet::new(),
         };
         controller.read().await?;
-        controller.serve().await;
+        let names = std::mem::take(&mut controller.touched);
+        let store = &*registry.inner.store;
+        let swept = fence::sweep(store, &controller.definitions, controller.read_at).await;
+        swept.map_err(crate::stored::store_error)?;
+        controller.serve(&names).await.map_err(crate::stored::store_error)?;
         Ok(controller)
     }
 
-    /// Follows the definitions until `stop`: sets their conditions, sends a new catalog for every change, removes the objects of
-    /// deleted ones.
+    /// Follows the definitions until `stop`: sets their conditions, sends a new catalog for every
+    /// change, removes the objects of deleted ones.
     ///
     /// # Errors
     /// The store was closed.
@@ -102,12 +127,9 @@ impl Controller {
             tokio::select! {
                 biased;
                 // Cancel safe: the store holds the truth, nothing else is kept.
-                error = self.follow() => {
-                    if matches!(error, StoreError::Closed | StoreError::Damaged(_)) {
-                        return Err(crate::stored::store_error(error));
-                    }
+                followed = self.follow() => if let Err(error) = followed {
                     tracing::warn!(%error, "follow custom resource definitions");
-                }
+                },
                 () = stop.cancelled() => return Ok(()),
             }
             tokio::select! {
@@ -116,20 +138,17 @@ impl Controller {
                 () = tokio::time::sleep(RETRY_PERIOD) => {}
                 () = stop.cancelled() => return Ok(()),
             }
-            if let Err(error) = self.read().await {
-                tracing::warn!(%error, "read custom resource definitions");
-            }
         }
     }
 
-    /// Returns when the feed breaks.
-    async fn follow(&mut self) -> StoreError {
-        let feed =
-            self.registry.inner.store.changes(Bytes::from_static(PREFIX.as_bytes()), self.revision);
-        let mut feed: Box<dyn ChangeFeed> = match feed.await {
-            Ok(feed) => feed,
-            Err(error) => return error,
-        };
+    /// Returns when the watch cache starts over, or stops.
+    async fn follow(&mut self) -> Result<(), ApiError> {
+        let registry = self.registry.clone();
+        registry.inner.cache.wait_until(self.newest).await;
+        // A place in the feed first: what changes during the read comes behind it.
+        let mut feed = Feed::begin(&registry.inner);
+        self.read().await?;
+        self.touched.extend(self.definitions.keys().cloned());
         // Clean-ups end with the feed they were started by.
         let mut cleanups = JoinSet::new();
         self.cleaning.clear();
@@ -137,14 +156,17 @@ impl Controller {
         loop {
             tokio::select! {
                 biased;
-                // Cancel safe: a dropped `next` has taken nothing.
-                batch = feed.next() => match batch {
-                    Ok(batch) => self.take(batch),
-                    Err(error) => return error,
+                // Cancel safe: what a dropped `next` has taken comes with the next.
+                news = feed.next() => match news {
+                    Some(news) => news.iter().for_each(|news| self.take(news)),
+                    None => return Ok(()),
                 },
                 // Cancel safe: a dropped `join_next` has taken nothing.
                 Some(done) = cleanups.join_next() => match done {
-                    Ok(name) => { self.cleaning.remove(&name); }
+                    Ok(name) => {
+                        self.cleaning.remove(&name);
+                        self.touched.insert(name);
+                    }
                     Err(error) => tracing::warn!(%error, "remove custom resources"),
                 },
                 // Cancel safe: a sleep takes nothing.
@@ -154,69 +176,91 @@ impl Controller {
         }
     }
 
+    /// Reads every definition; those that have changed are touched.
     async fn read(&mut self) -> Result<(), ApiError> {
         let request = RangeRequest::prefix(Bytes::from_static(PREFIX.as_bytes()));
         let range =
             self.registry.inner.store.range(request).await.map_err(crate::stored::store_error)?;
-        self.definitions.clear();
-        self.revision = range.revision;
-        for entry in range.value.entries {
-            let object = crate::stored::tree(&entry.value)?;
-            let definition =
-                Definition { object, modified: entry.modified, created: entry.created };
-            self.definitions.insert(definition.object.name().to_owned(), definition);
+        let mut gone: BTreeSet<String> = self.definitions.keys().cloned().collect();
+        for kv in range.value.entries {
+            let Some(name) = name_of(&kv.key, PREFIX) else { continue };
+            gone.remove(&name);
+            let is_known = self.definitions.get(&name).is_some_and(|d| d.modified == kv.modified);
+            if !is_known || self.unwritten.contains(&name) {
+                let definition = Definition::read(kv.value, kv.modified, kv.created)?;
+                self.replace(name, Some(definition));
+            }
         }
+        gone.into_iter().for_each(|name| self.replace(name, None));
+        self.read_at = range.revision;
+        self.newest = self.newest.max(range.revision.0);
         Ok(())
     }
 
-    fn take(&mut self, batch: Batch) {
-        self.revision = batch.revision;
-        for change in batch.changes {
-            let Some(name) = change.key.strip_prefix(PREFIX.as_bytes()) else { continue };
-            let name = String::from_utf8_lossy(name).into_owned();
-            let Some(value) = change.value else {
-                self.definitions.remove(&name);
-                continue;
-            };
-            match crate::stored::tree(&value) {
-                Ok(object) => {
-                    let created = change.previous.map_or(change.revision, |kv| kv.created);
-                    let definition = Definition { object, modified: change.revision, created };
-                    self.definitions.insert(name, definition);
-                }
-                Err(error) => tracing::warn!(%error, %name, "read a custom resource definition"),
+    /// Takes in what the store says of a definition.
+    fn replace(&mut self, name: String, definition: Option<Definition>) {
+        if let Some(definition) = &definition {
+            self.names.take(&definition.object);
+        }
+        let old = match definition {
+            Some(definition) => self.definitions.insert(name.clone(), definition),
+            None => self.definitions.remove(&name),
+        };
+        if let Some(old) = old {
+            self.names.release(&old);
+        }
+        self.unwritten.remove(&name);
+        self.touched.insert(name);
+    }
+
+    fn take(&mut self, news: &News) {
+        let (News::Definition(change) | News::Fence(change)) = news;
+        self.newest = self.newest.max(change.revision);
+        if change.revision <= self.read_at.0 {
+            return;
+        }
+        if let News::Fence(change) = news {
+            let Some(name) = name_of(change.key(), fence::PREFIX) else { return };
+            if let Some(served) = self.served.get_mut(&name) {
+                served.note_fence(change.now.as_ref().map(|item| item.revision));
+                self.touched.insert(name);
             }
+            return;
+        }
+        let Some(name) = name_of(change.key(), PREFIX) else { return };
+        let Some(item) = &change.now else { return self.replace(name, None) };
+        let modified = Revision(item.revision);
+        let created = match (&change.before, self.definitions.get(&name)) {
+            (Some(_), Some(known)) => known.created,
+            _ => modified,
+        };
+        match Definition::read(item.value.clone(), modified, created) {
+            Ok(definition) => self.replace(name, Some(definition)),
+            Err(error) => tracing::warn!(%error, %name, "read a custom resource definition"),
         }
     }
 
-    /// Brings status, catalog and clean-ups in line with the definitions. `false`: something failed and is to be tried again.
+    /// Brings status, catalog and clean-ups in line with the definitions that were touched.
+    /// `false`: something failed and is to be tried again.
     async fn settle(&mut self, cleanups: &mut JoinSet<String>) -> bool {
+        let mut touched = std::mem::take(&mut self.touched);
         let now = self.registry.inner.clock.now();
-        let changed = naming::settle(&mut self.definitions, now);
-        self.serve().await;
-        let mut settled = true;
-        for name in changed {
+        let changed = self.names.settle(&mut self.definitions, &touched, now);
+        self.unwritten.extend(changed.iter().cloned());
+        touched.extend(changed);
+        if let Err(error) = self.serve(&touched).await {
+            tracing::warn!(%error, "serve custom resource definitions");
+            self.touched.append(&mut touched);
+            return false;
+        }
+        let settled = self.write_statuses().await;
+        for name in touched {
             let Some(definition) = self.definitions.get(&name) else { continue };
-            match write_status(&self.registry, definition).await {
-                Ok(()) => {}
-                // Somebody else was faster: their state is on its way here.
-                Err(error) if matches!(error.reason(), Reason::Conflict | Reason::NotFound) => {}
-                Err(error) => {
-                    tracing::warn!(%error, %name, "write the status of a custom resource definition");
-                    settled = false;
-                }
-            }
-        }
-        if !settled && let Err(error) = self.read().await {
-            tracing::warn!(%error, "read custom resource definitions");
-        }
-        for (name, definition) in &self.definitions {
             if cleanup::is_due(&definition.object) && self.cleaning.insert(name.clone()) {
-                let (registry, name) = (self.registry.clone(), name.clone());
+                let registry = self.registry.clone();
                 let uid = definition.object.uid().to_owned();
-                let row = row::storage_row(&definition.object);
                 cleanups.spawn(async move {
-                    cleanup::run(&registry, &name, &uid, row).await;
+                    cleanup::run(&registry, &name, &uid).await;
                     name
                 });
             }
@@ -224,33 +268,65 @@ impl Controller {
         settled
     }
 
-    /// Sends a catalog when what is to be served has changed, and ends the watches of what changed or went.
-    async fn serve(&mut self) {
-        let inner = &self.registry.inner;
-        let changes = serve::update(&mut self.served, &self.definitions, inner.is_shared);
+    async fn write_statuses(&mut self) -> bool {
+        let mut settled = true;
+        for name in self.unwritten.clone() {
+            let written = match self.definitions.get(&name) {
+                Some(definition) => write_status(&self.registry, definition).await,
+                None => Ok(()),
+            };
+            match written {
+                Ok(()) => {}
+                // Somebody else was faster: their state is on its way here.
+                Err(error) if matches!(error.reason(), Reason::Conflict | Reason::NotFound) => {}
+                Err(error) => {
+                    tracing::warn!(%error, %name, "write the status of a custom resource definition");
+                    settled = false;
+                    continue;
+                }
+            }
+            self.unwritten.remove(&name);
+        }
+        settled
+    }
+
+    /// Sends a catalog when what is to be served of these definitions has changed, and ends the
+    /// watches of what changed or went.
+    async fn serve(&mut self, names: &BTreeSet<String>) -> Result<(), StoreError> {
+        let inner = self.registry.inner.clone();
+        for name in names {
+            let definition = self.definitions.get(name);
+            let changes = &mut self.changes;
+            serve::update(&mut self.served, name, definition, &inner, changes).await?;
+        }
+        let changes = std::mem::take(&mut self.changes);
         if !changes.any {
-            return;
+            return Ok(());
         }
         let generation = inner.catalog.borrow().generation + 1;
-        inner
-            .catalog
-            .send_replace(serve::catalog(&inner.compiled, generation, &self.served).into());
-        if !changes.since.is_empty()
-            && let Ok(now) = inner.store.revision().await
-        {
-            for since in &changes.since {
-                since.store(now.0, Ordering::Relaxed);
-            }
-        }
+        let catalog = serve::catalog(&inner.compiled, generation, &self.served);
+        inner.catalog.send_replace(catalog.into());
         for prefix in changes.closed {
             inner.cache.close_watches(&prefix);
         }
         for prefix in changes.gone {
             // Watchers see the last objects go before their stream ends.
-            inner.cache.wait_until(self.revision.0).await;
+            inner.cache.wait_until(self.newest).await;
             inner.cache.close_watches(&prefix);
         }
+        for fence in changes.fences {
+            if let Err(error) = fence::remove(&*inner.store, fence).await {
+                // The next start sweeps it.
+                tracing::debug!(%error, "remove the fence of a custom resource definition");
+            }
+        }
+        Ok(())
     }
+}
+
+/// The name at the end of a key.
+fn name_of(key: &[u8], prefix: &str) -> Option<String> {
+    key.strip_prefix(prefix.as_bytes()).map(|name| String::from_utf8_lossy(name).into_owned())
 }
 
 /// A request of the API server to itself.
@@ -260,7 +336,8 @@ fn loopback(verb: Verb, target: Target) -> Attributes {
 
 /// Writes a definition's status as the write path does, if it is still the one that was looked at.
 async fn write_status(registry: &Registry, definition: &Definition) -> Result<(), ApiError> {
-    let mut object = definition.object.clone();
+    let mut object = crate::stored::tree(&definition.bytes)?;
+    object["status"] = definition.object["status"].clone();
     object.set_meta("resourceVersion", definition.modified.to_string().into());
     update(registry, object, "status").await.map(|_| ())
 }

@@ -10,7 +10,7 @@ pub type Str = Cow<'static, str>;
 pub struct NodeId(pub u32);
 
 /// The JSON shape of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Shape {
     /// `type: object` (with properties, additionalProperties or both absent).
     #[default]
@@ -31,7 +31,7 @@ pub enum Shape {
     Any,
 }
 /// What a string of a built-in type stands for, beyond its JSON shape: decoding canonicalises it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Scalar {
     /// Nothing special.
     #[default]
@@ -52,7 +52,7 @@ pub enum Scalar {
     Int64,
 }
 /// How a list merges under server-side apply (`x-kubernetes-list-type`).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub enum ListType {
     /// Replaced whole.
     #[default]
@@ -63,7 +63,7 @@ pub enum ListType {
     Map(Vec<Str>),
 }
 /// How a field merges under strategic merge patch.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct PatchStrategy {
     /// `merge` is among the strategies.
     pub merge: bool,
@@ -123,8 +123,6 @@ pub struct Node {
     pub validation: Option<Box<Validation>>,
     /// Reverse-domain name of the definition this node is, for named types (`io.k8s.api.core.v1.PodSpec`); used by OpenAPI and messages.
     pub type_name: Option<Str>,
-    /// Human text (custom resources only).
-    pub description: Option<Str>,
     /// `format`.
     pub format: Option<Str>,
 }

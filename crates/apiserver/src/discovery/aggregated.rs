@@ -12,6 +12,7 @@ use setpoint_object::{GroupVersion, GroupVersionKind};
 use setpoint_registry::Catalog;
 use setpoint_registry::catalog::{Group, Resource};
 use sha2::{Digest, Sha512};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The media type parameters of the form, which clients read back from the answer.
@@ -38,6 +39,33 @@ pub(crate) struct Aggregated {
 struct Documents {
     core: Document,
     groups: Document,
+    /// What they are made of, by group.
+    parts: BTreeMap<Arc<str>, Part>,
+}
+
+/// The entry of one group, and what it was made of: kept for as long as that stays the same.
+#[derive(Debug, Clone)]
+struct Part {
+    versions: Vec<Arc<str>>,
+    rows: Vec<Arc<Resource>>,
+    json: Bytes,
+}
+impl Part {
+    /// The entry that is known, if it is still right, or a new one.
+    fn of(catalog: &Catalog, group: &Group, known: Option<&Self>) -> Self {
+        let versions = &group.versions;
+        let rows = || versions.iter().flat_map(|v| catalog.group_version(&group.name, v));
+        let is_same = |known: &&Self| {
+            known.versions == *versions
+                && known.rows.len() == rows().count()
+                && known.rows.iter().zip(rows()).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        known.filter(is_same).cloned().unwrap_or_else(|| Self {
+            versions: versions.clone(),
+            rows: rows().cloned().collect(),
+            json: Bytes::from(item(catalog, group).to_string()),
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -77,31 +105,39 @@ impl Aggregated {
     }
 
     fn documents(&self, catalog: &Catalog) -> Arc<Documents> {
-        if let Some((generation, documents)) = &*self.documents.lock()
-            && *generation == catalog.generation
-        {
-            return documents.clone();
-        }
-        let documents = Arc::new(Documents {
-            core: Document::new(catalog, |group| group.name.is_empty()),
-            groups: Document::new(catalog, |group| !group.name.is_empty()),
-        });
+        let known = self.documents.lock().clone();
+        let known = match known {
+            Some((generation, documents)) if generation == catalog.generation => return documents,
+            known => known.map(|(_, documents)| documents),
+        };
+        let part = |group: &Group| {
+            let known = known.as_ref().and_then(|known| known.parts.get(&group.name));
+            (group.name.clone(), Part::of(catalog, group, known))
+        };
+        let parts: BTreeMap<Arc<str>, Part> = catalog.groups.iter().map(part).collect();
+        let document = |is_core: bool| {
+            let groups = catalog.groups.iter().filter(|group| group.name.is_empty() == is_core);
+            Document::new(groups.filter_map(|group| Some(&parts.get(&group.name)?.json)))
+        };
+        let (core, groups) = (document(true), document(false));
+        let documents = Arc::new(Documents { core, groups, parts });
         *self.documents.lock() = Some((catalog.generation, documents.clone()));
         documents
     }
 }
 
 impl Document {
-    fn new(catalog: &Catalog, holds: impl Fn(&Group) -> bool) -> Self {
-        let items: Vec<Value> =
-            catalog.groups.iter().filter(|group| holds(group)).map(|g| item(catalog, g)).collect();
-        let document = json!({
-            "kind": "APIGroupDiscoveryList",
-            "apiVersion": "apidiscovery.k8s.io/v2",
-            "metadata": {},
-            "items": items,
-        });
-        let json = Bytes::from(document.to_string());
+    fn new<'a>(items: impl Iterator<Item = &'a Bytes>) -> Self {
+        let mut json = Vec::new();
+        json.extend_from_slice(br#"{"apiVersion":"apidiscovery.k8s.io/v2","items":["#);
+        for (at, item) in items.enumerate() {
+            if at > 0 {
+                json.push(b',');
+            }
+            json.extend_from_slice(item);
+        }
+        json.extend_from_slice(br#"],"kind":"APIGroupDiscoveryList","metadata":{}}"#);
+        let json = Bytes::from(json);
         let hash: String = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect();
         let etag = HeaderValue::try_from(format!("\"{hash}\""))
             .unwrap_or_else(|_| HeaderValue::from_static("\"\""));

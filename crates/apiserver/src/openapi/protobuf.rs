@@ -24,9 +24,13 @@ impl Message {
     fn tag(&mut self, field: u64, wire: u64) {
         self.varint(field << 3 | wire);
     }
-    fn bytes(&mut self, field: u64, bytes: &[u8]) {
+    /// The start of a member of so many bytes.
+    fn open(&mut self, field: u64, len: usize) {
         self.tag(field, BYTES);
-        self.varint(bytes.len() as u64);
+        self.varint(len as u64);
+    }
+    fn bytes(&mut self, field: u64, bytes: &[u8]) {
+        self.open(field, bytes.len());
         self.0.extend_from_slice(bytes);
     }
     fn message(&mut self, field: u64, message: &Message) {
@@ -88,34 +92,34 @@ impl Message {
     }
 }
 
-/// A document, written from its pieces.
-#[derive(Debug)]
-pub(super) struct Document {
-    head: Message,
-    paths: Message,
-    definitions: Message,
+/// Appends a path to the bytes of a `Paths` message.
+pub(super) fn push_path(out: &mut Vec<u8>, name: &str, item: &Value) {
+    let mut message = Message::default();
+    message.named(2, name, &path_item(item));
+    out.append(&mut message.0);
 }
-impl Document {
-    pub(super) fn new(swagger: &str, info: &Value) -> Self {
-        let mut head = Message::default();
-        head.bytes(1, swagger.as_bytes());
-        let mut message = Message::default();
-        message.text(1, info.get("title"));
-        message.text(2, info.get("version"));
-        head.message(2, &message);
-        Self { head, paths: Message::default(), definitions: Message::default() }
-    }
-    pub(super) fn path(&mut self, name: &str, item: &Value) {
-        self.paths.named(2, name, &path_item(item));
-    }
-    pub(super) fn definition(&mut self, name: &str, value: &Value) {
-        self.definitions.named(1, name, &schema(value));
-    }
-    pub(super) fn finish(mut self) -> Vec<u8> {
-        self.head.message(8, &self.paths);
-        self.head.message(9, &self.definitions);
-        self.head.0
-    }
+/// Appends a schema to the bytes of a `Definitions` message.
+pub(super) fn push_definition(out: &mut Vec<u8>, name: &str, value: &Value) {
+    let mut message = Message::default();
+    message.named(1, name, &schema(value));
+    out.append(&mut message.0);
+}
+/// The start of a document, up to the bytes of its `Paths` message, which are so many.
+pub(super) fn head(swagger: &str, info: &Value, paths_len: usize) -> Vec<u8> {
+    let mut head = Message::default();
+    head.bytes(1, swagger.as_bytes());
+    let mut message = Message::default();
+    message.text(1, info.get("title"));
+    message.text(2, info.get("version"));
+    head.message(2, &message);
+    head.open(8, paths_len);
+    head.0
+}
+/// What stands in front of the bytes of its `Definitions` message, which are so many.
+pub(super) fn definitions_head(definitions_len: usize) -> Vec<u8> {
+    let mut head = Message::default();
+    head.open(9, definitions_len);
+    head.0
 }
 
 fn path_item(item: &Value) -> Message {

@@ -1,7 +1,7 @@
 //! What OpenAPI needs to know of a served resource, whether its row is custom or built-in.
 
 use super::schema;
-use serde_json::Value;
+use bytes::Bytes;
 use setpoint_registry::{Catalog, Resource};
 
 /// A group, version and kind.
@@ -22,8 +22,9 @@ pub(super) struct Row<'a> {
     pub(super) verbs: Vec<&'a str>,
     pub(super) subresources: Vec<Sub<'a>>,
     pub(super) custom: bool,
-    /// `openAPIV3Schema` as written.
-    pub(super) open_api: Option<&'a Value>,
+    /// `openAPIV3Schema` as written, in JSON. Read when its turn comes: all of them as trees would
+    /// be large.
+    pub(super) open_api: Option<Bytes>,
     /// Field paths that field selectors take (custom resources).
     pub(super) selectable: Vec<&'a str>,
 }
@@ -57,7 +58,7 @@ impl<'a> Row<'a> {
                 })
                 .collect(),
             custom: row.custom,
-            open_api: row.open_api.as_deref(),
+            open_api: row.open_api(),
             selectable: match row.custom {
                 true => row.selectable.iter().map(|field| &*field.label).collect(),
                 false => Vec::new(),
@@ -84,11 +85,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Every served resource, in the order of the catalog's rows.
-pub(super) fn all(catalog: &Catalog) -> Vec<Row<'_>> {
-    catalog.rows.values().map(|row| Row::of(row)).collect()
-}
-
 /// The served resources of one group version.
 pub(super) fn of_group_version<'a>(
     catalog: &'a Catalog,
@@ -98,8 +94,9 @@ pub(super) fn of_group_version<'a>(
     catalog.group_version(group, version).map(|row| Row::of(row)).collect()
 }
 
-/// Built-in definitions of a group version that no resource's kind reaches: bodies of other groups' subresources (autoscaling's
-/// `Scale`, policy's `Eviction`), which `kubectl explain` finds in their own group.
+/// Built-in definitions of a group version that no resource's kind reaches: bodies of other groups'
+/// subresources (autoscaling's `Scale`, policy's `Eviction`), which `kubectl explain` finds in
+/// their own group.
 pub(super) fn used_kinds(group: &str, version: &str) -> Vec<&'static str> {
     setpoint_facts::DEFINITIONS
         .iter()

@@ -85,10 +85,17 @@ fn object(definition: &Definition, dialect: Dialect) -> Value {
     let mut out = Map::new();
     out.insert("type".to_owned(), "object".into());
     if !definition.fields.is_empty() {
+        let describe = |name: &str| match definition.name {
+            OBJECT_META => describe_metadata(name),
+            _ => None,
+        };
         let properties: Map<String, Value> = definition
             .fields
             .iter()
-            .map(|member| (member.name.to_owned(), field(member, dialect)))
+            .map(|member| {
+                let value = field(member, describe(member.name), dialect);
+                (member.name.to_owned(), value)
+            })
             .collect();
         out.insert("properties".to_owned(), properties.into());
     }
@@ -111,9 +118,54 @@ pub(super) fn gvk(kind: &Kind<'_>) -> Value {
     json!({"group": kind.group, "kind": kind.kind, "version": kind.version})
 }
 
-fn field(field: &Field, dialect: Dialect) -> Value {
+/// What the fields of `ObjectMeta` are, which every kind has. The other built-in types are published without descriptions.
+fn describe_metadata(field: &str) -> Option<&'static str> {
+    Some(match field {
+        "annotations" => "Annotations are free-form texts by key that tools keep with an object.",
+        "creationTimestamp" => {
+            "CreationTimestamp is a timestamp of when the server created this object. Set by the server."
+        }
+        "deletionGracePeriodSeconds" => {
+            "Seconds between the request to delete this object and its removal. Set by the server."
+        }
+        "deletionTimestamp" => {
+            "DeletionTimestamp is when this object is to be removed. Set by the server when a deletion is asked for and something has to happen first."
+        }
+        "finalizers" => {
+            "Names of what must be done before this object is removed. It stays until the list is empty."
+        }
+        "generateName" => "GenerateName is the start of a unique name, used when name is empty.",
+        "generation" => {
+            "A number that grows with every change of the desired state. Set by the server."
+        }
+        "labels" => "Labels are texts by key that selectors choose objects by.",
+        "managedFields" => {
+            "Which manager owns which fields. Kept by the server for server-side apply."
+        }
+        "name" => {
+            "Name is unique among the objects of a kind in a namespace. It cannot be changed."
+        }
+        "namespace" => {
+            "Namespace is the scope in which the name is unique. Empty for objects of the whole cluster."
+        }
+        "ownerReferences" => {
+            "Objects that this one depends on. When all of them are gone, it is collected."
+        }
+        "resourceVersion" => {
+            "An opaque text that changes whenever this object does. Compared when it is written."
+        }
+        "selfLink" => "Deprecated. Not set.",
+        "uid" => "UID is unique over time and space. Set by the server.",
+        _ => return None,
+    })
+}
+
+fn field(field: &Field, description: Option<&str>, dialect: Dialect) -> Value {
     let mut extras = Map::new();
     let mut add = |key: &str, value: Value| extras.insert(key.to_owned(), value);
+    if let Some(description) = description {
+        add("description", description.into());
+    }
     if !field.list_type.is_empty() {
         add("x-kubernetes-list-type", field.list_type.into());
     }

@@ -1,6 +1,19 @@
 use super::row::{Kind, Sub};
 use super::*;
 
+fn v3_of(rows: &[Row<'_>], used: &[&'static str]) -> Bytes {
+    super::v3_of(rows, used).flatten().collect()
+}
+/// The whole of v2, all rows in one part.
+fn v2_in(rows: &[Row<'_>], encoding: Encoding) -> Bytes {
+    let part = v2_part(rows, encoding).flatten().last().unwrap();
+    let shared = v2_shared(roots(rows), encoding).flatten().last().unwrap();
+    v2_whole(vec![part.into(), shared.into()], encoding).flatten().collect()
+}
+fn v2_of(rows: &[Row<'_>]) -> Bytes {
+    v2_in(rows, Encoding::Json)
+}
+
 /// Rows of the built-in resources, as the catalog would hold them.
 fn builtin() -> Vec<Row<'static>> {
     setpoint_facts::RESOURCES
@@ -166,7 +179,7 @@ fn operation_ids_follow_the_reference() {
     assert!(document["paths"]["/api/v1/namespaces"].get("delete").is_none());
 }
 
-fn widget(open_api: &'static Value) -> Row<'static> {
+fn widget(open_api: &Value) -> Row<'static> {
     let kind = Kind { group: "ex.io", version: "v1", kind: "Widget" };
     Row {
         kind,
@@ -185,25 +198,21 @@ fn widget(open_api: &'static Value) -> Row<'static> {
         ],
         subresources: vec![Sub { name: "status", kind, verbs: vec!["get", "patch", "update"] }],
         custom: true,
-        open_api: Some(open_api),
+        open_api: Some(open_api.to_string().into()),
         selectable: vec!["spec.color"],
     }
 }
 
-fn leak(value: Value) -> &'static Value {
-    Box::leak(Box::new(value))
-}
-
 #[test]
 fn custom_kinds_are_published_whole_in_v3_and_simplified_in_v2() {
-    let open_api = leak(json!({"type": "object", "required": ["spec", "gone"], "properties": {
+    let open_api = json!({"type": "object", "required": ["spec", "gone"], "properties": {
         "spec": {"type": "object", "oneOf": [{"required": ["a"]}], "properties": {
             "port": {"x-kubernetes-int-or-string": true}, "color": {"type": "string", "default": "red", "enum": ["red"]},
             "list": {"type": "array"}, "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}},
         }},
         "gone": {"type": "string", "nullable": true},
-    }}));
-    let rows = [widget(open_api)];
+    }});
+    let rows = [widget(&open_api)];
     let v3 = parse(&v3_of(&rows, &[]));
     check_references(&v3);
     let kind = &v3["components"]["schemas"]["io.ex.v1.Widget"];
@@ -247,10 +256,61 @@ fn custom_kinds_are_published_whole_in_v3_and_simplified_in_v2() {
 }
 
 #[test]
-fn etags_are_uppercase_sha512() {
-    let tag = etag(b"");
-    assert!(tag.starts_with("CF83E1357EEFB8BDF154"));
+fn etags_are_uppercase_hex_and_follow_key_and_rows() {
+    let tag = etag("api/v1", &[]);
     assert_eq!(tag.len(), 128);
+    assert!(tag.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()));
+    assert_ne!(tag, etag("apis/apps/v1", &[]));
+    assert_eq!(tag, etag("api/v1", &[]));
+}
+
+#[test]
+fn a_kind_without_a_schema_and_one_that_takes_all_are_just_objects_in_v2() {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "description": "any"});
+    let rows = [widget(&open)];
+    let gvk = json!([{"group": "ex.io", "kind": "Widget", "version": "v1"}]);
+    let fields = json!([{"fieldPath": "spec.color"}]);
+    let bare = json!({"type": "object", "x-kubernetes-group-version-kind": gvk, "x-kubernetes-selectable-fields": fields});
+    assert_eq!(parse(&v2_of(&rows))["definitions"]["io.ex.v1.Widget"], bare);
+    let v3 = parse(&v3_of(&rows, &[]));
+    let kind = &v3["components"]["schemas"]["io.ex.v1.Widget"];
+    assert_eq!(
+        (&kind["description"], &kind["x-kubernetes-preserve-unknown-fields"]),
+        (&json!("any"), &json!(true))
+    );
+    assert!(kind["properties"]["metadata"].is_object());
+    let rows = [Row { open_api: None, ..widget(&open) }];
+    assert_eq!(parse(&v2_of(&rows))["definitions"]["io.ex.v1.Widget"], bare);
+    assert_eq!(parse(&v3_of(&rows, &[]))["components"]["schemas"]["io.ex.v1.Widget"], bare);
+}
+
+#[test]
+fn what_explain_shows_is_described() {
+    let open = json!({"type": "object", "description": "A widget", "properties": {
+        "spec": {"type": "object", "description": "What it is", "nullable": true, "properties": {"a": {"type": "string"}}},
+        "port": {"x-kubernetes-int-or-string": true, "description": "Where it listens"},
+        "template": {"type": "object", "x-kubernetes-embedded-resource": true},
+    }});
+    let rows = [widget(&open)];
+    let v3 = parse(&v3_of(&rows, &[]));
+    let v2 = parse(&v2_of(&rows));
+    for schemas in [&v3["components"]["schemas"], &v2["definitions"]] {
+        let kind = &schemas["io.ex.v1.Widget"];
+        assert_eq!(kind["description"], "A widget");
+        let about = |name: &str| kind["properties"][name]["description"].as_str().unwrap();
+        assert_eq!((about("spec"), about("port")), ("What it is", "Where it listens"));
+        assert!(about("apiVersion").starts_with("APIVersion defines"));
+        assert!(about("metadata").starts_with("Standard object's metadata"));
+        let template = &kind["properties"]["template"];
+        assert_eq!(template["required"], json!(["kind", "apiVersion"]));
+        let metadata = &schemas["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"];
+        let created = &metadata["properties"]["creationTimestamp"]["description"];
+        assert!(created.as_str().unwrap().starts_with("CreationTimestamp is a timestamp"));
+    }
+    assert_eq!(
+        v2["definitions"]["io.ex.v1.Widget"]["properties"]["spec"],
+        json!({"description": "What it is"})
+    );
 }
 
 /// Reads back the outermost fields of a message: (number, bytes), varints left out.
@@ -290,7 +350,7 @@ fn fields(mut message: &[u8]) -> Vec<(u64, &[u8])> {
 fn protobuf_holds_every_path_and_definition() {
     let rows = builtin();
     let json = parse(&v2_of(&rows));
-    let document = protobuf_of(&rows);
+    let document = v2_in(&rows, Encoding::Protobuf);
     let parts = fields(&document);
     let part = |number| parts.iter().find(|(field, _)| *field == number).unwrap().1;
     assert_eq!(part(1), b"2.0");
@@ -302,6 +362,10 @@ fn protobuf_holds_every_path_and_definition() {
             .collect()
     };
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    assert_eq!(names(part(8), 2), keys(&json["paths"]));
-    assert_eq!(names(part(9), 1), keys(&json["definitions"]));
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    assert_eq!(sorted(names(part(8), 2)), keys(&json["paths"]));
+    assert_eq!(sorted(names(part(9), 1)), keys(&json["definitions"]));
 }

@@ -79,6 +79,6 @@ pub(crate) fn event_of(
     if revision == item.revision && convert::is_served_as_stored(resource, &item.value, revision) {
         return Ok(Event::of_item(kind, item.clone()));
     }
-    let object = convert::serve(resource, &item.value, revision)?;
+    let object = convert::serve_as(resource, &item.value, item.revision, revision)?;
     Ok(Event::new(kind, object, revision))
 }

@@ -1,5 +1,6 @@
 //! The objects of a definition that is being deleted go before it does.
-use super::{RETRY_PERIOD, loopback, update};
+use super::fence::{self, State};
+use super::{Definition, RETRY_PERIOD, loopback, row, update};
 use crate::attributes::Target;
 use crate::catalog::Resource;
 use crate::kind::{CLEANUP_FINALIZER, set_condition};
@@ -17,11 +18,13 @@ use setpoint_store::{At, RangeRequest, Revision};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait for objects that finalizers hold before looking again, when nothing is heard of them.
+/// How long to wait for objects that finalizers hold before looking again, when nothing is heard of
+/// them.
 ///
 /// Five seconds, as Kubernetes' finalizer controller polls.
 const POLL_PERIOD: Duration = Duration::from_secs(5);
-/// How long other servers are given to hear of a deletion: a second, against the milliseconds that a change takes to reach them.
+/// How long other servers are given to hear of a deletion: a second, against the milliseconds that
+/// a change takes to reach them.
 const NEWS_PERIOD: Duration = Duration::from_secs(1);
 /// Objects read at once.
 const PAGE_OBJECTS_MAX: usize = 500;
@@ -32,10 +35,11 @@ pub(super) fn is_due(definition: &Value) -> bool {
         && definition.finalizers().contains(&CLEANUP_FINALIZER)
 }
 
-/// Removes the objects, then the finalizer. Returns when the definition waits no more; tries for ever until then.
-pub(super) async fn run(registry: &Registry, name: &str, uid: &str, row: Arc<Resource>) {
+/// Removes the objects, then the finalizer. Returns when the definition waits no more; tries for
+/// ever until then.
+pub(super) async fn run(registry: &Registry, name: &str, uid: &str) {
     loop {
-        match attempt(registry, name, uid, &row).await {
+        match attempt(registry, name, uid).await {
             Ok(true) => return,
             Ok(false) => {}
             Err(error) => {
@@ -55,24 +59,29 @@ fn condition(status: &str, reason: &str, message: &str) -> Value {
 }
 
 /// One turn; `true` when there is nothing left to do.
-async fn attempt(
-    registry: &Registry,
-    name: &str,
-    uid: &str,
-    row: &Arc<Resource>,
-) -> Result<bool, ApiError> {
+async fn attempt(registry: &Registry, name: &str, uid: &str) -> Result<bool, ApiError> {
     let Some((definition, at)) = due(registry, name, uid).await? else { return Ok(true) };
-    if !condition_is_true(&definition, "Established") {
+    if !condition_is_true(&definition.object, "Established") {
         let never = condition("False", "NeverEstablished", "resource was never established");
         change(registry, name, uid, Some(never), true).await?;
         return Ok(true);
     }
+    // Written before creates are refused: no object comes in behind it. A schema that has changed
+    // just now moves it once more.
+    let state = State::of(&definition);
+    let fence =
+        fence::establish(&*registry.inner.store, name, &state).await.map_err(store_error)?;
+    let Some(fence) = fence else { return Ok(false) };
+    let source = definition.source();
+    let stored = row::stored(&definition.object, &source, u64::MAX, fence, Arc::default());
+    let row = &row::storage_row(&definition.object, &source, stored);
     let busy =
         condition("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress");
     change(registry, name, uid, Some(busy), false).await?;
     let mut seen = delete_all(registry, row, at).await?;
     if seen.is_none() && registry.inner.is_shared {
-        // Another server that has yet to hear of the deletion may have taken an object in meanwhile.
+        // Another server that has yet to hear of the deletion may have taken an object in
+        // meanwhile.
         tokio::time::sleep(NEWS_PERIOD).await;
         seen = left(registry, row).await?;
     }
@@ -85,10 +94,12 @@ async fn attempt(
     Ok(true)
 }
 
-/// Deletes every object there was at a revision, as anyone's DELETE does. `None` when none is left, else the revision at which some were.
+/// Deletes every object there was at a revision, as anyone's DELETE does. `None` when none is left,
+/// else the revision at which some were.
 ///
-/// At that revision the definition waited for its objects to go, so all of them were its own. Another server may have finished since, and
-/// objects of a new definition of the same name may lie there: those have other uids, and are left alone.
+/// At that revision the definition waited for its objects to go, so all of them were its own.
+/// Another server may have finished since, and objects of a new definition of the same name may lie
+/// there: those have other uids, and are left alone.
 async fn delete_all(
     registry: &Registry,
     row: &Arc<Resource>,
@@ -146,20 +157,23 @@ async fn wait(registry: &Registry, row: &Resource, after: Revision) -> Result<()
     Ok(())
 }
 
-/// The definition if it still is the one that waits for its objects to go, and a revision at which it did.
+/// The definition if it still is the one that waits for its objects to go, and a revision at which
+/// it did.
 async fn due(
     registry: &Registry,
     name: &str,
     uid: &str,
-) -> Result<Option<(Value, Revision)>, ApiError> {
+) -> Result<Option<(Definition, Revision)>, ApiError> {
     let key = format!("{}{name}", super::PREFIX);
     let found = registry.inner.store.get(key.as_bytes(), At::Latest).await.map_err(store_error)?;
-    let Some(value) = found.value else { return Ok(None) };
-    let definition = crate::stored::tree(&value.value)?;
-    Ok((is_due(&definition) && definition.uid() == uid).then_some((definition, found.revision)))
+    let Some(kv) = found.value else { return Ok(None) };
+    let definition = Definition::read(kv.value, kv.modified, kv.created)?;
+    let is_it = is_due(&definition.object) && definition.object.uid() == uid;
+    Ok(is_it.then_some((definition, found.revision)))
 }
 
-/// Sets a condition and, with `release`, takes the finalizer away; tries again when somebody else was faster.
+/// Sets a condition and, with `release`, takes the finalizer away; tries again when somebody else
+/// was faster.
 async fn change(
     registry: &Registry,
     name: &str,

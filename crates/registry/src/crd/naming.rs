@@ -7,61 +7,124 @@ use setpoint_object::time::Timestamp;
 use setpoint_schema::crd::{Approval, approval_of, ca_bundle_valid, condition_is_true};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Gives every definition the status it should have; the names of those whose status changed.
-///
-/// Who was created first takes a name; the others take what is free, and are looked at again whenever anything changes. Costs a
-/// look at each definition's names and conditions, not at its schemas.
-pub(super) fn settle(
-    definitions: &mut BTreeMap<String, Definition>,
-    now: Timestamp,
-) -> Vec<String> {
-    let mut pools: BTreeMap<String, Used> = BTreeMap::new();
-    for Definition { object, .. } in definitions.values() {
-        let pool = pools.entry(group(object).to_owned()).or_default();
-        pool.take(&object["status"]["acceptedNames"]);
+/// The accepted names of every group, and who waits for one.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    groups: BTreeMap<String, Group>,
+}
+#[derive(Debug, Default)]
+struct Group {
+    used: Used,
+    /// Definitions that did not get all they asked for: when they were created, and their names.
+    waiting: BTreeSet<(u64, String)>,
+    /// A name has become free since those who wait were looked at last.
+    has_released: bool,
+}
+/// Names in use and by how many: resources (plural, singular, short) and kinds (kind, list kind) do
+/// not mix.
+#[derive(Debug, Default)]
+struct Used {
+    resources: BTreeMap<String, usize>,
+    kinds: BTreeMap<String, usize>,
+}
+
+impl Names {
+    /// Notes the names a definition has.
+    pub(super) fn take(&mut self, definition: &Value) {
+        let group = self.groups.entry(group(definition).to_owned()).or_default();
+        group.take(&definition["status"]["acceptedNames"]);
     }
-    // A definition on its way out keeps the names it has.
-    let mut order: Vec<(u64, &mut Definition)> = definitions
-        .values_mut()
-        .filter(|d| d.object.deletion_timestamp().is_empty())
-        .map(|d| (d.created.0, d))
-        .collect();
-    order.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| x.object.name().cmp(y.object.name())));
-    let mut changed = Vec::new();
-    for (_, definition) in order {
-        let pool = pools.entry(group(&definition.object).to_owned()).or_default();
-        let status = status(&definition.object, pool, now);
-        if definition.object["status"] != status {
-            pool.take(&status["acceptedNames"]);
-            definition.object["status"] = status;
-            changed.push(definition.object.name().to_owned());
+    /// Forgets a definition, whose names are free now.
+    pub(super) fn release(&mut self, definition: &Definition) {
+        let object = &definition.object;
+        let Some(group) = self.groups.get_mut(group(object)) else { return };
+        group.release(&object["status"]["acceptedNames"]);
+        group.waiting.remove(&(definition.created.0, object.name().to_owned()));
+    }
+    /// Gives the definitions that were touched the status they should have, and those that wait for
+    /// a name that has become free; the names of those whose status changed.
+    ///
+    /// Who was created first takes a name; the others take what is free, and are looked at again
+    /// when a name of their group is released. Costs a look at the names of those definitions, not
+    /// at all there are.
+    pub(super) fn settle(
+        &mut self,
+        definitions: &mut BTreeMap<String, Definition>,
+        touched: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Vec<String> {
+        let mut queue: BTreeSet<(u64, String)> = touched
+            .iter()
+            .filter_map(|name| Some((definitions.get(name)?.created.0, name.clone())))
+            .collect();
+        let mut changed = Vec::new();
+        loop {
+            for group in self.groups.values_mut().filter(|group| group.has_released) {
+                group.has_released = false;
+                queue.extend(group.waiting.iter().cloned());
+            }
+            self.groups.retain(|_, group| !group.is_empty());
+            let Some((created, name)) = queue.pop_first() else { return changed };
+            let Some(definition) = definitions.get_mut(&name) else { continue };
+            let object = &mut definition.object;
+            let group = self.groups.entry(group(object).to_owned()).or_default();
+            // A definition on its way out keeps the names it has.
+            if !object.deletion_timestamp().is_empty() {
+                group.waiting.remove(&(created, name));
+                continue;
+            }
+            let status = status(object, &group.used, now);
+            if object["status"] != status {
+                group.take(&status["acceptedNames"]);
+                group.release(&object["status"]["acceptedNames"]);
+                object["status"] = status;
+                changed.push(name.clone());
+            }
+            if condition_is_true(object, "NamesAccepted") {
+                group.waiting.remove(&(created, name));
+            } else {
+                group.waiting.insert((created, name));
+            }
         }
     }
-    changed
+}
+impl Group {
+    fn is_empty(&self) -> bool {
+        self.used.resources.is_empty() && self.used.kinds.is_empty() && self.waiting.is_empty()
+    }
+    fn take(&mut self, accepted: &Value) {
+        let (resources, kinds) = names_of(accepted);
+        resources.for_each(|name| *self.used.resources.entry(name.to_owned()).or_default() += 1);
+        kinds.for_each(|name| *self.used.kinds.entry(name.to_owned()).or_default() += 1);
+    }
+    fn release(&mut self, accepted: &Value) {
+        let (resources, kinds) = names_of(accepted);
+        let mut has_released = false;
+        let mut drop_one = |pool: &mut BTreeMap<String, usize>, name: &str| {
+            let Some(n) = pool.get_mut(name) else { return };
+            *n -= 1;
+            if *n == 0 {
+                pool.remove(name);
+                has_released = true;
+            }
+        };
+        resources.for_each(|name| drop_one(&mut self.used.resources, name));
+        kinds.for_each(|name| drop_one(&mut self.used.kinds, name));
+        self.has_released |= has_released;
+    }
+}
+/// Accepted names: those of resources, and those of kinds.
+fn names_of(accepted: &Value) -> (impl Iterator<Item = &str>, impl Iterator<Item = &str>) {
+    let texts = move |names: [&'static str; 2]| {
+        let texts = names.into_iter().filter_map(move |name| accepted[name].as_str());
+        texts.filter(|text| !text.is_empty())
+    };
+    let short = accepted["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    (texts(["plural", "singular"]).chain(short), texts(["kind", "listKind"]))
 }
 
 fn group(definition: &Value) -> &str {
     definition["spec"]["group"].as_str().unwrap_or("")
-}
-
-/// The accepted names of a group: resources (plural, singular, short) and kinds (kind, list kind) do not mix.
-#[derive(Debug, Default)]
-struct Used {
-    resources: BTreeSet<String>,
-    kinds: BTreeSet<String>,
-}
-impl Used {
-    /// Notes accepted names.
-    fn take(&mut self, accepted: &Value) {
-        let texts = |names: [&str; 2]| {
-            let texts = names.map(|name| accepted[name].as_str().unwrap_or_default());
-            texts.into_iter().filter(|text| !text.is_empty()).map(str::to_owned)
-        };
-        self.resources.extend(texts(["plural", "singular"]));
-        self.kinds.extend(texts(["kind", "listKind"]));
-        let short = accepted["shortNames"].as_array().into_iter().flatten();
-        self.resources.extend(short.filter_map(Value::as_str).map(str::to_owned));
-    }
 }
 
 /// The status a definition should have.
@@ -171,7 +234,7 @@ fn names(definition: &Value, used: &Used) -> (Map<String, Value>, Option<(&'stat
         let own = texts(&held[field]);
         let clashes: Vec<String> = texts(&wanted[field])
             .into_iter()
-            .filter(|name| !own.contains(name) && pool.contains(name))
+            .filter(|name| !own.contains(name) && pool.contains_key(name))
             .map(|name| taken(&name))
             .collect();
         match clashes.as_slice() {

@@ -1,6 +1,7 @@
 //! A definition's versions as rows.
 use crate::catalog::{
-    Resource, ScalePaths, SelectableField, Stored, SubresourceRow, storage_version_hash,
+    DefinitionSource, Fence, Resource, ScalePaths, Schema, SelectableField, Stored, SubresourceRow,
+    storage_version_hash,
 };
 use crate::kind::{self, StatusRule};
 use crate::subresource::Subresource;
@@ -9,10 +10,9 @@ use crate::verb::Verb;
 use serde_json::Value;
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::{GroupVersionKind, Scope, keys};
-use setpoint_schema::node::TypeSchema;
 use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicBool;
 
 /// Verbs of a custom resource, in discovery's order.
 const VERBS: [Verb; 8] = [
@@ -29,19 +29,25 @@ const VERBS: [Verb; 8] = [
 const SUBRESOURCE_VERBS: [Verb; 3] = [Verb::Get, Verb::Patch, Verb::Update];
 
 /// The rows of the served versions.
-pub(super) fn rows(definition: &Value, since: &Arc<AtomicU64>) -> Vec<Arc<Resource>> {
-    let stored = stored(definition, since.clone());
+pub(super) fn rows(
+    definition: &Value,
+    source: &Arc<DefinitionSource>,
+    stored: &Stored,
+) -> Vec<Arc<Resource>> {
     versions(definition)
         .iter()
         .filter(|version| version["served"] == true)
-        .map(|version| Arc::new(row(definition, version, stored.clone())))
+        .map(|version| Arc::new(row(definition, version, source, stored.clone())))
         .collect()
 }
 
 /// The row of the storage version, served or not.
-pub(super) fn storage_row(definition: &Value) -> Arc<Resource> {
-    let version = storage_version(definition);
-    Arc::new(row(definition, version, stored(definition, Arc::default())))
+pub(super) fn storage_row(
+    definition: &Value,
+    source: &Arc<DefinitionSource>,
+    stored: Stored,
+) -> Arc<Resource> {
+    Arc::new(row(definition, storage_version(definition), source, stored))
 }
 
 fn storage_version(definition: &Value) -> &Value {
@@ -49,17 +55,21 @@ fn storage_version(definition: &Value) -> &Value {
     stored.unwrap_or(&Value::Null)
 }
 
-fn schema(version: &Value) -> TypeSchema {
-    let schema = version.pointer("/schema/openAPIV3Schema");
-    setpoint_schema::crd::type_schema(schema.unwrap_or(&Value::Null))
-}
-
-/// How stored objects are read.
-fn stored(definition: &Value, since: Arc<AtomicU64>) -> Stored {
+/// How stored objects are read and written.
+pub(super) fn stored(
+    definition: &Value,
+    source: &Arc<DefinitionSource>,
+    since: u64,
+    fence: Fence,
+    retired: Arc<AtomicBool>,
+) -> Stored {
+    let version = text(storage_version(definition), "name");
     Stored {
-        schema: schema(storage_version(definition)),
+        schema: Schema::of_definition(source.clone(), version),
         since,
         by_webhook: definition["spec"]["conversion"]["strategy"] == "Webhook",
+        fence,
+        retired,
     }
 }
 
@@ -81,7 +91,12 @@ fn words(value: &Value) -> Vec<Arc<str>> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(Arc::from).collect()
 }
 
-fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
+fn row(
+    definition: &Value,
+    version: &Value,
+    source: &Arc<DefinitionSource>,
+    stored: Stored,
+) -> Resource {
     let spec = &definition["spec"];
     // What is accepted is served: a name that clashes stays out, and the others keep working.
     let names = &definition["status"]["acceptedNames"];
@@ -100,14 +115,17 @@ fn row(definition: &Value, version: &Value, stored: Stored) -> Resource {
         categories: words(&names["categories"]),
         subresources: subresources(&gvk, &version["subresources"]),
         // One schema for both uses: a version's own nodes may be many.
-        schema: if version["storage"] == true { stored.schema.clone() } else { schema(version) },
+        schema: match version["storage"] == true {
+            true => stored.schema.clone(),
+            false => Schema::of_definition(source.clone(), &gvk.version),
+        },
         storage_group: group.into(),
         storage_version: storage_version.into(),
         storage_prefix: storage_prefix(definition),
         versions: served.map(|version| format!("{group}/{}", text(version, "name"))).collect(),
         custom: true,
         status: (!version["subresources"]["status"].is_null()).then_some(StatusRule::CUSTOM),
-        open_api: version.pointer("/schema/openAPIV3Schema").cloned().map(Arc::new),
+        source: Some(source.clone()),
         columns: Columns::custom(&version["additionalPrinterColumns"]),
         selectable: selectable(&version["selectableFields"]),
         deprecation: deprecation(definition, version, kind),
@@ -176,7 +194,8 @@ fn deprecation(definition: &Value, version: &Value, kind: &str) -> Option<String
     Some(format!("{group}/{name} {kind} is deprecated{}", hint.unwrap_or_default()))
 }
 
-/// Orders versions as Kubernetes prefers them: `v2, v1, v1beta1, v3alpha1`, then what looks like no version, by name.
+/// Orders versions as Kubernetes prefers them: `v2, v1, v1beta1, v3alpha1`, then what looks like no
+/// version, by name.
 pub(super) fn compare_versions(a: &str, b: &str) -> Ordering {
     match (parse_version(a), parse_version(b)) {
         (Some(a), Some(b)) => b.cmp(&a),

@@ -1,28 +1,38 @@
 //! What is served of the definitions, and the catalog made of it.
+use super::fence::{self, State};
 use super::{Definition, row};
-use crate::catalog::{Catalog, Group, Resource};
+use crate::catalog::{Catalog, DefinitionSource, Fence, Group, Resource};
+use crate::shared::Inner;
 use serde_json::Value;
-use setpoint_object::meta::ObjectExt;
 use setpoint_schema::crd::condition_is_true;
+use setpoint_store::StoreError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The rows of one definition and what they were made of.
 #[derive(Debug)]
 pub(super) struct Served {
-    uid: String,
-    /// Steps with every change of the spec.
-    generation: i64,
+    state: State,
     names: Value,
-    terminating: bool,
     prefix: Arc<str>,
     /// See [`crate::catalog::Stored::since`].
-    since: Arc<AtomicU64>,
+    since: u64,
+    fence: Fence,
+    /// Somebody else has written the fence since.
+    is_overtaken: bool,
+    source: Arc<DefinitionSource>,
+    retired: Arc<AtomicBool>,
     rows: Vec<Arc<Resource>>,
 }
+impl Served {
+    /// Notes that the fence was written, or removed (`None`), at a revision.
+    pub(super) fn note_fence(&mut self, written: Option<u64>) {
+        self.is_overtaken = written != Some(self.fence.revision.0);
+    }
+}
 
-/// What an update of the served definitions did.
+/// What updates of the served definitions did since the catalog was last sent.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// The catalog is another one.
@@ -31,8 +41,8 @@ pub(super) struct Changes {
     pub(super) closed: Vec<Arc<str>>,
     /// Storage prefixes of what is served no more.
     pub(super) gone: Vec<Arc<str>>,
-    /// To be set to the store's revision once the catalog is out: nothing is written under the older schema any more.
-    pub(super) since: Vec<Arc<AtomicU64>>,
+    /// Fences of definitions that are gone.
+    pub(super) fences: Vec<Fence>,
 }
 
 /// Whether a definition is served. Once established it is, whatever becomes of its names.
@@ -40,65 +50,71 @@ fn is_served(definition: &Value) -> bool {
     condition_is_true(definition, "Established")
 }
 
-/// Brings the served rows in line with the definitions; rows of unchanged ones are kept. `is_shared`: others write, too.
-pub(super) fn update(
+/// Brings the served rows of one definition in line with it; unchanged ones are kept.
+///
+/// # Errors
+///
+/// The store cannot serve. Nothing has changed then.
+pub(super) async fn update(
     served: &mut BTreeMap<String, Served>,
-    definitions: &BTreeMap<String, Definition>,
-    is_shared: bool,
-) -> Changes {
-    let mut changes = Changes::default();
-    served.retain(|name, served| {
-        let keep = definitions
-            .get(name)
-            .is_some_and(|d| is_served(&d.object) && d.object.uid() == served.uid);
-        if !keep {
+    name: &str,
+    definition: Option<&Definition>,
+    inner: &Inner,
+    changes: &mut Changes,
+) -> Result<(), StoreError> {
+    let Some(definition) = definition.filter(|d| is_served(&d.object)) else {
+        if let Some(gone) = served.remove(name) {
+            gone.retired.store(true, Ordering::Relaxed);
             changes.any = true;
-            changes.gone.push(served.prefix.clone());
+            changes.gone.push(gone.prefix);
+            changes.fences.push(gone.fence);
         }
-        keep
-    });
-    for (name, Definition { object, modified, .. }) in definitions {
-        if !is_served(object) {
-            continue;
+        return Ok(());
+    };
+    let state = State::of(definition);
+    let names = &definition.object["status"]["acceptedNames"];
+    let known = served.get(name);
+    if let Some(known) = known.filter(|known| known.state.is_same(&state)) {
+        // The same schemas, and the older bytes can go.
+        known.source.renew(definition.bytes.clone());
+        if known.names == *names && !known.is_overtaken {
+            return Ok(());
         }
-        let names = &object["status"]["acceptedNames"];
-        let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
-        let terminating = !object.deletion_timestamp().is_empty();
-        let known = served.get(name);
-        let same_rows = known.is_some_and(|s| s.generation == generation && s.names == *names);
-        if same_rows && known.is_some_and(|s| s.terminating == terminating) {
-            continue;
-        }
-        changes.any = true;
-        let prefix = row::storage_prefix(object);
-        let since = match known {
-            // Another server may write under an older definition after this one knows the newer one: none of its objects is believed
-            // to be as the schema says.
-            _ if is_shared => Arc::new(AtomicU64::new(u64::MAX)),
-            // What there is was written after the definition was last changed.
-            None => Arc::new(AtomicU64::new(modified.0)),
-            Some(known) if known.generation == generation => known.since.clone(),
-            Some(_) => {
-                let since = Arc::new(AtomicU64::new(u64::MAX));
-                changes.since.push(since.clone());
-                since
-            }
-        };
-        if known.is_some() && !same_rows {
-            changes.closed.push(prefix.clone());
-        }
-        let now = Served {
-            uid: object.uid().to_owned(),
-            generation,
-            names: names.clone(),
-            terminating,
-            prefix,
-            rows: row::rows(object, &since),
-            since,
-        };
-        served.insert(name.clone(), now);
     }
-    changes
+    // Before the rows are served: what was prepared with others cannot be committed any more.
+    let Some(fence) = fence::establish(&*inner.store, name, &state).await? else {
+        // The store knows a newer state of the definition. It is on its way here.
+        return Ok(());
+    };
+    let same_schema = known.filter(|known| known.state.is_same_schema(&state));
+    let is_another = known.is_some_and(|known| !known.state.is_same_object(&state));
+    let since = match same_schema {
+        // Others that know nothing of fences may write, too: none of its objects is believed to be
+        // as the schema says.
+        _ if inner.is_shared => u64::MAX,
+        Some(known) if !known.is_overtaken => known.since,
+        _ => fence.revision.0,
+    };
+    let prefix = row::storage_prefix(&definition.object);
+    let (source, retired) = match same_schema {
+        Some(known) if known.names == *names => (known.source.clone(), known.retired.clone()),
+        _ => (definition.source(), Arc::default()),
+    };
+    if let Some(known) = known
+        && !Arc::ptr_eq(&known.retired, &retired)
+    {
+        known.retired.store(true, Ordering::Relaxed);
+        let prefixes = if is_another { &mut changes.gone } else { &mut changes.closed };
+        prefixes.push(known.prefix.clone());
+    }
+    changes.any = true;
+    let stored = row::stored(&definition.object, &source, since, fence.clone(), retired.clone());
+    let rows = row::rows(&definition.object, &source, &stored);
+    let names = names.clone();
+    let now =
+        Served { state, names, prefix, since, fence, is_overtaken: false, source, retired, rows };
+    served.insert(name.to_owned(), now);
+    Ok(())
 }
 
 /// The rows that are compiled in and those of the definitions. A row that is compiled in is never

@@ -105,6 +105,11 @@ impl WatchStream {
             return Err(crate::stored::unreadable(&key, "the value cannot be decrypted"));
         }
         self.seen = self.after.unwrap_or(revision);
+        // The watches of this row have ended already: who watches starts over, with the row that is served now.
+        if self.scope.resource.is_retired() {
+            self.phase = Phase::Ended;
+            return Ok(());
+        }
         self.phase = match self.after {
             Some(_) => Phase::Live,
             None => Phase::Initial { index: begin.index, after: None, revision },

@@ -53,7 +53,9 @@ impl Write<'_> {
         options: &DeleteOptions,
         warn: bool,
     ) -> Result<Result<Deleted, Option<KeyValue>>, ApiError> {
-        let object = tree(&found.value)?;
+        let mut object = tree(&found.value)?;
+        // What is written back is as the present schema says.
+        crate::convert::refresh(self.resource, &mut object, found.modified.0);
         self.check_preconditions(&object, found.modified, options)?;
         let review = self.review(Operation::Delete, &self.target.name, Some(&object));
         self.inner.admission.validate(&review, None).await?;

@@ -12,6 +12,7 @@ mod faults;
 mod kind_defaults;
 mod kinds;
 mod properties;
+mod schema_change;
 mod server;
 mod services;
 mod shared;

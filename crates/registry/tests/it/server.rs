@@ -48,7 +48,8 @@ impl Server {
         let slow = Arc::new(SlowStore::new(MemoryStore::clone(&self.store), seed));
         Self::on(slow, self.store.clone(), seed).await
     }
-    async fn on(seen: Arc<dyn Store>, store: Arc<MemoryStore>, seed: u64) -> Self {
+    /// One whose registry sees another store than the tests do.
+    pub(crate) async fn on(seen: Arc<dyn Store>, store: Arc<MemoryStore>, seed: u64) -> Self {
         let clock = Clock::starting_at(Timestamp(Duration::from_secs(START)));
         let (registry, worker) = Registry::builder(seen, clock).seed(seed).build();
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());

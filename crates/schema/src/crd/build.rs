@@ -3,41 +3,54 @@ use super::metadata;
 use crate::node::{Document, ListType, Node, NodeId, Shape, Str, TypeSchema, Validation};
 use crate::pattern::{Budget, Pattern};
 use serde_json::{Map, Number, Value};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
-/// The deepest nesting of a schema that is built; what lies deeper has no type. Bodies are not deeper than this either.
+/// The deepest nesting of a schema that is built; what lies deeper has no type. Bodies are not
+/// deeper than this either.
 const DEPTH_MAX: usize = 128;
 
-/// Builds the schema of one version (root properties apiVersion, kind, metadata included). The definition was validated before:
-/// what would be invalid is read leniently. Patterns are compiled when they are first matched.
+/// Builds the schema of one version (root properties apiVersion, kind, metadata included). The
+/// definition was validated before: what would be invalid is read leniently. Patterns are compiled
+/// when they are first matched.
 pub fn type_schema(open_api_v3_schema: &Value) -> TypeSchema {
-    let mut document = Document::default();
-    let patterns = Arc::default();
-    let mut builder = Builder { document: &mut document, patterns: &patterns };
-    let root = builder.node(open_api_v3_schema, 0);
+    let mut builder = Builder::default();
+    let root = builder.own_node(open_api_v3_schema, 0);
     builder.add_type_and_metadata(root, open_api_v3_schema);
-    TypeSchema { document: Arc::new(document), root }
+    builder.finish(root)
 }
 
 /// Builds a node that is no root.
 pub(crate) fn node_schema(schema: &Value) -> TypeSchema {
-    let mut document = Document::default();
-    let root = Builder { document: &mut document, patterns: &Arc::default() }.node(schema, 0);
-    TypeSchema { document: Arc::new(document), root }
+    let mut builder = Builder::default();
+    let root = builder.node(schema, 0);
+    builder.finish(root)
 }
 
-struct Builder<'a> {
-    document: &'a mut Document,
+#[derive(Default)]
+struct Builder {
+    document: Document,
+    /// Nodes by their hash. Most nodes of a large definition are alike, leaves above all: they are
+    /// one.
+    known: HashMap<u64, Vec<NodeId>>,
     /// What the patterns of the document may keep.
-    patterns: &'a Arc<Budget>,
+    patterns: Arc<Budget>,
 }
 
-impl Builder<'_> {
+/// Different nodes of one hash that are looked at; more of them are not shared.
+const COLLISIONS_MAX: usize = 8;
+
+impl Builder {
+    fn finish(mut self, root: NodeId) -> TypeSchema {
+        self.document.nodes.shrink_to_fit();
+        TypeSchema { document: Arc::new(self.document), root }
+    }
     /// Gives a root or embedded resource the properties every object has; `schema` may restrict
     /// `metadata.name` and `generateName`.
     fn add_type_and_metadata(&mut self, id: NodeId, schema: &Value) {
-        let string = self.document.push(Node { shape: Shape::String, ..Node::default() });
-        let metadata_id = metadata::object_meta(self.document);
+        let string = self.intern(Node { shape: Shape::String, ..Node::default() });
+        let metadata_id = metadata::object_meta(&mut self.document);
         let restrictions =
             schema.pointer("/properties/metadata/properties").and_then(Value::as_object);
         for (name, restriction) in restrictions.into_iter().flatten() {
@@ -58,14 +71,45 @@ impl Builder<'_> {
             }
         }
     }
+    /// The node that is the same as this one, or a new one. Nodes with validations are few, and
+    /// kept apart.
+    fn intern(&mut self, node: Node) -> NodeId {
+        if node.validation.is_some() {
+            return self.document.push(node);
+        }
+        let mut hasher = DefaultHasher::new();
+        facts(&node).hash(&mut hasher);
+        let alike = self.known.entry(hasher.finish()).or_default();
+        let nodes = &self.document.nodes;
+        let is_same = |id: &&NodeId| facts(&nodes[id.0 as usize]) == facts(&node);
+        if let Some(id) = alike.iter().find(is_same) {
+            return *id;
+        }
+        let id = self.document.push(node);
+        if alike.len() < COLLISIONS_MAX {
+            alike.push(id);
+        }
+        id
+    }
 
+    /// A node that may be shared with others that are the same.
     fn node(&mut self, schema: &Value, depth: usize) -> NodeId {
+        let node = self.read(schema, depth);
+        if node.embedded_resource {
+            let id = self.document.push(node);
+            self.add_type_and_metadata(id, schema);
+            return id;
+        }
+        self.intern(node)
+    }
+    /// A node that is not shared, so that it may be changed.
+    fn own_node(&mut self, schema: &Value, depth: usize) -> NodeId {
+        let node = self.read(schema, depth);
+        self.document.push(node)
+    }
+    fn read(&mut self, schema: &Value, depth: usize) -> Node {
         let Some(schema) = schema.as_object().filter(|_| depth < DEPTH_MAX) else {
-            return self.document.push(Node {
-                shape: Shape::Any,
-                preserve_unknown: true,
-                ..Node::default()
-            });
+            return Node { shape: Shape::Any, preserve_unknown: true, ..Node::default() };
         };
         let mut node = Node {
             shape: shape(schema),
@@ -76,7 +120,6 @@ impl Builder<'_> {
             list_type: list_type(schema),
             atomic_map: text(schema, "x-kubernetes-map-type") == Some("atomic"),
             default: schema.get("default").filter(|default| !default.is_null()).cloned(),
-            description: text(schema, "description").map(|text| Str::from(text.to_owned())),
             format: text(schema, "format").filter(|f| !f.is_empty()).map(|f| f.to_owned().into()),
             ..Node::default()
         };
@@ -101,12 +144,7 @@ impl Builder<'_> {
             node.defaulted = node.properties.iter().filter(has_default).cloned().collect();
         }
         node.validation = constrained.then(|| Box::new(validation));
-        let embedded = node.embedded_resource;
-        let id = self.document.push(node);
-        if embedded {
-            self.add_type_and_metadata(id, &Value::Object(schema.clone()));
-        }
-        id
+        node
     }
 
     /// Reads the value validations; whether there are any.
@@ -164,6 +202,15 @@ impl Builder<'_> {
     }
 }
 
+/// Everything that a node without validations of a custom resource says.
+fn facts(node: &Node) -> impl Hash + PartialEq + use<'_> {
+    let ids = (node.additional, node.items);
+    let flags = (node.nullable, node.preserve_unknown, node.embedded_resource);
+    let kinds = (node.shape, node.scalar, node.additional_any, node.atomic_map);
+    let texts = (&node.format, &node.type_name, &node.list_type, &node.patch);
+    (ids, flags, kinds, texts, &node.properties, &node.required, &node.default)
+}
+
 fn shape(schema: &Map<String, Value>) -> Shape {
     if flag(schema, "x-kubernetes-int-or-string") {
         return Shape::IntOrString;
@@ -205,4 +252,31 @@ fn list(schema: &Map<String, Value>, name: &str) -> Vec<Value> {
 fn strings(value: Option<&Value>) -> Vec<Str> {
     let list = value.and_then(Value::as_array).into_iter().flatten();
     list.filter_map(Value::as_str).map(|text| Str::from(text.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::type_schema;
+    use serde_json::json;
+
+    #[test]
+    fn nodes_that_are_the_same_are_one_and_the_root_is_its_own() {
+        let text = |about: &str| json!({"type": "string", "description": about});
+        let part = json!({"type": "object", "properties": {"a": text("one"), "b": text("two")}});
+        let mut schema = json!({"type": "object", "properties": {"x": part, "y": part, "z": {
+            "type": "object", "properties": {"a": text("three"), "b": {"type": "string", "default": "b"}}}}});
+        let inner = schema.clone();
+        schema["properties"]["again"] = inner;
+        let built = type_schema(&schema);
+        let root = built.view();
+        let id = |name: &str| root.property(name).unwrap().id();
+        assert_eq!(id("x"), id("y"));
+        assert_ne!(id("x"), id("z"));
+        assert!(root.property("again").unwrap().property("metadata").is_none());
+        assert_eq!(root.property("again").unwrap().property("x").unwrap().id(), id("x"));
+        let before = type_schema(&json!({"type": "object"})).document.nodes.len();
+        assert!(built.document.nodes.len() - before <= 5);
+        let default = root.property("z").unwrap().property("b").unwrap().default.clone();
+        assert_eq!(default, Some(json!("b")));
+    }
 }

@@ -242,3 +242,96 @@ fn changed_definition_is_followed() {
         said.contains("could not find the requested resource")
     });
 }
+
+/// Two definitions: one says what it takes, one takes anything.
+const EXPLAINED: &str = r"apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: told.ex.io}
+spec:
+  group: ex.io
+  scope: Namespaced
+  names: {plural: told, singular: told, kind: Told, listKind: ToldList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        description: A thing with a schema
+        type: object
+        properties:
+          spec:
+            description: What it should be
+            type: object
+            properties:
+              bars:
+                description: The bars it has
+                type: array
+                items:
+                  type: object
+                  properties:
+                    name: {description: What the bar is called, type: string}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: untold.ex.io}
+spec:
+  group: ex.io
+  scope: Namespaced
+  names: {plural: untold, singular: untold, kind: Untold, listKind: UntoldList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+#[test]
+fn custom_resources_are_explained_with_and_without_a_schema() {
+    let server = Server::start();
+    server.file("crds.yaml", EXPLAINED);
+    let kubectl = server.kubectl();
+    kubectl.ok("apply -f crds.yaml");
+    kubectl.ok("wait --for=condition=Established crd/told.ex.io crd/untold.ex.io --timeout=10s");
+    for (path, wanted) in [
+        (
+            "told",
+            &["DESCRIPTION:", "A thing with a schema", "APIVersion defines", "What it should be"][..],
+        ),
+        (
+            "told.metadata",
+            &[
+                "Standard object's metadata",
+                "creationTimestamp",
+                "<string>",
+                "CreationTimestamp is a timestamp",
+            ],
+        ),
+        ("told.spec", &["What it should be", "bars", "<[]Object>", "The bars it has"]),
+        (
+            "told.spec.bars",
+            &["FIELD: bars <[]Object>", "The bars it has", "What the bar is called"],
+        ),
+        ("untold", &["KIND:       Untold", "DESCRIPTION:\n    <empty>"]),
+    ] {
+        let explained = kubectl.ok(&format!("explain {path}"));
+        let mut rest = &*explained;
+        for part in wanted {
+            let Some((_, behind)) = rest.split_once(part) else {
+                panic!(
+                    "{part:?} is not where it should be in the explanation of {path}:\n{explained}"
+                );
+            };
+            rest = behind;
+        }
+    }
+    let unknown = kubectl.fails("explain told.spec.bars2");
+    assert!(unknown.contains(r#"field "bars2" does not exist"#), "{unknown}");
+    // Whatever it has is taken by client and server.
+    server.file(
+        "any.yaml",
+        "apiVersion: ex.io/v1\nkind: Untold\nmetadata: {name: any}\na: {b: [{c: d}]}\n",
+    );
+    kubectl.ok("create -f any.yaml");
+    assert_eq!(kubectl.ok("get untold any -o jsonpath={.a.b[0].c}"), "d");
+}

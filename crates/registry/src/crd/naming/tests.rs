@@ -1,9 +1,10 @@
-use super::{Definition, settle};
+use super::{Definition, Names};
+use bytes::Bytes;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_store::Revision;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn definition(created: u64, plural: &str, names: Value) -> Definition {
     let kind = plural.to_uppercase();
@@ -14,6 +15,7 @@ fn definition(created: u64, plural: &str, names: Value) -> Definition {
     Definition {
         object: json!({"metadata": {"name": plural}, "spec": {"group": "ex.io", "names": all},
             "status": {"conditions": null, "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": ["v1"]}}),
+        bytes: Bytes::new(),
         modified: Revision(created),
         created: Revision(created),
     }
@@ -23,6 +25,14 @@ fn all(list: impl IntoIterator<Item = Definition>) -> BTreeMap<String, Definitio
     list.into_iter()
         .map(|d| (d.object["metadata"]["name"].as_str().unwrap().to_owned(), d))
         .collect()
+}
+
+/// Looks at every definition, knowing nothing of earlier looks.
+fn settle(definitions: &mut BTreeMap<String, Definition>, now: Timestamp) -> Vec<String> {
+    let mut names = Names::default();
+    definitions.values().for_each(|definition| names.take(&definition.object));
+    let touched = definitions.keys().cloned().collect();
+    names.settle(definitions, &touched, now)
 }
 
 /// Settles and shows each definition: its conditions and accepted names.
@@ -116,4 +126,33 @@ fn an_invalid_ca_bundle_hinders_establishing() {
         expect![[r#"
         a {"kind":"A","listKind":"AList","plural":"a","singular":"aone"}: NamesAccepted=True NoConflicts no conflicts found; Established=False InvalidCABundle The conversion webhook CABundle is invalid"#]],
     );
+}
+
+#[test]
+fn a_name_that_is_released_goes_to_who_waits_and_nobody_else_is_looked_at() {
+    let mut definitions = all([
+        definition(1, "a", json!({})),
+        definition(2, "b", json!({"kind": "A", "listKind": "BList"})),
+        definition(3, "c", json!({"shortNames": ["x"]})),
+    ]);
+    let mut names = Names::default();
+    definitions.values().for_each(|definition| names.take(&definition.object));
+    let touched: BTreeSet<String> = definitions.keys().cloned().collect();
+    let now = Timestamp::default();
+    assert_eq!(names.settle(&mut definitions, &touched, now), ["a", "b", "c"]);
+    assert_eq!(names.settle(&mut definitions, &touched, now), Vec::<String>::new());
+    let accepted = |definitions: &BTreeMap<String, Definition>, name: &str| {
+        definitions[name].object["status"]["acceptedNames"]["kind"].clone()
+    };
+    assert_eq!(accepted(&definitions, "b"), "");
+    // What is not touched keeps the status it has, right or wrong.
+    definitions.get_mut("c").unwrap().object["status"]["conditions"] = json!([]);
+    names.release(&definitions.remove("a").unwrap());
+    assert_eq!(names.settle(&mut definitions, &BTreeSet::new(), now), ["b"]);
+    assert_eq!(accepted(&definitions, "b"), "A");
+    for definition in definitions.values() {
+        names.release(definition);
+    }
+    assert_eq!(names.settle(&mut BTreeMap::new(), &BTreeSet::new(), now), Vec::<String>::new());
+    assert!(names.groups.is_empty());
 }

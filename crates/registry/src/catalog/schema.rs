@@ -1,0 +1,126 @@
+//! The schema of a row, and the definition that a custom one comes from.
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use setpoint_schema::node::TypeSchema;
+use sha2::{Digest as _, Sha256};
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+/// The schema of a row; cheap to clone. That of a custom resource is compiled when it is used
+/// first, and freed with the last row that has it.
+#[derive(Debug, Clone)]
+pub struct Schema(Arc<Lazy>);
+#[derive(Debug)]
+struct Lazy {
+    compiled: OnceLock<TypeSchema>,
+    /// The definition and the version's name.
+    source: Option<(Arc<DefinitionSource>, Box<str>)>,
+}
+impl Schema {
+    /// The schema of one version of a definition.
+    pub(crate) fn of_definition(source: Arc<DefinitionSource>, version: &str) -> Self {
+        let source = Some((source, version.into()));
+        Self(Arc::new(Lazy { compiled: OnceLock::new(), source }))
+    }
+}
+impl From<TypeSchema> for Schema {
+    fn from(schema: TypeSchema) -> Self {
+        Self(Arc::new(Lazy { compiled: OnceLock::from(schema), source: None }))
+    }
+}
+impl Deref for Schema {
+    type Target = TypeSchema;
+    fn deref(&self) -> &TypeSchema {
+        self.0.compiled.get_or_init(|| {
+            let written =
+                self.0.source.as_ref().and_then(|(source, version)| source.open_api(version));
+            let tree = written.and_then(|text| serde_json::from_slice(&text).ok());
+            setpoint_schema::crd::type_schema(tree.as_ref().unwrap_or(&Value::Null))
+        })
+    }
+}
+
+/// The schemas of a definition as they were written: its stored bytes, read whenever one of them is
+/// asked for.
+#[derive(Debug)]
+pub(crate) struct DefinitionSource {
+    uid: Box<str>,
+    generation: i64,
+    bytes: Mutex<Bytes>,
+}
+impl DefinitionSource {
+    /// Of the stored bytes of a definition.
+    pub(crate) fn new(uid: &str, generation: i64, bytes: Bytes) -> Self {
+        Self { uid: uid.into(), generation, bytes: Mutex::new(bytes) }
+    }
+    /// Of a kind that is compiled in, with this schema of its one version.
+    pub(crate) fn compiled(version: &str, schema: &Value) -> Self {
+        let versions = json!([{"name": version, "schema": {"openAPIV3Schema": schema}}]);
+        let bytes = Bytes::from(json!({"spec": {"versions": versions}}).to_string());
+        // Another program may have another schema under the same name.
+        let hash = Sha256::digest(&bytes);
+        let uid: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self::new(&uid, 0, bytes)
+    }
+    /// Takes newer bytes of the same generation, so that the older ones are freed.
+    pub(crate) fn renew(&self, bytes: Bytes) {
+        *self.bytes.lock() = bytes;
+    }
+    /// `<uid>/<generation>`.
+    pub(crate) fn identity(&self) -> String {
+        format!("{}/{}", self.uid, self.generation)
+    }
+    /// `openAPIV3Schema` of a version as it was written: a part of the stored bytes.
+    pub(crate) fn open_api(&self, version: &str) -> Option<Bytes> {
+        #[derive(Deserialize)]
+        struct Definition<'a> {
+            #[serde(borrow)]
+            spec: Spec<'a>,
+        }
+        #[derive(Deserialize)]
+        struct Spec<'a> {
+            #[serde(borrow)]
+            versions: Vec<Version<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct Version<'a> {
+            #[serde(borrow)]
+            name: Cow<'a, str>,
+            #[serde(borrow)]
+            schema: Option<Validation<'a>>,
+        }
+        #[derive(Deserialize)]
+        struct Validation<'a> {
+            #[serde(borrow, rename = "openAPIV3Schema")]
+            schema: Option<&'a RawValue>,
+        }
+        let bytes = self.bytes.lock().clone();
+        let definition: Definition<'_> = serde_json::from_slice(&bytes).ok()?;
+        let version = definition.spec.versions.into_iter().find(|v| v.name == version)?;
+        let text = version.schema?.schema?.get();
+        Some(bytes.slice_ref(text.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemas_are_read_from_the_definition_when_they_are_asked_for() {
+        let text = r#"{"spec":{"versions":[{"name":"v1"},{"name":"v2","schema":{"openAPIV3Schema":{"type":"object","properties":{"n":{"type":"integer"}}}}}]}}"#;
+        let source = Arc::new(DefinitionSource::new("u", 3, Bytes::from_static(text.as_bytes())));
+        assert_eq!(source.identity(), "u/3");
+        assert_eq!((source.open_api("v1"), source.open_api("v3")), (None, None));
+        let written = source.open_api("v2").unwrap();
+        assert_eq!(written, r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#);
+        let schema = Schema::of_definition(source, "v2");
+        assert!(schema.0.compiled.get().is_none());
+        assert!(schema.view().property("n").is_some() && schema.view().property("kind").is_some());
+        assert!(schema.clone().0.compiled.get().is_some());
+    }
+}

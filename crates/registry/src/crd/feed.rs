@@ -1,0 +1,74 @@
+//! The changes of definitions, and of their fences, out of the watch cache: no other object's
+//! change wakes who follows them.
+use super::{PREFIX, fence};
+use crate::cache::{Change, Interest, ResourceCache, Taken, Watcher};
+use crate::shared::Inner;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// What has changed.
+#[derive(Debug)]
+pub(super) enum News {
+    /// A definition.
+    Definition(Arc<Change>),
+    /// A fence.
+    Fence(Arc<Change>),
+}
+
+/// A place behind everything that is in the cache. Dropping it gives the place back.
+#[derive(Debug)]
+pub(super) struct Feed {
+    definitions: Place,
+    fences: Place,
+}
+#[derive(Debug)]
+struct Place {
+    cache: Arc<ResourceCache>,
+    watcher: Watcher,
+    taken: VecDeque<Arc<Change>>,
+}
+
+impl Feed {
+    /// What changes from now on.
+    pub(super) fn begin(inner: &Inner) -> Self {
+        Self { definitions: Place::new(inner, PREFIX), fences: Place::new(inner, fence::PREFIX) }
+    }
+    /// The next changes, those of one definition in order. `None`: the cache's feed broke, or it
+    /// was stopped. Cancel safe: what a dropped call has taken comes with the next.
+    pub(super) async fn next(&mut self) -> Option<Vec<News>> {
+        poll_fn(|cx| {
+            if self.definitions.poll(cx).is_err() || self.fences.poll(cx).is_err() {
+                return Poll::Ready(None);
+            }
+            let definitions = self.definitions.taken.drain(..).map(News::Definition);
+            let news: Vec<_> =
+                definitions.chain(self.fences.taken.drain(..).map(News::Fence)).collect();
+            if news.is_empty() { Poll::Pending } else { Poll::Ready(Some(news)) }
+        })
+        .await
+    }
+}
+impl Place {
+    fn new(inner: &Inner, prefix: &str) -> Self {
+        let cache = inner.cache.resource(prefix);
+        let watcher = cache.begin(&Interest::default()).watcher;
+        Self { cache, watcher, taken: VecDeque::new() }
+    }
+    /// Takes what there is; the waker is left for what comes. `Err`: nothing more comes.
+    fn poll(&mut self, cx: &Context<'_>) -> Result<(), ()> {
+        loop {
+            match self.cache.take(&mut self.watcher, &mut self.taken, cx.waker()) {
+                Taken::Some => {}
+                Taken::Nothing => return Ok(()),
+                Taken::Ended => return Err(()),
+            }
+        }
+    }
+}
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.cache.end(&self.watcher);
+    }
+}
