@@ -296,6 +296,10 @@ impl Store for EncryptedStore {
         self.inner.divide(start, end, part_keys)
     }
 
+    fn keeps_history(&self) -> bool {
+        self.inner.keeps_history()
+    }
+
     fn rewrite_due<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
         async move {
             if self.inner.rewrite_due(key).await? {

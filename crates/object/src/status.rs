@@ -30,13 +30,14 @@ pub enum Reason {
     RequestEntityTooLarge,
     UnsupportedMediaType,
     ServiceUnavailable,
+    InsufficientStorage,
     /** The member is absent. */
     Unknown,
 }
 
 impl Reason {
     /// Every reason and its wire name.
-    const NAMES: [(Self, &'static str); 18] = [
+    const NAMES: [(Self, &'static str); 19] = [
         (Self::BadRequest, "BadRequest"),
         (Self::Unauthorized, "Unauthorized"),
         (Self::Forbidden, "Forbidden"),
@@ -55,6 +56,7 @@ impl Reason {
         (Self::RequestEntityTooLarge, "RequestEntityTooLarge"),
         (Self::UnsupportedMediaType, "UnsupportedMediaType"),
         (Self::ServiceUnavailable, "ServiceUnavailable"),
+        (Self::InsufficientStorage, "InsufficientStorage"),
     ];
     /// The wire name, empty for `Unknown`.
     pub fn as_str(&self) -> &'static str {

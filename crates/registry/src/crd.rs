@@ -184,6 +184,11 @@ impl Controller {
         let mut gone: BTreeSet<String> = self.definitions.keys().cloned().collect();
         for kv in range.value.entries {
             let Some(name) = name_of(&kv.key, PREFIX) else { continue };
+            if setpoint_store::is_sealed(&kv.value) {
+                // Its resource is not served; everything else is.
+                tracing::warn!(%name, "a custom resource definition cannot be read");
+                continue;
+            }
             gone.remove(&name);
             let is_known = self.definitions.get(&name).is_some_and(|d| d.modified == kv.modified);
             if !is_known || self.unwritten.contains(&name) {

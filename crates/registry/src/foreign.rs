@@ -150,6 +150,9 @@ impl Store for ForeignStore {
     ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
         self.inner.divide(start, end, part_keys)
     }
+    fn keeps_history(&self) -> bool {
+        self.inner.keeps_history()
+    }
     fn rewrite_due<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
         self.inner.rewrite_due(key)
     }

@@ -61,7 +61,9 @@ pub use attributes::{
 };
 pub use authorize::{AllowAuthenticated, Authorizer, Decision};
 pub use catalog::{Catalog, Resource, SubresourceRow};
-pub use registry::{EVENT_TTL, HISTORY_PERIOD, Registry, RegistryBuilder, RegistryWorker};
+pub use registry::{
+    EVENT_TTL, HISTORY_PERIOD, REPLAYED_REVISIONS, Registry, RegistryBuilder, RegistryWorker,
+};
 pub use request::*;
 pub use subresource::Subresource;
 pub use verb::Verb;

@@ -22,6 +22,10 @@ use tokio_util::sync::CancellationToken;
 /// Five minutes, as kube-apiserver's `--etcd-compaction-interval`, so that clients' watches live as long as they are used to.
 pub const HISTORY_PERIOD: Duration = Duration::from_secs(300);
 
+/// How many revisions of a durable store's history are taken in at start: watches of before the restart that are no further behind go
+/// on. Ten thousand: clients are seldom further behind, and reading them takes a fraction of a second.
+pub const REPLAYED_REVISIONS: u64 = 10_000;
+
 /// How long an Event is kept unless it is said otherwise: one hour, as kube-apiserver's `--event-ttl`.
 pub const EVENT_TTL: Duration = Duration::from_secs(3600);
 /// How long a store may fail to answer at start before the worker gives up: half a minute, in which a cluster finds a new leader.
@@ -34,7 +38,7 @@ pub struct RegistryBuilder {
     store: Arc<dyn Store>,
     clock: Clock,
     seed: Option<u64>,
-    replayed_revisions: u64,
+    replayed_revisions: Option<u64>,
     event_ttl: Duration,
     history: Duration,
     is_shared: bool,
@@ -55,9 +59,10 @@ impl RegistryBuilder {
         self
     }
     /// How many revisions of the store's history are taken in at start, as far as they are kept: watches from one of them go on, as if
-    /// there had been no restart. Each costs the start a little. Zero when not given: watches start over.
+    /// there had been no restart. Each costs the start a little. When not given, [`REPLAYED_REVISIONS`] of a store that keeps its
+    /// history over restarts ([`Store::keeps_history`]), and none of another.
     pub fn replayed_revisions(mut self, n: u64) -> Self {
-        self.replayed_revisions = n;
+        self.replayed_revisions = Some(n);
         self
     }
     /// How long an Event is kept after it was written last. [`EVENT_TTL`] when not given.
@@ -98,6 +103,8 @@ impl RegistryBuilder {
             false => self.store,
         };
         let compiled = bootstrap::catalog_with(&self.kinds);
+        let kept = || if store.keeps_history() { REPLAYED_REVISIONS } else { 0 };
+        let replayed_revisions = self.replayed_revisions.unwrap_or_else(kept);
         let inner = Arc::new(Inner {
             store,
             is_shared: self.is_shared,
@@ -108,7 +115,7 @@ impl RegistryBuilder {
             ready: tokio::sync::watch::Sender::new(false),
             serves: Followed::default(),
             cache: cache::WatchCache::new(self.history),
-            replayed_revisions: self.replayed_revisions,
+            replayed_revisions,
             event_ttl: self.event_ttl,
             history: self.history,
             allocator: Allocator::default(),
@@ -209,7 +216,7 @@ impl Registry {
             store,
             clock,
             seed: None,
-            replayed_revisions: 0,
+            replayed_revisions: None,
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,
             is_shared: false,

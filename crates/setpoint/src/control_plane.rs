@@ -41,7 +41,7 @@ pub struct ControlPlaneBuilder {
     credentials: Credentials,
     address: Option<String>,
     controllers: bool,
-    replayed_revisions: u64,
+    replayed_revisions: Option<u64>,
     event_ttl: Duration,
     history: Duration,
     shared_as: Option<String>,
@@ -97,10 +97,10 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// How many revisions of the store's history watches may begin at after a restart, as far as they are kept. Default: none, watches
-    /// start over; a program over a durable store wants some thousands.
+    /// How many revisions of the store's history watches may begin at after a restart, as far as they are kept. Default:
+    /// [`setpoint_registry::REPLAYED_REVISIONS`] over a store that keeps its history ([`Store::keeps_history`]), none over another.
     pub fn replayed_revisions(mut self, n: u64) -> Self {
-        self.replayed_revisions = n;
+        self.replayed_revisions = Some(n);
         self
     }
 
@@ -132,9 +132,11 @@ impl ControlPlaneBuilder {
         for kind in self.kinds {
             registry = registry.kind(kind);
         }
-        let registry = registry
+        if let Some(n) = self.replayed_revisions {
+            registry = registry.replayed_revisions(n);
+        }
+        let (registry, worker) = registry
             .seed(seed)
-            .replayed_revisions(self.replayed_revisions)
             .event_ttl(self.event_ttl)
             .history(self.history)
             .shared(self.shared_as.is_some());
@@ -178,7 +180,7 @@ impl ControlPlane {
             credentials: Credentials::none(),
             address: None,
             controllers: true,
-            replayed_revisions: 0,
+            replayed_revisions: None,
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,
             shared_as: None,

@@ -3,15 +3,15 @@
 //! A folder belongs to the program that has it open. While that runs, `stat` and `backup` ask it through a socket in the folder
 //! ([`control`]); the others need the folder for themselves, and say so.
 //!
-//! Every command ends with 0, or says in one line what is wrong and what to do about it, leaves the store as it was, and ends with 1. A
-//! command line that cannot be read ends with 2.
+//! Every command ends with 0, or says in one line what is wrong and what to do about it, leaves the store as it was, and ends with
+//! another exit code ([`exit_code`]).
 
 pub(crate) mod control;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use setpoint_store::{DiskError, DiskStat, DiskStore};
+use setpoint_store::{Damage, DiskError, DiskStat, DiskStore};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufReader, BufWriter, Write},
@@ -22,12 +22,13 @@ use std::{
 /// Options of `setpoint store`.
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "Exit status: 0 when it was done, 1 when it could not be (the store is as it was), 2 for a wrong command line."
+    after_help = "Exit status: 0 when it was done, 1 when it could not be (the store is as it was), 2 for a wrong command line, 3 when the store or the copy is damaged."
 )]
 pub(crate) enum Command {
     /// Read the whole store and hold it to its checksums and its own rules. Nobody may have it open.
     ///
-    /// What is damaged is named by its place. A store that is in use can be checked by a copy: back it up, restore the copy into another
+    /// What is damaged is named: the objects that cannot be read, the tables in which pages are damaged, and how many objects can be
+    /// saved. A store that is in use can be checked by a copy: back it up, restore the copy into another
     /// folder, and check that.
     Check(Folder),
     /// Say what the store holds and weighs, also while a control plane runs on the folder.
@@ -36,10 +37,11 @@ pub(crate) enum Command {
     ///
     /// The copy is the store at one moment, with its history. It holds Secrets as the store does: only its owner can read it.
     Backup(Copy),
-    /// Make a store in a folder that has none out of a copy.
+    /// Make a store in a folder that has none out of a copy, or out of what can be read of a damaged store.
     ///
-    /// A copy that is damaged is refused, with the place of the damage, and nothing is left in the folder.
-    Restore(Copy),
+    /// A copy that is damaged is refused, with the place of the damage, and nothing is left in the folder. With `--salvage` the new store
+    /// has every object of the damaged one that can be read, as it was last, without history; what was left out is listed.
+    Restore(Restore),
     /// Give unused space in the file back. Nobody may have it open.
     ///
     /// The store is copied into a new file, which takes the old one's place once it is whole: there must be room for both.
@@ -84,23 +86,60 @@ pub(crate) struct Copy {
     file: PathBuf,
 }
 
+/// Into which folder, and what.
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The data folder.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// The copy.
+    #[arg(value_name = "FILE", required_unless_present = "salvage")]
+    file: Option<PathBuf>,
+    /// A data folder whose store is damaged. Nobody may have it open; it stays as it is.
+    #[arg(long, value_name = "DIR", conflicts_with = "file")]
+    salvage: Option<PathBuf>,
+}
+
+/// The program's exit code for an error.
+///
+/// | code | |
+/// |---|---|
+/// | 1 | something could not be done; the message says what and why |
+/// | 2 | the command line cannot be read |
+/// | 3 | the data folder, or a copy of it, is damaged: the message names the objects or tables |
+pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
+    let is_damage = error.chain().any(|cause| {
+        matches!(
+            cause.downcast_ref(),
+            Some(
+                DiskError::Damaged { .. }
+                    | DiskError::DamagedObjects { .. }
+                    | DiskError::DamagedCopy { .. }
+            )
+        )
+    });
+    if is_damage { 3 } else { 1 }
+}
+
 /// Does one of them.
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     quiet_engine();
     match command {
-        Command::Check(Folder { data }) => {
-            let stat = DiskStore::check(&data)?;
-            println!("{} is whole", data.display());
-            print!("{stat}");
-            Ok(())
-        }
+        Command::Check(Folder { data }) => check(&data),
         Command::Stat(Stat { folder, output }) => stat(&folder.data, output),
         Command::Backup(Copy { data, file }) => backup(&data, &file),
-        Command::Restore(Copy { data, file }) => {
+        Command::Restore(Restore { data, file: Some(file), .. }) => {
             let copy =
                 File::open(&file).with_context(|| format!("cannot open {}", file.display()))?;
             let revision = DiskStore::restore(&data, BufReader::new(copy), &file)?;
             println!("{} stands at revision {revision}", data.display());
+            Ok(())
+        }
+        Command::Restore(Restore { data, salvage, .. }) => {
+            let from = salvage.context("give a copy, or --salvage DIR")?;
+            let (revision, damage) = DiskStore::salvage(&data, &from)?;
+            println!("{} stands at revision {revision}: {damage}", data.display());
+            list(&damage);
             Ok(())
         }
         Command::Defrag(Folder { data }) => {
@@ -120,6 +159,32 @@ pub(crate) fn quiet_engine() {
             usual(panic);
         }
     }));
+}
+
+/// Says of a store that is damaged what is lost, one object a line.
+fn check(folder: &Path) -> anyhow::Result<()> {
+    let checked = DiskStore::check(folder);
+    if let Err(DiskError::DamagedObjects { damage, .. }) = &checked {
+        list(damage);
+        println!("{} objects can be read", damage.n_readable);
+    }
+    let stat = checked?;
+    println!("{} is whole", folder.display());
+    print!("{stat}");
+    Ok(())
+}
+
+fn list(damage: &Damage) {
+    for (key, what) in &damage.objects {
+        println!("lost: {key}: {what}");
+    }
+    let n_named = damage.objects.len() as u64;
+    if damage.n_objects > n_named {
+        println!("lost: {} more objects", damage.n_objects - n_named);
+    }
+    if damage.n_unnamed > 0 {
+        println!("lost: up to {} objects whose names are not known", damage.n_unnamed);
+    }
 }
 
 /// What a store holds, as one JSON object on a line.

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("setpoint: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(data::exit_code(&error))
         }
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use setpoint_object::time::Clock;
-use setpoint_store::{DiskOptions, DiskStore, MemoryOptions, MemoryStore, Store};
+use setpoint_store::{DiskOptions, DiskStore, MemoryOptions, MemoryStore, OnDamage, Store};
 use setpoint_store_etcd::{EtcdError, EtcdOptions, EtcdStore, EtcdTls, Pem};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use tokio::time::Instant;
 const ROOT: &str = "/registry";
 /// How long an etcd that cannot be reached at start is left alone in between.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// How many damaged objects are named in the log; `setpoint store check` lists them all.
+const LOGGED_MAX: usize = 20;
 /// Holds the password of `--etcd-user`, where no file does.
 const PASSWORD: &str = "SETPOINT_ETCD_PASSWORD";
 
@@ -26,6 +28,9 @@ pub(crate) struct StoreOptions {
     /// The folder that keeps objects over restarts. It is made if it is missing; one program at a time can use it.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// What happens when objects in the data folder's file are damaged.
+    #[arg(long, value_enum, default_value_t = Damaged::Refuse, requires = "data")]
+    damaged: Damaged,
     #[command(flatten)]
     etcd: EtcdFlags,
 }
@@ -58,6 +63,15 @@ struct EtcdFlags {
     /// How many seconds an etcd that cannot be reached at start is waited for.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     etcd_start_timeout: u64,
+}
+
+/// What happens when objects are damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Damaged {
+    /// Say which objects and tables it is, and exit with code 3.
+    Refuse,
+    /// Move the damaged file aside, and serve every object that can be read. A request for a damaged one is answered 500.
+    Serve,
 }
 
 /// What objects are kept in.
@@ -117,7 +131,9 @@ pub(crate) async fn open_store(
         (StoreKind::Memory, Some(_)) => {
             bail!("--store memory keeps nothing: leave --data out, or the store")
         }
-        (StoreKind::Disk, Some(folder)) => open_disk(folder, clock, history_age_max),
+        (StoreKind::Disk, Some(folder)) => {
+            open_disk(folder, clock, history_age_max, options.damaged)
+        }
         (StoreKind::Disk, None) => bail!("--store disk needs a folder: --data DIR"),
         (StoreKind::Etcd, None) if !etcd.etcd_endpoints.is_empty() => open_etcd(etcd).await,
         (StoreKind::Etcd, _) => {
@@ -126,13 +142,28 @@ pub(crate) async fn open_store(
     }
 }
 
-fn open_disk(folder: &Path, clock: &Clock, history_age_max: Duration) -> anyhow::Result<OpenStore> {
+fn open_disk(
+    folder: &Path,
+    clock: &Clock,
+    history_age_max: Duration,
+    damaged: Damaged,
+) -> anyhow::Result<OpenStore> {
     let clock = clock.clone();
     let now_ms = move || u64::try_from(clock.now().0.as_millis()).unwrap_or(u64::MAX);
-    let options =
-        DiskOptions { history_age_max, now_ms: Arc::new(now_ms), ..DiskOptions::default() };
+    let on_damage = match damaged {
+        Damaged::Refuse => OnDamage::Refuse,
+        Damaged::Serve => OnDamage::Serve,
+    };
+    let now_ms = Arc::new(now_ms);
+    let options = DiskOptions { history_age_max, now_ms, on_damage, ..DiskOptions::default() };
     crate::data::quiet_engine();
     let disk = DiskStore::open(folder, options).context("open the data folder")?;
+    if let Some(damage) = disk.damage() {
+        tracing::warn!(%damage, "serving a store in which objects are damaged");
+        for (key, _) in damage.objects.iter().take(LOGGED_MAX) {
+            tracing::warn!(%key, "this object is damaged");
+        }
+    }
     let store = Arc::new(disk.clone());
     Ok(OpenStore { store, engine: Engine::Disk(disk, folder.to_owned()) })
 }
@@ -194,6 +225,14 @@ impl OpenStore {
         match &self.engine {
             Engine::Disk(disk, folder) => Some((disk, folder)),
             Engine::Memory | Engine::Etcd(_) => None,
+        }
+    }
+
+    /// Why a control plane over it ended: damage that the store has met, where that is the reason.
+    pub(crate) fn blame(&self, error: anyhow::Error) -> anyhow::Error {
+        match self.disk().and_then(|(disk, _)| disk.damage_met()) {
+            Some(damage) => anyhow::Error::new(damage),
+            None => error,
         }
     }
 

@@ -19,9 +19,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How far back watches of before a restart may go on. Clients are seldom further behind, and
-/// reading them takes a moment.
-const REPLAYED_REVISIONS: u64 = 10_000;
 
 /// Options of `setpoint up`.
 #[derive(Debug, Args)]
@@ -148,7 +145,6 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
     let mut plane = ControlPlane::builder()
         .store(wrapped.store)
-        .replayed_revisions(REPLAYED_REVISIONS)
         .event_ttl(options.event_ttl.unwrap_or(setpoint_registry::EVENT_TTL))
         .history(history)
         .clock(clock);
@@ -195,7 +191,10 @@ async fn serve(options: Options) -> anyhow::Result<()> {
 
     let is_ready = tokio::select! {
         // Cancel safe: a dropped `join_next` has taken no result.
-        Some(ended) = running.join_next() => return ended?.context("start the control plane"),
+        Some(ended) = running.join_next() => {
+            let ended = ended?.context("start the control plane");
+            return ended.map_err(|error| open.blame(error));
+        }
         // Cancel safe: it is state, and not asked again.
         started = ready.wait_for(|ready| *ready) => {
             started.context("start the registry")?;
@@ -211,7 +210,10 @@ async fn serve(options: Options) -> anyhow::Result<()> {
             // Cancel safe: whichever comes first ends the program.
             _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
             _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-            Some(ended) = running.join_next() => return ended?.context("run the control plane"),
+            Some(ended) = running.join_next() => {
+                let ended = ended?.context("run the control plane");
+                return ended.map_err(|error| open.blame(error));
+            }
         }
     }
     stop.cancel();

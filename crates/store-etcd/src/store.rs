@@ -346,6 +346,10 @@ impl Store for EtcdStore {
         .boxed()
     }
 
+    fn keeps_history(&self) -> bool {
+        true
+    }
+
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
         compaction::compact(&self.owner.shared, revision).boxed()
     }

@@ -7,7 +7,7 @@ use crate::shared::Inner;
 use crate::stored::{store_error, tree};
 use bytes::Bytes;
 use setpoint_object::{ApiError, keys};
-use setpoint_store::{At, Compare, Op, Txn};
+use setpoint_store::{At, Compare, Op, StoreError, Txn};
 
 /// A line each: key, space, encoded object with `@uid` and `@now`. In the order of creation.
 const OBJECTS: &str = include_str!("objects.txt");
@@ -17,8 +17,15 @@ pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
     let now = inner.clock.now().rfc3339();
     for (key, object) in OBJECTS.lines().filter_map(|line| line.split_once(' ')) {
         let key = Bytes::from_static(key.as_bytes());
-        if inner.store.get(&key, At::Latest).await.map_err(store_error)?.value.is_some() {
-            continue;
+        match inner.store.get(&key, At::Latest).await {
+            Ok(found) if found.value.is_none() => {}
+            Ok(_) => continue,
+            // It is there, and whoever asks for it is told what is wrong with it.
+            Err(error @ StoreError::Unreadable { .. }) => {
+                tracing::warn!(%error, "an object of the control plane itself cannot be read");
+                continue;
+            }
+            Err(error) => return Err(store_error(error)),
         }
         let object = object.replace("@now", &now).replace("@uid", &inner.uid());
         let mut txn = Txn { compares: vec![Compare::Absent(key.clone())], ..Txn::default() };

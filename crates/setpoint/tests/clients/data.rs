@@ -129,3 +129,86 @@ fn a_store_is_copied_while_it_serves_and_the_copy_serves_the_same() {
     let refused = ask("restore", &folder.path().join("third"), Some(&again)).unwrap_err();
     assert!(refused.contains("is damaged") && refused.contains("at byte"), "{refused}");
 }
+
+/// Starts `setpoint up` on a folder. Its exit code and its message, if it ends by itself; `None` once it serves. A start that does
+/// neither within a minute ends with 124.
+fn failed_start(data: &Path, damaged: &str) -> Option<(i32, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut program = Command::new("timeout");
+    program.args(["60", env!("CARGO_BIN_EXE_setpoint"), "up", "--secure-port", "0", "--damaged"]);
+    program.arg(damaged).arg("--kubeconfig").arg(folder.path().join("config"));
+    program.arg("--data").arg(data);
+    program.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = program.spawn().unwrap();
+    let mut line = String::new();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    if line.starts_with("ready") {
+        Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        child.wait().unwrap();
+        return None;
+    }
+    let output = child.wait_with_output().unwrap();
+    Some((output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap()))
+}
+
+/// A damaged page is no start that never ends: the program says what is lost, or serves the rest when it is told to.
+#[test]
+fn damage_is_an_exit_code_and_a_name_or_the_rest_is_served() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = start(data.path());
+    let names: Vec<String> = (0..200).map(|n| format!("object-{n}")).collect();
+    let objects: Vec<Value> = names.iter().map(|name| create(&server, name)).collect();
+    assert!(server.stop("TERM").success());
+    let path = data.path().join("store.redb");
+    let whole = std::fs::read(&path).unwrap();
+    // Places that are in use: where the names of objects stand.
+    let needle = b"/registry/configmaps/default/object-";
+    let places: Vec<usize> =
+        (0..whole.len() - needle.len()).filter(|at| whole[*at..].starts_with(needle)).collect();
+    let (mut n_refused, mut n_damaged) = (0, 0);
+    for n in 0..20 {
+        let at = places[n * 7919 % places.len()] / 512 * 512;
+        let mut damaged = whole.clone();
+        damaged[at..at + 64].iter_mut().for_each(|byte| *byte ^= 0x5a);
+        std::fs::write(&path, damaged).unwrap();
+        let Some((code, text)) = failed_start(data.path(), "refuse") else { continue };
+        n_refused += 1;
+        assert_eq!(code, 3, "{text}");
+        assert!(text.contains("object-") || text.contains("pages of `"), "{text}");
+        assert!(text.contains("--damaged=serve"), "{text}");
+        let checked = store(&["check".as_ref(), "--data".as_ref(), data.path().as_os_str()]);
+        assert!(checked.unwrap_err().contains("is damaged"));
+        assert_eq!(failed_start(data.path(), "serve"), None, "place {at}");
+        let serve: [&std::ffi::OsStr; 4] =
+            ["--data".as_ref(), data.path().as_os_str(), "--damaged".as_ref(), "serve".as_ref()];
+        let server = Server::start_with(&serve);
+        let mut is_damaged = false;
+        for (name, object) in names.iter().zip(&objects) {
+            let answer = raw::get(&server, &format!("{PATH}/{name}"));
+            let found: Value = serde_json::from_str(&answer.body).unwrap();
+            if answer.code == 200 {
+                assert_eq!(found, *object);
+                continue;
+            }
+            assert_eq!(answer.code, 500, "{answer:?}");
+            let message = found["message"].as_str().unwrap();
+            assert!(message.contains(name) && message.contains("damaged"), "{message}");
+            is_damaged = true;
+            n_damaged += 1;
+        }
+        // As the reference answers a list in which an object cannot be decrypted: 500, which names it. Other kinds are served.
+        let list = raw::get(&server, PATH);
+        assert_eq!(list.code, if is_damaged { 500 } else { 200 }, "{list:?}");
+        assert_eq!(raw::get(&server, "/api/v1/namespaces").code, 200);
+        let later = create(&server, "later");
+        assert_eq!(get(&server, "later"), later);
+        for file in std::fs::read_dir(data.path()).unwrap() {
+            let file = file.unwrap().path();
+            if file.to_string_lossy().contains(".damaged-") {
+                std::fs::remove_file(file).unwrap();
+            }
+        }
+    }
+    assert!(n_refused >= 10 && n_damaged > 0, "{n_refused} refused, {n_damaged} damaged");
+}

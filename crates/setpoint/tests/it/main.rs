@@ -5,6 +5,7 @@
 mod bounds;
 mod client_calls;
 mod client_helpers;
+mod durable;
 mod events;
 mod extension;
 mod extension_kind;
