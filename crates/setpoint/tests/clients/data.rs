@@ -212,3 +212,51 @@ fn damage_is_an_exit_code_and_a_name_or_the_rest_is_served() {
     }
     assert!(n_refused >= 10 && n_damaged > 0, "{n_refused} refused, {n_damaged} damaged");
 }
+
+/// A full disk refuses creates with a status that says so, and lets go of every object.
+#[test]
+fn a_full_disk_is_507_for_creates_and_nothing_for_deletes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(folder.path());
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: a small file system cannot be mounted here");
+        return;
+    }
+    let data = folder.path().join("data");
+    let mut server = start(&data);
+    let mut noise = 1_u64;
+    let mut value = || -> String {
+        let next = |_| {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            format!("{noise:016x}")
+        };
+        (0..15_000).map(next).collect()
+    };
+    let mut n_created = 0;
+    let refused = loop {
+        assert!(n_created < 500, "it never became full");
+        let body = json!({"metadata": {"name": format!("o-{n_created}")}, "data": {"a": value()}});
+        let body = body.to_string();
+        let answer = raw::send(&server, "POST", PATH, "application/json", body.as_bytes());
+        if answer.code != 201 {
+            break answer;
+        }
+        n_created += 1;
+    };
+    let status: Value = serde_json::from_str(&refused.body).unwrap();
+    assert_eq!((refused.code, &status["reason"]), (507, &json!("InsufficientStorage")), "{status}");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("no room") && message.contains("delete objects"), "{message}");
+    assert!(n_created > 10, "{n_created}");
+    for n in 0..n_created {
+        let answer =
+            raw::send(&server, "DELETE", &format!("{PATH}/o-{n}"), "application/json", b"");
+        assert_eq!(answer.code, 200, "object {n} of {n_created}: {answer:?}");
+    }
+    assert!(server.stop("TERM").success());
+    drop(server);
+    assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
+}
