@@ -21,6 +21,8 @@
 //! - `reached` is published after the batch is in. A reader that sees `reached = r` before it takes a resource's lock
 //!   thus finds every change of the resource up to `r`, and perhaps later ones: the state it then sees is the
 //!   resource's state at the later of `r` and the last change it finds.
+//! - A version that is made by a conversion that may wait has an index and a window of its own, behind those of what is stored
+//!   (see `view`). Nothing of the conversion happens under a lock, or on the way of what is stored.
 //! - It is filled from several ranges of keys at once, each by a task of its own; what comes out does not depend on which
 //!   ends first.
 //! - When the feed breaks, every watch ends and the cache is filled anew; its history starts over.
@@ -36,6 +38,7 @@ mod index;
 mod interest;
 mod item;
 mod resource;
+mod view;
 mod window;
 
 pub(crate) use change::{Change, event_of};
@@ -43,18 +46,24 @@ pub(crate) use index::Index;
 pub(crate) use interest::{Interest, Term};
 pub(crate) use item::Item;
 pub(crate) use resource::{ResourceCache, Taken, Watcher};
+pub(crate) use view::{Reading, serve};
 
 use fill::Filled;
 use resource::WatcherId;
+use view::View;
 
+use crate::catalog::Resource;
+use crate::conversion::Converter;
 use crate::followed::Followed;
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use setpoint_object::{ApiError, keys};
 use setpoint_store::{Batch, ChangeFeed, Revision, Store, StoreError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -91,6 +100,9 @@ struct Shared {
     /// How long changes are kept.
     history: Duration,
     resources: RwLock<Resources>,
+    views: Mutex<Views>,
+    /// There are views that have still to be run.
+    has_new_views: Notify,
     reached: Arc<Followed<Reached>>,
 }
 #[derive(Debug, Default)]
@@ -101,11 +113,21 @@ struct Resources {
     is_stopped: bool,
 }
 
+/// The versions that somebody reads and that are made by conversions that may wait.
+#[derive(Debug, Default)]
+struct Views {
+    all: Vec<Arc<View>>,
+    /// Those that have still to be run.
+    new: Vec<Arc<View>>,
+    is_stopped: bool,
+}
+
 impl WatchCache {
     /// An empty one that keeps changes so long.
     pub(crate) fn new(history: Duration) -> Self {
-        let (resources, reached) = (RwLock::default(), Arc::default());
-        Self { shared: Arc::new(Shared { history, resources, reached }) }
+        let (resources, views, reached) = (RwLock::default(), Mutex::default(), Arc::default());
+        let has_new_views = Notify::new();
+        Self { shared: Arc::new(Shared { history, resources, views, has_new_views, reached }) }
     }
 
     /// Fills itself from the store and follows its change feed until `stop`, then ends every watch politely.
@@ -122,9 +144,33 @@ impl WatchCache {
         replayed_revisions: u64,
         stop: CancellationToken,
     ) -> Result<(), ApiError> {
-        let ended = self.follow(store, replayed_revisions, &stop).await;
+        let ended = tokio::select! {
+            biased;
+            ended = self.follow(store, replayed_revisions, &stop) => ended,
+            // It never ends: its tasks go with it.
+            never = self.run_views() => match never {},
+        };
         self.shared.stop();
         ended
+    }
+    async fn run_views(&self) -> std::convert::Infallible {
+        let mut tasks = JoinSet::new();
+        loop {
+            for view in std::mem::take(&mut self.shared.views.lock().new) {
+                let shared = self.shared.clone();
+                tasks.spawn(view.run(move |view| shared.forget_unread(view)));
+            }
+            tokio::select! {
+                // Cancel safe: a dropped wait leaves the permit.
+                () = self.shared.has_new_views.notified() => {}
+                // Cancel safe: a dropped `join_next` has taken nothing.
+                Some(ended) = tasks.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a view of a converted version ended");
+                    }
+                }
+            }
+        }
     }
 
     async fn follow(
@@ -206,6 +252,10 @@ impl WatchCache {
     pub(crate) fn resource(&self, storage_prefix: &str) -> Arc<ResourceCache> {
         self.shared.resource(storage_prefix)
     }
+    /// The objects of a row whose conversion may wait, as the row serves them.
+    pub(crate) fn view(&self, row: &Arc<Resource>, converter: Arc<Converter>) -> Reading {
+        self.shared.view(row, converter)
+    }
     /// How far it is.
     pub(crate) fn reached(&self) -> Reached {
         self.shared.reached.get()
@@ -231,6 +281,8 @@ impl WatchCache {
     /// Ends every watch of a resource (its CRD changed or went away); clients reconnect.
     pub(crate) fn close_watches(&self, storage_prefix: &str) {
         self.shared.resource(storage_prefix).close_watches();
+        // Their rows are served no more, or differently.
+        self.shared.end_views(|view| *view.row().storage_prefix == *storage_prefix);
     }
 }
 
@@ -294,7 +346,44 @@ impl Shared {
         self.reached.change(|reached| reached.is_filled = false);
         self.all().iter().for_each(|resource| resource.close_watches());
     }
+    fn view(&self, row: &Arc<Resource>, converter: Arc<Converter>) -> Reading {
+        let stored = self.resource(&row.storage_prefix);
+        let mut views = self.views.lock();
+        if let Some(view) = views.all.iter().find(|view| Arc::ptr_eq(view.row(), row)) {
+            return view.read();
+        }
+        let view = View::new(row.clone(), converter, stored, self.history);
+        let reading = view.read();
+        if views.is_stopped {
+            view.end();
+        } else {
+            views.all.push(view.clone());
+            views.new.push(view);
+            self.has_new_views.notify_one();
+        }
+        reading
+    }
+    /// Forgets a view that nobody reads.
+    fn forget_unread(&self, view: &Arc<View>) -> bool {
+        let mut views = self.views.lock();
+        // Readers come under the same lock.
+        let is_unread = view.is_unread();
+        if is_unread {
+            views.all.retain(|other| !Arc::ptr_eq(other, view));
+        }
+        is_unread
+    }
+    fn end_views(&self, which: impl Fn(&View) -> bool) {
+        let ended: Vec<_> = {
+            let mut views = self.views.lock();
+            views.new.retain(|view| !which(view));
+            views.all.extract_if(.., |view| which(view)).collect()
+        };
+        ended.iter().for_each(|view| view.end());
+    }
     fn stop(&self) {
+        self.views.lock().is_stopped = true;
+        self.end_views(|_| true);
         self.reached.change(|reached| reached.is_stopped = true);
         self.resources.write().is_stopped = true;
         self.all().iter().for_each(|resource| resource.stop());

@@ -207,8 +207,8 @@ pub(crate) struct Stored {
     /// are. Older ones are pruned and defaulted whenever they are read. `u64::MAX`: all of them
     /// are.
     pub(crate) since: u64,
-    /// Other versions are made by a conversion webhook, which this registry does not call.
-    pub(crate) by_webhook: bool,
+    /// Other versions are made by a conversion webhook.
+    pub(crate) webhook: Option<Arc<crate::conversion::Webhook>>,
     /// What every write of an object compares.
     pub(crate) fence: Fence,
     /// Set when rows with another schema take the place of these.

@@ -1,4 +1,5 @@
-//! Stored bytes to the version asked for, and back.
+//! Stored bytes to the version asked for, and back, without waiting. What a conversion webhook makes is in
+//! [`crate::conversion`].
 //!
 //! One object has one identity in every served version of its kind. Custom resources without a conversion webhook change
 //! nothing but `apiVersion`, and lose what the other version's schema does not declare. Built-in kinds that are served in several
@@ -60,6 +61,24 @@ fn is_older(resource: &Resource, revision: u64) -> bool {
     resource.stored.as_ref().is_some_and(|stored| revision <= stored.since)
 }
 
+/// Stored bytes with what [`refresh`] does to them; the same bytes when nothing is to be done.
+///
+/// # Errors
+///
+/// The stored bytes are no JSON.
+pub(crate) fn refreshed(
+    resource: &Resource,
+    stored: &Bytes,
+    revision: u64,
+) -> Result<Bytes, ApiError> {
+    if !is_older(resource, revision) {
+        return Ok(stored.clone());
+    }
+    let mut tree = serde_json::from_slice(stored).map_err(undecodable)?;
+    refresh(resource, &mut tree, revision);
+    Ok(encode::to_bytes(&tree))
+}
+
 /// Stored bytes as this row serves them at a revision. Bytes of the row's own version are spliced, others take a tree.
 ///
 /// # Errors
@@ -116,7 +135,7 @@ fn undecodable(error: serde_json::Error) -> ApiError {
 }
 
 /// Whether stored bytes are of the version the row serves. Stored objects are canonical: `apiVersion` comes first.
-fn is_version(stored: &[u8], resource: &Resource) -> bool {
+pub(crate) fn is_version(stored: &[u8], resource: &Resource) -> bool {
     let (group, version) = (resource.gvk.group.as_bytes(), resource.gvk.version.as_bytes());
     let Some(rest) = stored.strip_prefix(br#"{"apiVersion":""#) else {
         let found = skim::scalar(stored, &["apiVersion"]);
@@ -144,7 +163,7 @@ fn convert(resource: &Resource, tree: &mut Value, target: String) -> Result<bool
             return Err(ApiError::internal(text));
         }
     }
-    if resource.stored.as_ref().is_some_and(|stored| stored.by_webhook) {
+    if resource.stored.as_ref().is_some_and(|stored| stored.webhook.is_some()) {
         return Err(ApiError::unclassified(format!(
             "conversion webhook for {source}, Kind={} failed: this server calls no conversion webhooks",
             resource.gvk.kind

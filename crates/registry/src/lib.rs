@@ -35,6 +35,7 @@ mod bootstrap;
 mod cache;
 pub mod catalog;
 mod connect;
+pub mod conversion;
 mod convert;
 mod crd;
 mod followed;
@@ -61,6 +62,7 @@ pub use attributes::{
 };
 pub use authorize::{AllowAuthenticated, Authorizer, Decision};
 pub use catalog::{Catalog, Resource, SubresourceRow};
+pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use registry::{
     EVENT_TTL, HISTORY_PERIOD, REPLAYED_REVISIONS, Registry, RegistryBuilder, RegistryWorker,
 };

@@ -24,6 +24,7 @@ pub(crate) use scope::Scope;
 
 use crate::attributes::Attributes;
 use crate::connect::{is_connected, no_agent};
+use crate::conversion::ObjectVersion;
 use crate::convert;
 use crate::request::*;
 use crate::scale::scale_of;
@@ -67,7 +68,15 @@ impl Registry {
         if setpoint_store::is_sealed(&stored.value) {
             return Err(unreadable(&key, NOT_ENCRYPTING));
         }
-        let bytes = convert::serve(resource, &stored.value, stored.modified.0)?;
+        let bytes = match self.inner.served(resource) {
+            Some(converter) => {
+                let (key, revision) = (stored.key, stored.modified.0);
+                let object = ObjectVersion { key, revision, value: stored.value };
+                let served = converter.serve_one(resource, object).await?;
+                encode::with_resource_version(&served, revision)
+            }
+            None => convert::serve(resource, &stored.value, stored.modified.0)?,
+        };
         let name = match &target.subresource {
             None => return Ok(Object { bytes }),
             Some(Subresource::Scale) => {

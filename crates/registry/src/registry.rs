@@ -1,7 +1,7 @@
 //! The registry: one write path, one read path, every resource.
 use crate::admission::{self, Admission};
 use crate::allocate::Allocator;
-use crate::authorize::{self, Authorizer};
+use crate::conversion::ConversionProvider;
 use crate::followed::Followed;
 use crate::kind::CompiledKind;
 use crate::shared::Inner;
@@ -43,8 +43,7 @@ pub struct RegistryBuilder {
     history: Duration,
     is_shared: bool,
     kinds: Vec<CompiledKind>,
-    authorizers: Vec<Arc<dyn Authorizer>>,
-    admission: Vec<Arc<dyn Admission>>,
+    converter: Option<Arc<dyn ConversionProvider>>,
 }
 impl RegistryBuilder {
     /// A kind that is compiled in, beside the built-in ones. Definitions cannot take its place.
@@ -84,15 +83,10 @@ impl RegistryBuilder {
         self.is_shared = is_shared;
         self
     }
-    /// Asks an authorizer, after those added before. The API server asks for each request, the registry for what a request does
-    /// besides. None when not given: whoever is authenticated may do everything ([`AllowAuthenticated`](crate::AllowAuthenticated)).
-    pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
-        self.authorizers.push(authorizer);
-        self
-    }
-    /// Adds an admission plugin, behind Kubernetes' own and those added before.
-    pub fn admission(mut self, plugin: Arc<dyn Admission>) -> Self {
-        self.admission.push(plugin);
+    /// Who converts the custom resources whose definitions have the conversion strategy `Webhook`. When not given, requests for
+    /// versions other than the stored one are refused.
+    pub fn converter(mut self, converter: Arc<dyn ConversionProvider>) -> Self {
+        self.converter = Some(converter);
         self
     }
     /// The registry and the worker that its owner runs. Nothing is served before the worker has started up.
@@ -119,8 +113,8 @@ impl RegistryBuilder {
             event_ttl: self.event_ttl,
             history: self.history,
             allocator: Allocator::default(),
-            admission: admission::Chain::new(self.admission),
-            authorization: authorize::Chain::new(self.authorizers),
+            admission: Chain::built_in(),
+            converter: self.converter,
         });
         (Registry { inner: inner.clone() }, RegistryWorker { inner })
     }
@@ -221,8 +215,7 @@ impl Registry {
             history: HISTORY_PERIOD,
             is_shared: false,
             kinds: Vec::new(),
-            authorizers: Vec::new(),
-            admission: Vec::new(),
+            converter: None,
         }
     }
 }

@@ -154,7 +154,8 @@ enum Shown {
 impl Listed {
     /// A stored object as a row lists it.
     pub(crate) fn new(resource: &Resource, item: &Arc<Item>) -> Result<Self, ApiError> {
-        if convert::is_served_as_stored(resource, &item.value, item.revision) {
+        if item.is_converted() || convert::is_served_as_stored(resource, &item.value, item.revision)
+        {
             return Ok(Self(Shown::Stored(item.clone())));
         }
         let bytes = convert::serve(resource, &item.value, item.revision)?;

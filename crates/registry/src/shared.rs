@@ -6,7 +6,8 @@ use crate::allocate::Allocator;
 use crate::attributes::Attributes;
 use crate::authorize;
 use crate::cache;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Resource};
+use crate::conversion::{ConversionProvider, Converter};
 use crate::followed::Followed;
 use crate::stored::{NOT_ENCRYPTING, store_error, tree, unreadable};
 use bytes::Bytes;
@@ -47,9 +48,9 @@ pub(crate) struct Inner {
     /// Cluster addresses and node ports in use.
     pub(crate) allocator: Allocator,
     /// Who may change or refuse a write.
-    pub(crate) admission: admission::Chain,
-    /// Who may do what.
-    pub(crate) authorization: authorize::Chain,
+    pub(crate) admission: Chain,
+    /// Who converts what conversion webhooks convert.
+    pub(crate) converter: Option<Arc<dyn ConversionProvider>>,
 }
 /// A handle; cheap to clone.
 #[derive(Debug, Clone)]
@@ -57,14 +58,21 @@ pub struct Registry {
     pub(crate) inner: Arc<Inner>,
 }
 impl Inner {
-    /// An object as the watch cache has it, and when it became so. `None`: it is not there, or not known to be.
-    pub(crate) fn cached(&self, prefix: &str, key: &Bytes) -> Option<(Bytes, Revision)> {
-        if !self.cache.reached().is_filled {
-            return None;
-        }
-        let (index, _) = self.cache.resource(prefix).snapshot();
-        let item = index.range(Bound::Included(&**key), Bound::Included(&**key)).next()?;
-        Some((item.value.clone(), Revision(item.revision)))
+    /// What makes a row's version of stored objects, where that may wait.
+    pub(crate) fn served(&self, row: &Resource) -> Option<Arc<Converter>> {
+        let webhook = row.stored.as_ref()?.webhook.as_ref()?;
+        webhook.served(&**self.converter.as_ref()?, row)
+    }
+    /// What makes the stored version of a row's objects, where that may wait.
+    pub(crate) fn stored(&self, row: &Resource) -> Option<Arc<Converter>> {
+        let webhook = row.stored.as_ref()?.webhook.as_ref()?;
+        let provider =
+            self.converter.as_ref().filter(|_| row.gvk.version != row.storage_version)?;
+        webhook.converter(&**provider, &row.group_kind(), &row.storage_version)
+    }
+    /// The objects of a row as it serves them, where their conversion may wait.
+    pub(crate) fn view(&self, row: &Arc<Resource>) -> Option<cache::Reading> {
+        self.served(row).map(|converter| self.cache.view(row, converter))
     }
     /// From now on requests are served, or not.
     pub(crate) fn set_ready(&self, ready: bool) {

@@ -4,7 +4,7 @@ use crate::catalog::Resource;
 use crate::convert;
 use crate::watch::{Event, EventKind, Meter};
 use parking_lot::Mutex;
-use setpoint_object::ApiError;
+use setpoint_object::{ApiError, encode};
 use std::sync::Arc;
 
 /// One change of one object.
@@ -76,8 +76,15 @@ pub(crate) fn event_of(
     kind: EventKind,
     revision: u64,
 ) -> Result<Event, ApiError> {
-    if revision == item.revision && convert::is_served_as_stored(resource, &item.value, revision) {
+    let is_converted = item.is_converted();
+    if revision == item.revision
+        && (is_converted || convert::is_served_as_stored(resource, &item.value, revision))
+    {
         return Ok(Event::of_item(kind, item.clone()));
+    }
+    if is_converted {
+        let object = encode::with_resource_version(&item.value, revision);
+        return Ok(Event::new(kind, object, revision));
     }
     let object = convert::serve_as(resource, &item.value, item.revision, revision)?;
     Ok(Event::new(kind, object, revision))

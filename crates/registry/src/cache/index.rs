@@ -99,6 +99,11 @@ impl Index {
         }
         Some(removed)
     }
+    /// The item under a key.
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Arc<Item>> {
+        let (path, is_there) = find(&self.root, key);
+        is_there.then(|| &self.root[path.branch][path.leaf][path.item])
+    }
     /// The items of a range of keys, in order.
     pub(crate) fn range<'i>(
         &'i self,

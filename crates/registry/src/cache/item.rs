@@ -19,9 +19,10 @@ pub(crate) struct Item {
     pub(crate) key: Bytes,
     /// When it became so.
     pub(crate) revision: u64,
-    /// As stored.
+    /// As stored, or as a row serves it ([`Item::converted`]), without resourceVersion.
     pub(crate) value: Bytes,
-    /// Where the labels stand in the value: the first byte and the one beyond, 32 bits each. [`UNKNOWN`] until somebody asks.
+    /// Where the labels stand in the value: the first byte and the one beyond, 31 and 32 bits. [`UNKNOWN`] until somebody asks.
+    /// The highest bit is [`CONVERTED`].
     labels_at: AtomicU64,
     spliced: Mutex<Weak<Spliced>>,
 }
@@ -35,6 +36,8 @@ impl AsRef<[u8]> for Owner {
 }
 /// No range: it ends before it starts.
 const UNKNOWN: u64 = 1 << 32;
+/// Set in what a conversion made: nothing is to be done to it before it is served.
+const CONVERTED: u64 = 1 << 63;
 
 impl From<KeyValue> for Item {
     fn from(kv: KeyValue) -> Self {
@@ -45,6 +48,16 @@ impl Item {
     pub(crate) fn new(key: Bytes, revision: u64, value: Bytes) -> Self {
         let (labels_at, spliced) = (AtomicU64::new(UNKNOWN), Mutex::default());
         Self { key, revision, value, labels_at, spliced }
+    }
+    /// An object as a row serves it.
+    pub(crate) fn converted(key: Bytes, revision: u64, value: Bytes) -> Self {
+        let mut item = Self::new(key, revision, value);
+        *item.labels_at.get_mut() |= CONVERTED;
+        item
+    }
+    /// Whether a conversion made it, for the one row whose view it is in.
+    pub(crate) fn is_converted(&self) -> bool {
+        self.labels_at.load(Ordering::Relaxed) & CONVERTED != 0
     }
     /// The stored object with its resourceVersion, shared with everybody who has it already.
     pub(crate) fn spliced(&self) -> Bytes {
@@ -67,12 +80,13 @@ impl Item {
     /// The labels as they stand in the value.
     pub(super) fn labels_text(&self) -> &[u8] {
         // Relaxed: who does not see it yet finds the same.
-        let mut at = self.labels_at.load(Ordering::Relaxed);
+        let known = self.labels_at.load(Ordering::Relaxed);
+        let mut at = known & !CONVERTED;
         if at == UNKNOWN {
             let range = skim::labels_range(&self.value);
-            // A value is far smaller than 4 GiB.
+            // A value is far smaller than 2 GiB.
             at = (range.start as u64) << 32 | range.end as u64;
-            self.labels_at.store(at, Ordering::Relaxed);
+            self.labels_at.store(at | known & CONVERTED, Ordering::Relaxed);
         }
         let (start, end) = ((at >> 32) as usize, (at & u64::from(u32::MAX)) as usize);
         self.value.get(start..end).unwrap_or_default()

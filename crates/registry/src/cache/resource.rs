@@ -14,6 +14,7 @@ use super::window::Window;
 use super::{Change, Index, Interest, Item};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use setpoint_object::ApiError;
 use setpoint_store::is_sealed;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ struct State {
     epoch: u64,
     /// The sequence number up to which the watches of earlier epochs still get changes before they end.
     closed_at: u64,
+    /// Why the last epoch ended, when it was a failure.
+    failure: Option<ApiError>,
     /// The sequence number of the first change after the window's last start. Those before it are not told any more, and
     /// there may have been others.
     begun_at: u64,
@@ -75,7 +78,7 @@ pub(crate) struct Begin {
     pub(crate) newest: u64,
 }
 /// What a watcher finds behind its position.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Taken {
     /// Some changes were appended; there may be more.
     Some,
@@ -83,6 +86,8 @@ pub(crate) enum Taken {
     Nothing,
     /// The watch is over.
     Ended,
+    /// The same, and the watcher is to be told why.
+    Failed(ApiError),
 }
 
 impl ResourceCache {
@@ -102,6 +107,7 @@ impl ResourceCache {
                 fanout: Fanout::new(prefix_len),
                 epoch: 0,
                 closed_at: 0,
+                failure: None,
                 begun_at: 0,
                 is_stopped,
                 n_watchers: 0,
@@ -109,6 +115,40 @@ impl ResourceCache {
         }
     }
 
+    /// A watcher of everything, and the objects at its place: behind the changes up to `after`, or behind the newest when that is
+    /// gone, lies ahead, or is more than `changes_max` changes ago.
+    pub(super) fn begin_back(&self, after: u64, changes_max: usize) -> Begin {
+        let (mut begin, later) = {
+            let mut state = self.state.lock();
+            let (first, end) = (state.window.after(after), state.window.end());
+            let is_kept = after >= state.window.oldest() && after < state.newest;
+            if !is_kept || end - first > changes_max as u64 {
+                return state.begin(&Interest::default(), end);
+            }
+            let later: Vec<_> = (first..end).filter_map(|n| state.window.get(n).cloned()).collect();
+            (state.begin(&Interest::default(), first), later)
+        };
+        for change in later.iter().rev() {
+            match &change.before {
+                Some(before) => _ = begin.index.insert(before.clone()),
+                None => _ = begin.index.remove(change.key()),
+            }
+        }
+        begin.newest = after;
+        begin
+    }
+    /// The revision of the newest change, or of the last fill.
+    pub(crate) fn newest(&self) -> u64 {
+        self.state.lock().newest
+    }
+    /// The object under a key.
+    pub(super) fn get(&self, key: &[u8]) -> Option<Arc<Item>> {
+        self.state.lock().index.get(key).cloned()
+    }
+    /// The keys of values that could not be made out.
+    pub(super) fn all_sealed(&self) -> BTreeSet<Bytes> {
+        self.state.lock().sealed.clone()
+    }
     /// The objects now, and the revision of the newest change among them.
     pub(crate) fn snapshot(&self) -> (Index, u64) {
         let state = self.state.lock();
@@ -165,6 +205,23 @@ impl ResourceCache {
         }
         wake(woken);
     }
+    /// Takes converted objects in, in order: `(revision, key, the object now)`.
+    pub(super) fn apply_converted(&self, changes: Vec<(u64, Bytes, Option<Arc<Item>>)>) {
+        let now = Instant::now();
+        let mut woken = Woken::new();
+        {
+            let mut state = self.state.lock();
+            for (revision, key, item) in changes {
+                let before = match &item {
+                    Some(item) => state.index.insert(item.clone()),
+                    None => state.index.remove(&key),
+                };
+                state.newest = revision;
+                state.push(now, item, before, &mut woken);
+            }
+        }
+        wake(woken);
+    }
     /// Replaces everything: the window starts over, and every watch ends. `sealed` are the keys of values that could not be
     /// made out.
     pub(super) fn fill(&self, revision: u64, index: Index, sealed: BTreeSet<Bytes>) {
@@ -182,6 +239,16 @@ impl ResourceCache {
     /// Lets go of the history that is too old.
     pub(super) fn trim(&self, now: Instant) {
         self.state.lock().window.trim(now);
+    }
+    /// Ends every watch with a failure, behind what it has still to be told.
+    pub(super) fn fail(&self, error: ApiError) {
+        let woken = {
+            let mut state = self.state.lock();
+            let woken = state.close();
+            state.failure = Some(error);
+            woken
+        };
+        wake(woken);
     }
     /// Ends every watch, and forgets encodings: nobody asks for those of rows that are no longer served.
     pub(super) fn close_watches(&self) {
@@ -244,7 +311,8 @@ impl State {
                 // Nothing up to there concerns it.
                 watcher.next = watcher.next.max(end);
                 if is_closed || self.is_stopped {
-                    return Taken::Ended;
+                    let failure = self.failure.clone().filter(|_| is_closed);
+                    return failure.map_or(Taken::Ended, Taken::Failed);
                 }
                 self.fanout.wait(watcher.id, &watcher.seat, waker, end, self.window.first());
                 return Taken::Nothing;
@@ -277,7 +345,17 @@ impl State {
             (None, None) => {}
             (now, before) => return woken.extend(self.take_sealed(now, before)),
         }
-        let change = Arc::new(Change::new(revision, item, before, self.window.meter()));
+        self.push(now, item, before, woken);
+    }
+    /// Adds the change to the newest revision to the window.
+    fn push(
+        &mut self,
+        now: Instant,
+        item: Option<Arc<Item>>,
+        before: Option<Arc<Item>>,
+        woken: &mut Woken,
+    ) {
+        let change = Arc::new(Change::new(self.newest, item, before, self.window.meter()));
         let sequence = self.window.end();
         self.fanout.add(sequence, &change, self.window.first(), woken);
         self.window.push(now, change);
@@ -299,6 +377,7 @@ impl State {
     }
     fn close(&mut self) -> Woken {
         self.epoch += 1;
+        self.failure = None;
         self.closed_at = self.window.end();
         self.fanout.take_waiting()
     }

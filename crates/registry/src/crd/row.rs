@@ -3,6 +3,7 @@ use crate::catalog::{
     DefinitionSource, Fence, Resource, ScalePaths, Schema, SelectableField, Stored, SubresourceRow,
     storage_version_hash,
 };
+use crate::conversion::Webhook;
 use crate::kind::{self, StatusRule};
 use crate::subresource::Subresource;
 use crate::table::Columns;
@@ -67,7 +68,7 @@ pub(super) fn stored(
     Stored {
         schema: Schema::of_definition(source.clone(), version),
         since,
-        by_webhook: definition["spec"]["conversion"]["strategy"] == "Webhook",
+        webhook: Webhook::of(definition),
         fence,
         retired,
     }

@@ -33,6 +33,9 @@ impl Field {
         resource: &Resource,
         item: &'i Item,
     ) -> Result<Cow<'i, str>, ApiError> {
+        if item.is_converted() {
+            return Ok(self.value_in(&item.value));
+        }
         Ok(match convert::members(resource, &item.value, item.revision)? {
             Cow::Borrowed(bytes) => self.value_in(bytes),
             Cow::Owned(bytes) => Cow::Owned(self.value_in(&bytes).into_owned()),

@@ -3,7 +3,7 @@ use super::Scope;
 use super::options::ListAt;
 use super::token::Token;
 use crate::attributes::Target;
-use crate::cache::{Index, Item};
+use crate::cache::{Index, Item, serve};
 use crate::request::{self, ListOptions, Listed};
 use crate::shared::Inner;
 use crate::stored::read_error;
@@ -144,13 +144,52 @@ impl<'a> List<'a> {
         // Read before the snapshot: everything up to there is in it.
         let reached = cache.reached().revision;
         let resource = cache.resource(&self.scope.resource.storage_prefix);
+        let view = match self.inner.view(&self.scope.resource) {
+            Some(view) => match view.wait().await {
+                Ok(true) => Some(view),
+                Err(error) if self.scope.is_whole_resource() => return Err(error),
+                // Objects outside the scope are no concern of this list.
+                Ok(false) | Err(_) => None,
+            },
+            None => None,
+        };
+        let resource = view.as_ref().map_or(&resource, |view| view.cache());
         let (index, newest) = resource.snapshot();
         let (start, end) = self.scope.range();
         if let Some(key) = resource.sealed(&start, &end) {
             return Err(super::sealed_error(self.inner, &key).await);
         }
-        let page = self.page_of(&index).await?;
+        let page = match view {
+            None if self.inner.served(&self.scope.resource).is_some() => {
+                self.converted_page_of(&index).await?
+            }
+            _ => self.page_of(&index).await?,
+        };
         Ok(self.answer(reached.max(newest), page))
+    }
+    /// The same of objects that have still to be converted.
+    async fn converted_page_of(&self, index: &Index) -> Result<Page, ApiError> {
+        let (start, end) = self.scope.range();
+        let items: Vec<_> = index.range(Bound::Included(&start), upper(&end)).cloned().collect();
+        let mut page = Page::default();
+        for (n, items_of_chunk) in items.chunks(CHUNK_MAX).enumerate() {
+            let served = self.served(items_of_chunk.to_vec()).await?;
+            let mut rest = served.iter();
+            if let Some(last) = self.fill(&mut page, rest.by_ref()).await? {
+                let n_left = rest.len() + items.len().saturating_sub((n + 1) * CHUNK_MAX);
+                page.last = (n_left > 0).then_some(last);
+                page.remaining = (n_left > 0 && self.scope.is_everything()).then_some(n_left);
+                break;
+            }
+        }
+        Ok(page)
+    }
+    /// Stored items as they are served, where their conversion may wait; else as they are.
+    async fn served(&self, items: Vec<Arc<Item>>) -> Result<Vec<Arc<Item>>, ApiError> {
+        match self.inner.served(&self.scope.resource) {
+            Some(converter) => serve(&converter, &self.scope.resource, &items).await,
+            None => Ok(items),
+        }
     }
     async fn page_of(&self, index: &Index) -> Result<Page, ApiError> {
         let (start, end) = self.scope.range();
@@ -226,6 +265,10 @@ impl<'a> List<'a> {
             }
             let entries = snapshot.value.entries.into_iter();
             let items: Vec<_> = entries.map(|kv| Arc::new(Item::from(kv))).collect();
+            let items = match self.served(items).await {
+                Ok(items) => items,
+                Err(error) => return Ok(Err(error)),
+            };
             let mut rest = items.iter();
             match self.fill(&mut page, rest.by_ref()).await {
                 Err(error) => return Ok(Err(error)),

@@ -61,6 +61,10 @@ impl Scope {
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_empty()
     }
+    /// Whether every object of the resource is under its prefix.
+    pub(crate) fn is_whole_resource(&self) -> bool {
+        self.only.is_none() && self.prefix.len() == self.resource.storage_prefix.len()
+    }
     /// The keys from the first to the first beyond.
     pub(crate) fn range(&self) -> (Bytes, Bytes) {
         match &self.only {

@@ -1,5 +1,5 @@
 //! What a stream is doing.
-use crate::cache::{Index, Item, Reached, wait_fresh};
+use crate::cache::{Index, Item, Reached, Reading, wait_fresh};
 use crate::followed::Followed;
 use futures::future::BoxFuture;
 use setpoint_object::ApiError;
@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 /// See the theory of [`super`].
 pub(super) enum Phase {
-    Starting(BoxFuture<'static, Result<(), ApiError>>),
+    /// Until it may begin; `false`: never.
+    Starting(BoxFuture<'static, Result<bool, ApiError>>),
     Initial {
         /// The state that is given out.
         index: Index,
@@ -33,8 +34,20 @@ impl std::fmt::Debug for Phase {
     }
 }
 impl Phase {
-    /// Waits until the cache holds everything up to a revision.
-    pub(super) fn starting(revision: u64, reached: Arc<Followed<Reached>>) -> Self {
-        Self::Starting(Box::pin(async move { wait_fresh(&reached, revision).await }))
+    /// Waits until the cache holds everything up to a revision, and then a view of it, if the stream is of one. One that watches
+    /// what comes `after` a revision has the view begin there if it can.
+    pub(super) fn starting(
+        revision: u64,
+        reached: Arc<Followed<Reached>>,
+        view: Option<Arc<Reading>>,
+        after: Option<u64>,
+    ) -> Self {
+        Self::Starting(Box::pin(async move {
+            wait_fresh(&reached, revision).await?;
+            match view {
+                Some(view) => view.wait_from(after.unwrap_or(u64::MAX)).await,
+                None => Ok(true),
+            }
+        }))
     }
 }

@@ -2,7 +2,7 @@
 use super::bookmark::{self, Timer};
 use super::phase::Phase;
 use super::{Event, EventKind};
-use crate::cache::{Change, Reached, ResourceCache, Taken, Watcher, event_of};
+use crate::cache::{Change, Reached, Reading, ResourceCache, Taken, Watcher, event_of};
 use crate::followed::Followed;
 use crate::read::{Fresh, Scope, WatchStart};
 use crate::request::ListOptions;
@@ -31,6 +31,8 @@ pub struct WatchStream {
     allow_bookmarks: bool,
     cache: Arc<ResourceCache>,
     reached: Arc<Followed<Reached>>,
+    /// Held when `cache` is a view's.
+    view: Option<Arc<Reading>>,
     // Where it stands.
     phase: Phase,
     timer: Timer,
@@ -66,10 +68,16 @@ impl WatchStream {
         };
         let allow_bookmarks = options.allow_bookmarks;
         let timer = Timer::new(options.timeout, allow_bookmarks, &mut *inner.rng.lock());
+        let view = inner.view(&scope.resource).map(Arc::new);
+        let cache = match &view {
+            Some(view) => view.cache().clone(),
+            None => inner.cache.resource(&scope.resource.storage_prefix),
+        };
         let mut stream = Self {
             after: (!matches!(start, WatchStart::Initial(_))).then_some(revision),
             allow_bookmarks,
-            cache: inner.cache.resource(&scope.resource.storage_prefix),
+            cache,
+            view,
             scope,
             phase: Phase::Live,
             timer,
@@ -79,8 +87,11 @@ impl WatchStream {
             reached,
         };
         let is_fresh = stream.reached.get().revision >= revision;
-        if stream.after.is_none() && !is_fresh {
-            stream.phase = Phase::starting(revision, stream.reached.clone());
+        // A place in what is to come is taken at once, but for views, which may have to be filled first.
+        if stream.view.is_some() || stream.after.is_none() && !is_fresh {
+            let revision = if stream.after.is_some() { 0 } else { revision };
+            let (reached, view) = (stream.reached.clone(), stream.view.clone());
+            stream.phase = Phase::starting(revision, reached, view, stream.after);
         } else if let Err(error) = stream.begin() {
             stream.phase = Phase::Failed(error);
         }
@@ -90,7 +101,7 @@ impl WatchStream {
     /// Takes a place in the cache, which is fresh enough.
     fn begin(&mut self) -> Result<(), ApiError> {
         // Read before the place is taken: everything up to there is in the state it starts with.
-        let reached = self.reached.get().revision;
+        let reached = self.reached_revision();
         let interest = self.scope.interest();
         let begin = match self.after {
             Some(after) => self.cache.begin_after(&interest, after).map_err(|oldest| {
@@ -168,10 +179,11 @@ impl WatchStream {
         for _ in 0..LOOKS_MAX {
             let Some(change) = self.taken.pop_front() else {
                 // Read before the look into the window: what is up to there and not in it is not there.
-                let reached = self.reached.get().revision;
+                let reached = self.reached_revision();
                 let Some(watcher) = &mut self.watcher else { return Poll::Ready(None) };
                 match self.cache.take(watcher, &mut self.taken, cx.waker()) {
                     Taken::Ended => return Poll::Ready(None),
+                    Taken::Failed(error) => return Poll::Ready(Some(Err(error))),
                     Taken::Some => continue,
                     Taken::Nothing => self.seen = self.seen.max(reached),
                 }
@@ -189,6 +201,11 @@ impl WatchStream {
         cx.waker().wake_by_ref();
         Poll::Pending
     }
+    /// Up to where everything is in the cache that is watched.
+    fn reached_revision(&self) -> u64 {
+        let reached = self.reached.get().revision;
+        self.view.as_ref().map_or(reached, |view| view.reached(reached))
+    }
     fn bookmark(&self) -> Arc<Event> {
         bookmark::event(&self.scope.resource, self.seen, false)
     }
@@ -201,7 +218,8 @@ impl WatchStream {
             match &mut self.phase {
                 Phase::Starting(fresh) => match fresh.as_mut().poll(cx) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(answer) => match answer.and_then(|()| self.begin()) {
+                    Poll::Ready(Ok(false)) => return Poll::Ready(None),
+                    Poll::Ready(answer) => match answer.and_then(|_| self.begin()) {
                         Ok(()) => {}
                         // A cache that stopped meanwhile ends the stream, no more.
                         Err(_) if self.reached.get().is_stopped => return Poll::Ready(None),

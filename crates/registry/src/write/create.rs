@@ -101,7 +101,7 @@ impl Write<'_> {
         let has_version =
             parse_resource_version(object.resource_version()).is_ok_and(|version| version != 0);
         object.set_meta("resourceVersion", Value::Null);
-        let mut stored = self.stored_tree(object)?;
+        let mut stored = self.stored_tree(object).await?;
         self.prepare_create(&mut stored);
         let mut errors = Vec::new();
         self.validate_create(&stored, &mut errors);
@@ -129,7 +129,7 @@ impl Write<'_> {
                 return Err(self.already_exists(stored.name(), &found.value));
             }
             let object = if self.converts() {
-                Object { bytes: encode::to_bytes(&self.served_tree(stored)?) }
+                Object { bytes: encode::to_bytes(&self.served_tree(stored, None).await?) }
             } else {
                 Object { bytes: encoded }
             };
@@ -140,26 +140,17 @@ impl Write<'_> {
             None => Ok(Claims::default()),
         };
         let claims = claims.map_err(store_error)?;
-        for _ in 0..RACE_ATTEMPTS_MAX {
-            let (key, encoded, required) = (key.clone(), encoded.clone(), review.required());
-            let put = self.put_new(key, encoded, &mut stored, spare, &claims, &required);
-            match put.await? {
-                (Created::Done(revision), bytes) => {
-                    if let Some(reservation) = reservation {
-                        reservation.keep(&stored, None);
-                    }
-                    let object = if self.converts() {
-                        self.answer(&bytes, revision)?
-                    } else {
-                        served(&bytes, revision)
-                    };
-                    return Ok(Some(Written { object, created: true }));
+        match self.put(key.clone(), None, encoded, &mut stored, spare, &claims).await? {
+            (Outcome::Done(revision), bytes) => {
+                if let Some(reservation) = reservation {
+                    reservation.keep(&stored, None);
                 }
-                (Created::Exists(found), _) => {
-                    return Err(self.already_exists(stored.name(), &found.value));
-                }
-                (Created::Claimed, _) => return Ok(None),
-                (Created::Moved, _) => self.inner.admission.decide_again(review).await?,
+                let object = if self.converts() {
+                    self.answer(&key, &bytes, revision).await?
+                } else {
+                    served(&bytes, revision)
+                };
+                Ok(Some(Written { object, created: true }))
             }
         }
         Err(ApiError::stale(&self.resource.group_resource(), stored.name()))

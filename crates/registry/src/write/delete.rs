@@ -64,7 +64,7 @@ impl Write<'_> {
         }
         let (marked, remove) = match self.step(&object, options) {
             Step::Pending => {
-                let object = self.answer(&found.value, found.modified)?;
+                let object = self.answer(&found.key, &found.value, found.modified).await?;
                 return Ok(Ok(Deleted::Object { object, remains: true }));
             }
             Step::Mark(marked) => (Some(marked), false),
@@ -95,7 +95,10 @@ impl Write<'_> {
             }
         }
         if !remove {
-            let object = self.answer(&last, revision)?;
+            let object = match self.options.dry_run {
+                true => self.preview(&last, revision).await?,
+                false => self.answer(&found.key, &last, revision).await?,
+            };
             return Ok(Ok(Deleted::Object { object, remains: true }));
         }
         if !self.options.dry_run {
@@ -111,7 +114,7 @@ impl Write<'_> {
             }
         }
         if self.resource.kind.returns_deleted {
-            let object = self.answer(&last, revision)?;
+            let object = self.preview(&last, revision).await?;
             return Ok(Ok(Deleted::Object { object, remains: false }));
         }
         Ok(Ok(Deleted::Gone { uid: object.uid().to_owned() }))

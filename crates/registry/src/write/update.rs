@@ -106,7 +106,17 @@ impl Write<'_> {
     ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
         let mut stored = tree(&found.value)?;
         crate::convert::refresh(self.resource, &mut stored, found.modified.0);
-        let shown = if self.converts() { Some(self.served_tree(stored.clone())?) } else { None };
+        let shown = match self.converts() {
+            true => Some(self.served_tree(stored.clone(), Some(found)).await?),
+            false => None,
+        };
+        if !self.is_storage_version(&stored) {
+            // Written before the storage version changed: it is compared with in today's.
+            stored = match shown {
+                Some(_) => self.stored_tree(stored).await?,
+                None => self.served_tree(stored, Some(found)).await?,
+            };
+        }
         let old = shown.as_ref().unwrap_or(&stored);
         let Changed { mut object, owned } = change(old, found.modified)?;
         if !owned {
@@ -115,8 +125,7 @@ impl Write<'_> {
         let review = self.review(Operation::Update, &self.target.name, Some(old));
         self.inner.admission.mutate(&review, &mut object).await?;
         self.check_version(&object, found.modified)?;
-        self.check_grant(&object, Some(old)).await?;
-        let mut new = self.stored_tree(object)?;
+        let mut new = self.stored_tree(object).await?;
         self.prepare_update(&mut new, &stored);
         let mut errors = Vec::new();
         self.validate_update(&new, &stored, &mut errors);
@@ -136,7 +145,7 @@ impl Write<'_> {
         let encoded = encode::to_bytes(&new);
         if self.options.dry_run || encoded == found.value && !self.rewrite_due(found).await? {
             return Ok(Ok(Written {
-                object: self.answer(&encoded, found.modified)?,
+                object: self.preview(&encoded, found.modified).await?,
                 created: false,
             }));
         }
@@ -146,12 +155,18 @@ impl Write<'_> {
             None => Ok(Claims::default()),
         };
         let claims = claims.map_err(store_error)?;
-        match self.put(key, Some(found.modified), encoded, &mut new, !owned, &claims).await? {
+        match self
+            .put(key.clone(), Some(found.modified), encoded, &mut new, !owned, &claims)
+            .await?
+        {
             (Outcome::Done(revision), encoded) => {
                 if let Some(reservation) = reservation {
                     reservation.keep(&new, Some(&stored));
                 }
-                Ok(Ok(Written { object: self.answer(&encoded, revision)?, created: false }))
+                Ok(Ok(Written {
+                    object: self.answer(&key, &encoded, revision).await?,
+                    created: false,
+                }))
             }
             (Outcome::Lost(newer), _) => Ok(Err(newer)),
         }
@@ -167,7 +182,7 @@ impl Write<'_> {
         stored: &Value,
         new: &Value,
     ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
-        let object = self.answer(&encode::to_bytes(new), found.modified)?;
+        let object = self.preview(&encode::to_bytes(new), found.modified).await?;
         if !self.options.dry_run {
             let claims = self.given_back(stored).await?;
             match self.remove(found.key.clone(), found.modified, &claims).await? {

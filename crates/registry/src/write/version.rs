@@ -1,9 +1,13 @@
 //! The version a request speaks and the version an object is stored in.
 use super::Write;
+use super::persist::tree;
+use crate::conversion::ObjectVersion;
+use crate::convert;
 use crate::request::Object;
+use bytes::Bytes;
 use serde_json::Value;
-use setpoint_object::ApiError;
-use setpoint_store::Revision;
+use setpoint_object::{ApiError, encode};
+use setpoint_store::{KeyValue, Revision};
 
 impl Write<'_> {
     /// Whether requests and storage speak different versions.
@@ -11,23 +15,73 @@ impl Write<'_> {
         self.resource.gvk.version != self.resource.storage_version
             || self.resource.gvk.group != self.resource.storage_group
     }
-    /// A stored tree in the request's version; the store may still hold one of an earlier storage version.
-    pub(super) fn served_tree(&self, stored: Value) -> Result<Value, ApiError> {
-        crate::convert::to_served(self.resource, stored)
+    /// Whether a stored object is of the version that is stored now. Built-in kinds have one for good.
+    pub(super) fn is_storage_version(&self, stored: &Value) -> bool {
+        let mut now = self.resource.group_version();
+        now.version = self.resource.storage_version.clone();
+        !self.resource.custom || stored["apiVersion"] == *now.to_string()
+    }
+    /// A stored tree in the request's version; the store may still hold one of an earlier storage version. `at` is where and since
+    /// when it is stored as it is.
+    pub(super) async fn served_tree(
+        &self,
+        stored: Value,
+        at: Option<&KeyValue>,
+    ) -> Result<Value, ApiError> {
+        let Some(converter) = self.inner.served(self.resource) else {
+            return convert::to_served(self.resource, stored);
+        };
+        let served = match at {
+            Some(at) => {
+                let (key, revision, value) = (at.key.clone(), at.modified.0, at.value.clone());
+                converter.serve_one(self.resource, ObjectVersion { key, revision, value }).await?
+            }
+            None => converter.show(self.resource, &encode::to_bytes(&stored)).await?,
+        };
+        tree(&served)
     }
     /// A tree of the request's version as it is stored.
-    pub(super) fn stored_tree(&self, served: Value) -> Result<Value, ApiError> {
+    pub(super) async fn stored_tree(&self, served: Value) -> Result<Value, ApiError> {
         if !self.converts() {
             return Ok(served);
+        }
+        if let Some(converter) = self.inner.stored(self.resource) {
+            return converter.store(self.resource, &served).await;
         }
         let catalog = self.inner.catalog.borrow().clone();
         let (group, version) = (&self.resource.gvk.group, &self.resource.storage_version);
         let storage = catalog.get(group, version, &self.resource.resource);
-        crate::convert::to_stored(self.resource, storage.map(|row| &**row), served)
+        convert::to_stored(self.resource, storage.map(|row| &**row), served)
     }
     /// The answer for bytes that are in the store at `revision`.
-    pub(super) fn answer(&self, stored: &[u8], revision: Revision) -> Result<Object, ApiError> {
-        let bytes = crate::convert::serve(self.resource, stored, revision.0)?;
+    pub(super) async fn answer(
+        &self,
+        key: &Bytes,
+        stored: &Bytes,
+        revision: Revision,
+    ) -> Result<Object, ApiError> {
+        let Some(converter) = self.inner.served(self.resource) else {
+            let bytes = convert::serve(self.resource, stored, revision.0)?;
+            return Ok(Object { bytes });
+        };
+        let (key, value) = (key.clone(), stored.clone());
+        let object = ObjectVersion { key, revision: revision.0, value };
+        let served = converter.serve_one(self.resource, object).await?;
+        Ok(Object { bytes: encode::with_resource_version(&served, revision.0) })
+    }
+    /// The answer for bytes that are not in the store, shown with a revision.
+    pub(super) async fn preview(
+        &self,
+        bytes: &Bytes,
+        revision: Revision,
+    ) -> Result<Object, ApiError> {
+        let bytes = match self.inner.served(self.resource) {
+            None => convert::serve(self.resource, bytes, revision.0)?,
+            Some(converter) => {
+                let shown = converter.show(self.resource, bytes).await?;
+                encode::with_resource_version(&shown, revision.0)
+            }
+        };
         Ok(Object { bytes })
     }
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{
-    Attributes, Body, DeleteOptions, Deleted, Format, Identity, ListOptions, PatchType, Registry,
-    Requested, Subresource, Target, Verb, WriteOptions, Written,
+    Attributes, Body, ConversionProvider, DeleteOptions, Deleted, Format, Identity, ListOptions,
+    PatchType, Registry, Requested, Subresource, Target, Verb, WriteOptions, Written,
 };
 use setpoint_store::{MemoryStore, Store, memory::MemoryOptions};
 use std::sync::{Arc, Mutex};
@@ -41,17 +41,34 @@ impl Server {
         Self::over_with(other.store.clone(), seed).await
     }
     pub(crate) async fn over_with(store: Arc<MemoryStore>, seed: u64) -> Self {
-        Self::on(store.clone(), store, seed).await
+        Self::with(store.clone(), store, seed, None).await
+    }
+    /// One whose conversion webhooks are called.
+    pub(crate) async fn converting(provider: Arc<dyn ConversionProvider>) -> Self {
+        let store = Arc::new(MemoryStore::new(MemoryOptions::default()));
+        Self::with(store.clone(), store, 7, Some(provider)).await
     }
     /// Another one over the same store, whose answers take it a while.
     pub(crate) async fn slow(&self, seed: u64) -> Self {
         let slow = Arc::new(SlowStore::new(MemoryStore::clone(&self.store), seed));
-        Self::on(slow, self.store.clone(), seed).await
+        Self::with(slow, self.store.clone(), seed, None).await
     }
     /// One whose registry sees another store than the tests do.
     pub(crate) async fn on(seen: Arc<dyn Store>, store: Arc<MemoryStore>, seed: u64) -> Self {
+        Self::with(seen, store, seed, None).await
+    }
+    async fn with(
+        seen: Arc<dyn Store>,
+        store: Arc<MemoryStore>,
+        seed: u64,
+        converter: Option<Arc<dyn ConversionProvider>>,
+    ) -> Self {
         let clock = Clock::starting_at(Timestamp(Duration::from_secs(START)));
-        let (registry, worker) = Registry::builder(seen, clock).seed(seed).build();
+        let mut builder = Registry::builder(seen, clock).seed(seed);
+        if let Some(converter) = converter {
+            builder = builder.converter(converter);
+        }
+        let (registry, worker) = builder.build();
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         tasks.spawn(worker.run(stop.clone()));
         let mut ready = registry.ready();

@@ -1,0 +1,122 @@
+//! What an answer of a conversion is held to (spec: crd §10).
+use super::converter::To;
+use crate::write::{validate_annotations, validate_labels};
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use setpoint_object::field;
+use setpoint_object::meta::ObjectExt as _;
+
+/// Objects checked before other tasks get their turn: about a millisecond.
+const SLICE_OBJECTS: usize = 32;
+
+/// The converted objects, with the metadata of what they were made of, but for labels and annotations.
+///
+/// # Errors
+///
+/// What a client reads behind `conversion webhook for …, Kind=… `.
+pub(super) async fn answer(
+    to: &To<'_>,
+    sent: &[Bytes],
+    came: Vec<Bytes>,
+) -> Result<Vec<Value>, String> {
+    if came.len() != sent.len() {
+        return Err(format!("returned {} objects, expected {}", came.len(), sent.len()));
+    }
+    let mut objects = Vec::with_capacity(came.len());
+    for (idx, (sent, came)) in sent.iter().zip(came).enumerate() {
+        objects.push(object(to, sent, &came).map_err(|fault| fault.at(idx))?);
+        if idx % SLICE_OBJECTS == SLICE_OBJECTS - 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(objects)
+}
+
+/// What is wrong with one object.
+#[derive(Debug)]
+enum Fault {
+    /// It is of another type.
+    Type(String),
+    /// It is another object.
+    Object(String),
+    Metadata(String),
+}
+impl Fault {
+    fn at(self, idx: usize) -> String {
+        match self {
+            Self::Type(text) => format!("returned invalid object at index {idx}: {text}"),
+            Self::Object(text) => format!("returned invalid object: {text}"),
+            Self::Metadata(text) => format!("returned invalid metadata: {text}"),
+        }
+    }
+}
+
+fn object(to: &To<'_>, sent: &[u8], came: &[u8]) -> Result<Value, Fault> {
+    let undecodable = |error: serde_json::Error| Fault::Type(error.to_string());
+    let mut came: Value = serde_json::from_slice(came).map_err(undecodable)?;
+    let mut sent: Value = serde_json::from_slice(sent).map_err(undecodable)?;
+    let text = |object: &Value, name: &str| object[name].as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text(&came, "apiVersion"), text(&came, "kind"));
+    if version != to.api_version {
+        let expected = &to.api_version;
+        return Err(Fault::Type(format!(
+            "invalid groupVersion (expected {expected}, received {version})"
+        )));
+    }
+    let expected = text(&sent, "kind");
+    if kind != expected {
+        return Err(Fault::Type(format!("invalid kind (expected {expected}, received {kind})")));
+    }
+    for (what, member) in [("name", "name"), ("namespace", "namespace"), ("UID", "uid")] {
+        let (was, is) = (sent.meta_str(member), came.meta_str(member));
+        if was != is {
+            return Err(Fault::Object(format!("must have the same {what}: {was} != {is}")));
+        }
+    }
+    let metadata = match came.get_mut("metadata").map(Value::take) {
+        None => return Err(Fault::Metadata("missing metadata in converted object".to_owned())),
+        Some(Value::Object(metadata)) => metadata,
+        Some(_) => {
+            return Err(Fault::Metadata("invalid metadata in converted object".to_owned()));
+        }
+    };
+    let kept = match sent.get_mut("metadata").map(Value::take) {
+        Some(Value::Object(kept)) => kept,
+        _ => Map::new(),
+    };
+    came["metadata"] = Value::Object(merged(kept, metadata)?);
+    setpoint_schema::prune::prune(to.schema, &mut came);
+    Ok(came)
+}
+
+/// The metadata there was, with the labels and annotations of what came.
+fn merged(
+    mut kept: Map<String, Value>,
+    mut came: Map<String, Value>,
+) -> Result<Map<String, Value>, Fault> {
+    let mut errors = Vec::new();
+    for member in ["labels", "annotations"] {
+        let Some(now) = came.remove(member).filter(|now| !now.is_null()) else {
+            kept.remove(member);
+            continue;
+        };
+        let Some(entries) = now.as_object() else {
+            return Err(Fault::Metadata(format!("invalid metadata.{member} in converted object")));
+        };
+        if let Some((key, _)) = entries.iter().find(|(_, value)| !value.is_string()) {
+            return Err(Fault::Metadata(format!(
+                "metadata.{member}[{key}] must be a string in converted object"
+            )));
+        }
+        if kept.get(member) == Some(&now) {
+            continue;
+        }
+        let path = field::Path::new("metadata").child(member);
+        match member {
+            "labels" => validate_labels(Some(&now), &path, &mut errors),
+            _ => validate_annotations(Some(&now), &path, &mut errors),
+        }
+        kept.insert(member.to_owned(), now);
+    }
+    if errors.is_empty() { Ok(kept) } else { Err(Fault::Metadata(field::aggregate(&errors))) }
+}
