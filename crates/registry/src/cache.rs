@@ -37,6 +37,8 @@ mod fill;
 mod index;
 mod interest;
 mod item;
+mod objects;
+mod owners;
 mod resource;
 mod view;
 mod window;
@@ -45,10 +47,15 @@ pub(crate) use change::{Change, event_of};
 pub(crate) use index::Index;
 pub(crate) use interest::{Interest, Term};
 pub(crate) use item::Item;
+pub use objects::{
+    MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
+};
+pub use owners::Owners;
 pub(crate) use resource::{ResourceCache, Taken, Watcher};
 pub(crate) use view::{Reading, serve};
 
 use fill::Filled;
+use objects::Mailboxes;
 use resource::WatcherId;
 use view::View;
 
@@ -103,6 +110,8 @@ struct Shared {
     views: Mutex<Views>,
     /// There are views that have still to be run.
     has_new_views: Notify,
+    /// Of those who read everything.
+    mailboxes: Mailboxes,
     reached: Arc<Followed<Reached>>,
 }
 #[derive(Debug, Default)]
@@ -126,8 +135,9 @@ impl WatchCache {
     /// An empty one that keeps changes so long.
     pub(crate) fn new(history: Duration) -> Self {
         let (resources, views, reached) = (RwLock::default(), Mutex::default(), Arc::default());
-        let has_new_views = Notify::new();
-        Self { shared: Arc::new(Shared { history, resources, views, has_new_views, reached }) }
+        let (has_new_views, mailboxes) = (Notify::new(), Mailboxes::default());
+        let shared = Shared { history, resources, views, has_new_views, mailboxes, reached };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Fills itself from the store and follows its change feed until `stop`, then ends every watch politely.
@@ -252,6 +262,10 @@ impl WatchCache {
     pub(crate) fn resource(&self, storage_prefix: &str) -> Arc<ResourceCache> {
         self.shared.resource(storage_prefix)
     }
+    /// Every object, and every change of one from now on.
+    pub(crate) fn object_changes(&self) -> ObjectChanges {
+        ObjectChanges::new(self.shared.clone())
+    }
     /// The objects of a row whose conversion may wait, as the row serves them.
     pub(crate) fn view(&self, row: &Arc<Resource>, converter: Arc<Converter>) -> Reading {
         self.shared.view(row, converter)
@@ -326,10 +340,12 @@ impl Shared {
         self.reached.change(|reached| {
             *reached = Reached { revision: revision.0, is_filled: false, is_stopped: false };
         });
+        self.mailboxes.lose();
     }
 
     /// Takes a batch in: one lock for each resource it touches, with the changes in the batch's order.
     fn apply(&self, batch: Batch) {
+        let told = if self.mailboxes.is_empty() { Vec::new() } else { batch.changes.clone() };
         let mut by_prefix: BTreeMap<Bytes, Vec<setpoint_store::Change>> = BTreeMap::new();
         for change in batch.changes {
             let prefix = change.key.slice(..prefix_of(&change.key).len());
@@ -337,6 +353,9 @@ impl Shared {
         }
         for (prefix, changes) in by_prefix {
             self.resource(std::str::from_utf8(&prefix).unwrap_or(keys::ROOT)).apply(changes);
+        }
+        if !told.is_empty() {
+            self.mailboxes.send(&told);
         }
         self.reached.change(|reached| reached.revision = batch.revision.0);
     }
@@ -387,6 +406,7 @@ impl Shared {
         self.reached.change(|reached| reached.is_stopped = true);
         self.resources.write().is_stopped = true;
         self.all().iter().for_each(|resource| resource.stop());
+        self.mailboxes.lose();
     }
     fn all(&self) -> Vec<Arc<ResourceCache>> {
         self.resources.read().by_prefix.values().cloned().collect()

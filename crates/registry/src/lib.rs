@@ -60,7 +60,9 @@ pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Identity, MASTERS, Notes, Requested, ResourcePath, Target,
     WARNINGS_MAX,
 };
-pub use authorize::{AllowAuthenticated, Authorizer, Decision};
+pub use cache::{
+    MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Owners, StoredObject,
+};
 pub use catalog::{Catalog, Resource, SubresourceRow};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use registry::{

@@ -102,13 +102,10 @@ impl Registry {
         let answer = tokio::time::timeout(HEALTH_PATIENCE, self.inner.store.revision()).await;
         matches!(answer, Ok(Ok(_)))
     }
-    /// Whether a request is allowed: asks the authorizers ([`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer)).
-    ///
-    /// # Errors
-    ///
-    /// 403; what an authorizer that cannot answer says, when nobody else allows it.
-    pub async fn authorize(&self, request: &Attributes) -> Result<(), ApiError> {
-        self.inner.authorization.authorize(request).await
+    /// Every object there is and every change of one, in order, for a reader in this process: one of these instead of a watch of
+    /// every resource. Costs the server nothing until it is made, and stops nobody when it is not read.
+    pub fn object_changes(&self) -> cache::ObjectChanges {
+        self.inner.cache.object_changes()
     }
     /// The clock it was given.
     pub fn clock(&self) -> &Clock {

@@ -1,6 +1,6 @@
 //! What an answer of a conversion is held to (spec: crd §10).
 use super::converter::To;
-use crate::write::{validate_annotations, validate_labels};
+use crate::kind::{validate_annotations, validate_labels};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use setpoint_object::field;

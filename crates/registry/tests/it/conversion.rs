@@ -262,7 +262,10 @@ async fn writes_are_converted_to_storage_and_back_and_known_to_readers() {
     );
     assert_eq!(created["metadata"]["labels"], json!({"length": "1"}));
     let stored = server.get(&format!("{V1}/a")).await.unwrap();
-    assert_eq!((&stored["spec"], &stored["metadata"]["labels"]), (&json!({"size": 1}), &Value::Null));
+    assert_eq!(
+        (&stored["spec"], &stored["metadata"]["labels"]),
+        (&json!({"size": 1}), &Value::Null)
+    );
     assert_eq!(stored["metadata"]["uid"], created["metadata"]["uid"]);
     assert_eq!(next(&mut watcher).await, "+a=1");
     // To storage, and the answer: the watcher's event and a GET are the same.

@@ -11,6 +11,7 @@ mod delete;
 mod faults;
 mod kind_defaults;
 mod kinds;
+mod objects;
 mod properties;
 mod schema_change;
 mod server;
