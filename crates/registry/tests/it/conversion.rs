@@ -396,7 +396,8 @@ async fn a_converter_that_never_answers_is_given_up() {
     store(&server, [("a".to_owned(), 1)].into_iter()).await;
     state.lock().is_stuck = true;
     let started = Instant::now();
-    let error = list(&server, V2, &ListOptions::default()).await.unwrap_err();
+    let everywhere = "/apis/ex.io/v2/foos";
+    let error = list(&server, everywhere, &ListOptions::default()).await.unwrap_err();
     assert_eq!(error, "500 conversion webhook for ex.io/v1, Kind=Foo failed: no answer after 30 s");
     assert_eq!(started.elapsed(), CALL_TIMEOUT);
     assert_eq!(server.get(&format!("{V1}/a")).await.unwrap()["spec"], json!({"size": 1}));
