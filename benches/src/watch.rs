@@ -5,7 +5,6 @@
 
 mod crowd;
 mod delivery;
-mod floor;
 
 use crate::results;
 use crate::table::Table;

@@ -259,8 +259,9 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             // The cells that a kind's rows are printed with.
             &["table"],
             &["kind"],
-            &["catalog"],
-            &["attributes", "convert", "scale", "allocate"],
+            // A row keeps how its objects are converted, and a conversion needs the row.
+            &["catalog", "convert", "conversion"],
+            &["attributes", "scale", "allocate"],
             &["connect", "authorize"],
             // An answer to a list shares the cache's items, an event is framed in the cache, and
             // plugins look objects up.

@@ -12,7 +12,7 @@ use setpoint_object::label::Selector;
 use setpoint_registry::conversion::{BATCH_OBJECTS_MAX, CALL_TIMEOUT};
 use setpoint_registry::{
     Conversion, ConversionError, ConversionProvider, ConversionRequest, DeleteOptions, EventKind,
-    ListOptions, WatchStream, WriteOptions,
+    ListOptions, Verb, WatchStream, WriteOptions,
 };
 use setpoint_store::{Op, Store as _, Txn};
 use std::collections::BTreeMap;
@@ -158,7 +158,7 @@ fn watching_from(revision: u64) -> ListOptions {
     ListOptions { resource_version: revision.to_string(), ..ListOptions::default() }
 }
 async fn watch(server: &Server, path: &str, options: &ListOptions) -> WatchStream {
-    server.registry.watch(&server.caller, &server.target(path), options).await.unwrap()
+    server.registry.watch(&server.request(Verb::Watch, path), options).await.unwrap()
 }
 /// The next event as `+name=length`.
 async fn next(stream: &mut WatchStream) -> String {
@@ -183,8 +183,7 @@ async fn next(stream: &mut WatchStream) -> String {
 }
 /// `name=length …` of a list, and its revision.
 async fn list(server: &Server, path: &str, options: &ListOptions) -> Result<(String, u64), String> {
-    let target = server.target(path);
-    let list = server.registry.list(&server.caller, &target, options).await;
+    let list = server.registry.list(&server.request(Verb::List, path), options).await;
     let list = list.map_err(|error| format!("{} {error}", error.code()))?;
     let words = list.items.iter().map(|item| {
         let object: Value = serde_json::from_slice(&item.bytes()).unwrap();
@@ -201,8 +200,9 @@ async fn a_thousand_watchers_and_a_list_of_ten_thousand_convert_each_object_vers
     let (server, state) = serving().await;
     store(&server, (0..OBJECTS).map(|n| (format!("{n:05}"), 0))).await;
     let started = Instant::now();
-    let (all, options) = (server.target("/apis/ex.io/v2/foos"), ListOptions::default());
-    let lists = (0..3).map(|_| server.registry.list(&server.caller, &all, &options));
+    let request = server.request(Verb::List, "/apis/ex.io/v2/foos");
+    let options = ListOptions::default();
+    let lists = (0..3).map(|_| server.registry.list(&request, &options));
     let lists = join_all(lists).await;
     let listed = lists.into_iter().map(Result::unwrap).last().unwrap();
     assert_eq!(listed.items.len(), OBJECTS);
@@ -333,8 +333,8 @@ async fn selectors_and_pages_are_of_the_version_asked_for() {
     let mut options = ListOptions { limit: 4, ..ListOptions::default() };
     let mut pages = Vec::new();
     loop {
-        let target = server.target(V2);
-        let page = server.registry.list(&server.caller, &target, &options).await.unwrap();
+        let request = server.request(Verb::List, V2);
+        let page = server.registry.list(&request, &options).await.unwrap();
         pages.push(page.items.len());
         options.continue_token = page.continue_token;
         if options.continue_token.is_empty() {

@@ -1,7 +1,9 @@
 //! Every object and every change of one, for readers in this process.
 use crate::server::Server;
 use serde_json::{Value, json};
-use setpoint_registry::{ListOptions, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Owners};
+use setpoint_registry::{
+    ListOptions, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Owners, Verb,
+};
 use setpoint_store::{Op, Store as _, Txn};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -51,8 +53,8 @@ async fn one_reader_is_told_of_everything_and_knows_who_depends_on_whom() {
     let owner = server.create(MAPS, map("owner", &[])).await.unwrap();
     server.create(MAPS, map("first", &[&owner])).await.unwrap();
     // A list of the newest waits until the cache has it.
-    let (target, options) = (server.target(MAPS), ListOptions::default());
-    server.registry.list(&server.caller, &target, &options).await.unwrap();
+    let request = server.request(Verb::List, MAPS);
+    server.registry.list(&request, &ListOptions::default()).await.unwrap();
     let (mut changes, mut owners) = (server.registry.object_changes(), Owners::default());
     assert_eq!(words(&mut changes, &mut owners, 4).await, "resync +first +owner synced");
     assert_eq!(names(&owners, &owner), ["/registry/configmaps/default/first"]);
@@ -100,8 +102,8 @@ async fn a_reader_that_falls_behind_starts_over() {
             .await
             .unwrap();
     }
-    let (target, options) = (server.target(MAPS), ListOptions::default());
-    server.registry.list(&server.caller, &target, &options).await.unwrap();
+    let request = server.request(Verb::List, MAPS);
+    server.registry.list(&request, &ListOptions::default()).await.unwrap();
     assert_eq!(words(&mut changes, &mut owners, 3).await, "resync +kept synced");
     server.stop().await;
 }
