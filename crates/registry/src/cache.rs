@@ -21,15 +21,18 @@
 //! - `reached` is published after the batch is in. A reader that sees `reached = r` before it takes a resource's lock
 //!   thus finds every change of the resource up to `r`, and perhaps later ones: the state it then sees is the
 //!   resource's state at the later of `r` and the last change it finds.
-//! - A version that is made by a conversion that may wait has an index and a window of its own, behind those of what is stored
-//!   (see `view`). Nothing of the conversion happens under a lock, or on the way of what is stored.
-//! - It is filled from several ranges of keys at once, each by a task of its own; what comes out does not depend on which
-//!   ends first.
+//! - A version that is made by a conversion that may wait has an index and a window of its own,
+//!   behind those of what is stored (see `view`). Nothing of the conversion happens under a lock,
+//!   or on the way of what is stored.
+//! - It is filled from several ranges of keys at once, each by a task of its own; what comes out
+//!   does not depend on which ends first.
 //! - When the feed breaks, every watch ends and the cache is filled anew; its history starts over.
-//! - At start it may be filled with the state of some revisions ago and take the changes since out of the feed, so that watches of before
-//!   a restart go on where they were. Nothing is served before it has reached the present.
+//! - At start it may be filled with the state of some revisions ago and take the changes since out
+//!   of the feed, so that watches of before a restart go on where they were. Nothing is served
+//!   before it has reached the present.
 //!
-//! A key names its resource ([`keys`]). So a cache needs no catalog, and CRDs that come and go need no care but
+//! A key names its resource ([`keys`]). So a cache needs no catalog, and CRDs that come and go need
+//! no care but
 //! [`WatchCache::close_watches`].
 mod change;
 mod fanout;
@@ -74,8 +77,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often, at most, history that is too old is dropped of resources that do not change: whenever the store moves. More often
-/// where history is shorter.
+/// How often, at most, history that is too old is dropped of resources that do not change: whenever
+/// the store moves. More often where history is shorter.
 const TRIM_PERIOD: Duration = Duration::from_secs(30);
 /// How long the cache waits before it asks a store again that could not serve.
 ///
@@ -140,10 +143,11 @@ impl WatchCache {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Fills itself from the store and follows its change feed until `stop`, then ends every watch politely.
+    /// Fills itself from the store and follows its change feed until `stop`, then ends every watch
+    /// politely.
     ///
-    /// A store that cannot serve is asked again; watches end meanwhile. Dropping the future leaves the cache as it is,
-    /// standing still.
+    /// A store that cannot serve is asked again; watches end meanwhile. Dropping the future leaves
+    /// the cache as it is, standing still.
     ///
     /// # Errors
     ///
@@ -166,7 +170,8 @@ impl WatchCache {
     async fn run_views(&self) -> std::convert::Infallible {
         let mut tasks = JoinSet::new();
         loop {
-            for view in std::mem::take(&mut self.shared.views.lock().new) {
+            let new = std::mem::take(&mut self.shared.views.lock().new);
+            for view in new {
                 let shared = self.shared.clone();
                 tasks.spawn(view.run(move |view| shared.forget_unread(view)));
             }
@@ -192,7 +197,8 @@ impl WatchCache {
         loop {
             let error = tokio::select! {
                 biased;
-                // Cancel safe: a dropped fill has published nothing, a dropped batch ends with the cache.
+                // Cancel safe: a dropped fill has published nothing, a dropped batch ends with the
+                // cache.
                 error = self.fill_and_follow(store, replayed) => error,
                 () = stop.cancelled() => return Ok(()),
             };
@@ -233,7 +239,8 @@ impl WatchCache {
         }
     }
 
-    /// Reads the state of `replayed` revisions ago, or of the oldest revision kept, and takes in what came since.
+    /// Reads the state of `replayed` revisions ago, or of the oldest revision kept, and takes in
+    /// what came since.
     async fn fill(
         &self,
         store: &Arc<dyn Store>,
@@ -343,7 +350,8 @@ impl Shared {
         self.mailboxes.lose();
     }
 
-    /// Takes a batch in: one lock for each resource it touches, with the changes in the batch's order.
+    /// Takes a batch in: one lock for each resource it touches, with the changes in the batch's
+    /// order.
     fn apply(&self, batch: Batch) {
         let told = if self.mailboxes.is_empty() { Vec::new() } else { batch.changes.clone() };
         let mut by_prefix: BTreeMap<Bytes, Vec<setpoint_store::Change>> = BTreeMap::new();

@@ -102,8 +102,9 @@ impl Registry {
         let answer = tokio::time::timeout(HEALTH_PATIENCE, self.inner.store.revision()).await;
         matches!(answer, Ok(Ok(_)))
     }
-    /// Every object there is and every change of one, in order, for a reader in this process: one of these instead of a watch of
-    /// every resource. Costs the server nothing until it is made, and stops nobody when it is not read.
+    /// Every object there is and every change of one, in order, for a reader in this process: one
+    /// of these instead of a watch of every resource. Costs the server nothing until it is made,
+    /// and stops nobody when it is not read.
     pub fn object_changes(&self) -> cache::ObjectChanges {
         self.inner.cache.object_changes()
     }

@@ -21,8 +21,8 @@ pub(crate) struct Item {
     pub(crate) revision: u64,
     /// As stored, or as a row serves it ([`Item::converted`]), without resourceVersion.
     pub(crate) value: Bytes,
-    /// Where the labels stand in the value: the first byte and the one beyond, 31 and 32 bits. [`UNKNOWN`] until somebody asks.
-    /// The highest bit is [`CONVERTED`].
+    /// Where the labels stand in the value: the first byte and the one beyond, 31 and 32 bits.
+    /// [`UNKNOWN`] until somebody asks. The highest bit is [`CONVERTED`].
     labels_at: AtomicU64,
     spliced: Mutex<Weak<Spliced>>,
 }

@@ -2,13 +2,15 @@
 //!
 //! # Theory
 //!
-//! A reader has a mailbox, which the watch cache's feed fills once what it holds is in the caches. It begins with
-//! [`ObjectChange::Resync`]: from then on it gets every object of a snapshot of each resource, a [`ObjectChange::Synced`], and
-//! what came after the snapshots, each change once and in the order of the revisions. A mailbox that is full, and a cache that is
-//! filled anew, lead back to a resync. Nobody waits for a reader, and none costs anything while there is none.
+//! A reader has a mailbox, which the watch cache's feed fills once what it holds is in the caches.
+//! It begins with
+//! [`ObjectChange::Resync`]: from then on it gets every object of a snapshot of each resource, a
+//! [`ObjectChange::Synced`], and what came after the snapshots, each change once and in the order
+//! of the revisions. A mailbox that is full, and a cache that is filled anew, lead back to a
+//! resync. Nobody waits for a reader, and none costs anything while there is none.
 //!
-//! It takes one of these to know all objects, where an informer knows one resource: the garbage collector's graph, say
-//! ([`Owners`](super::Owners)). Bytes are shared with the cache.
+//! It takes one of these to know all objects, where an informer knows one resource: the garbage
+//! collector's graph, say ([`Owners`](super::Owners)). Bytes are shared with the cache.
 use super::{Index, Shared};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -20,8 +22,8 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
-/// Changes that wait for one reader at most: some seconds of the writes of a busy server. One that has more to catch up with
-/// starts over.
+/// Changes that wait for one reader at most: some seconds of the writes of a busy server. One that
+/// has more to catch up with starts over.
 pub const MAILBOX_CHANGES_MAX: usize = 16_384;
 /// Bytes that wait for one reader at most. 64 MiB, as much as a window of the watch cache.
 pub const MAILBOX_BYTES_MAX: usize = 64 << 20;
@@ -46,7 +48,8 @@ impl StoredObject {
     pub fn skim(&self) -> Result<Skim<'_>, SkimError> {
         Skim::of(&self.value)
     }
-    /// What the keys of its resource start with: [`Resource::storage_prefix`](crate::Resource::storage_prefix).
+    /// What the keys of its resource start with:
+    /// [`Resource::storage_prefix`](crate::Resource::storage_prefix).
     pub fn prefix(&self) -> &str {
         keys::prefix_of(&self.key).unwrap_or_default()
     }
@@ -66,7 +69,8 @@ pub enum ObjectChange {
     Deleted(StoredObject),
 }
 
-/// Every object there is, and every change of one. Made by [`Registry::object_changes`](crate::Registry::object_changes).
+/// Every object there is, and every change of one. Made by
+/// [`Registry::object_changes`](crate::Registry::object_changes).
 #[derive(Debug)]
 pub struct ObjectChanges {
     shared: Arc<Shared>,

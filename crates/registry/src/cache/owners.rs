@@ -5,11 +5,13 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The dependents of every owner, kept by whoever reads [`ObjectChanges`](crate::ObjectChanges).
 ///
-/// It costs nothing for objects without owners. The server keeps none itself: it is there when somebody makes one.
+/// It costs nothing for objects without owners. The server keeps none itself: it is there when
+/// somebody makes one.
 ///
 /// ```no_run
 /// # async fn run(registry: setpoint_registry::Registry) {
-/// let (mut changes, mut owners) = (registry.object_changes(), setpoint_registry::Owners::default());
+/// let mut changes = registry.object_changes();
+/// let mut owners = setpoint_registry::Owners::default();
 /// while let Some(change) = changes.next().await {
 ///     owners.apply(&change);
 ///     if let setpoint_registry::ObjectChange::Deleted(object) = &change
@@ -23,13 +25,15 @@ use std::collections::{BTreeSet, HashMap};
 /// ```
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// The keys of the dependents, by the owner's uid. None is empty. Nothing depends on the order of the uids.
+    /// The keys of the dependents, by the owner's uid. None is empty. Nothing depends on the order
+    /// of the uids.
     dependents: HashMap<Box<str>, BTreeSet<Bytes>>,
     /// The uids of the owners, by the dependent's key.
     owners: HashMap<Bytes, Vec<Box<str>>>,
 }
 impl Owners {
-    /// Takes a change in. One that cannot be read (an encrypted value without its key) counts as an object without owners.
+    /// Takes a change in. One that cannot be read (an encrypted value without its key) counts as an
+    /// object without owners.
     pub fn apply(&mut self, change: &ObjectChange) {
         match change {
             ObjectChange::Resync => *self = Self::default(),

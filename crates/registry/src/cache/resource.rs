@@ -115,8 +115,8 @@ impl ResourceCache {
         }
     }
 
-    /// A watcher of everything, and the objects at its place: behind the changes up to `after`, or behind the newest when that is
-    /// gone, lies ahead, or is more than `changes_max` changes ago.
+    /// A watcher of everything, and the objects at its place: behind the changes up to `after`, or
+    /// behind the newest when that is gone, lies ahead, or is more than `changes_max` changes ago.
     pub(super) fn begin_back(&self, after: u64, changes_max: usize) -> Begin {
         let (mut begin, later) = {
             let mut state = self.state.lock();
@@ -155,7 +155,8 @@ impl ResourceCache {
         (state.index.clone(), state.newest)
     }
 
-    /// The first key in `[start, end)` (empty: no end) whose value could not be made out: nothing is listed or watched there.
+    /// The first key in `[start, end)` (empty: no end) whose value could not be made out: nothing
+    /// is listed or watched there.
     pub(crate) fn sealed(&self, start: &Bytes, end: &Bytes) -> Option<Bytes> {
         let state = self.state.lock();
         let first = state.sealed.range::<Bytes, _>(start..).next()?;
@@ -168,7 +169,8 @@ impl ResourceCache {
         let end = state.window.end();
         state.begin(interest, end)
     }
-    /// A new watcher, placed behind the changes up to `after`; the oldest revision to ask for when that is gone.
+    /// A new watcher, placed behind the changes up to `after`; the oldest revision to ask for when
+    /// that is gone.
     pub(crate) fn begin_after(&self, interest: &Interest, after: u64) -> Result<Begin, u64> {
         let mut state = self.state.lock();
         if after < state.window.oldest() {
@@ -222,8 +224,8 @@ impl ResourceCache {
         }
         wake(woken);
     }
-    /// Replaces everything: the window starts over, and every watch ends. `sealed` are the keys of values that could not be
-    /// made out.
+    /// Replaces everything: the window starts over, and every watch ends. `sealed` are the keys of
+    /// values that could not be made out.
     pub(super) fn fill(&self, revision: u64, index: Index, sealed: BTreeSet<Bytes>) {
         let (old, woken) = {
             let mut state = self.state.lock();
@@ -250,7 +252,8 @@ impl ResourceCache {
         };
         wake(woken);
     }
-    /// Ends every watch, and forgets encodings: nobody asks for those of rows that are no longer served.
+    /// Ends every watch, and forgets encodings: nobody asks for those of rows that are no longer
+    /// served.
     pub(super) fn close_watches(&self) {
         let woken = {
             let mut state = self.state.lock();

@@ -1,4 +1,5 @@
-//! One served version of a resource whose conversion may wait: an index and a window of converted objects.
+//! One served version of a resource whose conversion may wait: an index and a window of converted
+//! objects.
 //!
 //! # Theory
 //!
@@ -7,12 +8,16 @@
 //!                                                      converts in batches      LIST, WATCH
 //! ```
 //!
-//! - A view begins with the first reader of its version, and goes when nobody has read it for [`IDLE_PERIOD`]. It is one
-//!   task, which the watch cache's own run owns. Watchers of the stored version, and of other resources, do not know of it.
-//! - The window of the stored objects is the queue in front of it: while a batch is being converted, it holds that batch and
-//!   a place in the window, and nothing else. One that falls out of the window is filled anew.
-//! - Readers see what they would see of the stored objects: the same changes, in the same order, at the same revisions.
-//! - Memory: one converted copy of the objects, a window of its own with the bounds of every window, and one batch.
+//! - A view begins with the first reader of its version, and goes when nobody has read it for
+//!   [`IDLE_PERIOD`]. It is one task, which the watch cache's own run owns. Watchers of the stored
+//!   version, and of other resources, do not know of it.
+//! - The window of the stored objects is the queue in front of it: while a batch is being
+//!   converted, it holds that batch and a place in the window, and nothing else. One that falls out
+//!   of the window is filled anew.
+//! - Readers see what they would see of the stored objects: the same changes, in the same order, at
+//!   the same revisions.
+//! - Memory: one converted copy of the objects, a window of its own with the bounds of every
+//!   window, and one batch.
 //!
 //! | a view is | because                                      | readers                       | goes on to           |
 //! |-----------|----------------------------------------------|-------------------------------|----------------------|
@@ -22,8 +27,8 @@
 //! | dormant   | the stored objects' own watches ended        | wake it                       | filling              |
 //! | over      | idle, its row is gone, or the server stopped | watches end; lists convert alone |                   |
 //!
-//! What was converted is kept over a failure. So a converter that fails for a while is asked again for what is missing only,
-//! and watches go on where they were.
+//! What was converted is kept over a failure. So a converter that fails for a while is asked again
+//! for what is missing only, and watches go on where they were.
 use super::resource::{Begin, ResourceCache, Taken, Watcher};
 use super::{Change, Index, Item};
 use crate::catalog::Resource;
@@ -46,10 +51,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long a view stays that nobody reads, at least; at most twice as long. Two minutes: clients that poll more seldom pay
-/// with a conversion of everything.
+/// How long a view stays that nobody reads, at least; at most twice as long. Two minutes: clients
+/// that poll more seldom pay with a conversion of everything.
 const IDLE_PERIOD: Duration = Duration::from_secs(120);
-/// How many changes ago a view begins at most, for the sake of a watch that resumes there. Each is converted again.
+/// How many changes ago a view begins at most, for the sake of a watch that resumes there. Each is
+/// converted again.
 const REPLAYED_CHANGES_MAX: usize = 1000;
 /// How long a reader waits for a view. One minute, as kube-apiserver's `--request-timeout`.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(60);
@@ -106,7 +112,8 @@ struct Position {
 }
 
 impl View {
-    /// One that has still to be run. `prefix_len` and `history` are those of the stored objects' cache.
+    /// One that has still to be run. `prefix_len` and `history` are those of the stored objects'
+    /// cache.
     pub(super) fn new(
         row: Arc<Resource>,
         converter: Arc<Converter>,
@@ -146,13 +153,15 @@ impl View {
         let mut readers = self.readers.lock();
         readers.n == 0 && !std::mem::take(&mut readers.were_there)
     }
-    /// Ends it: its watchers get what is behind them and end, lists go elsewhere, and its task ends.
+    /// Ends it: its watchers get what is behind them and end, lists go elsewhere, and its task
+    /// ends.
     pub(super) fn end(&self) {
         self.progress.change(|progress| progress.is_over = true);
         self.served.stop();
     }
 
-    /// Follows the stored objects until it is over, or `forget` says at the end of a period that it is to go.
+    /// Follows the stored objects until it is over, or `forget` says at the end of a period that it
+    /// is to go.
     ///
     /// Dropping the future ends the view.
     pub(super) async fn run(self: Arc<Self>, forget: impl Fn(&Arc<Self>) -> bool) {
@@ -269,7 +278,8 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Stored items as a row serves them, in the same order. Those that are served as they are stored are shared.
+/// Stored items as a row serves them, in the same order. Those that are served as they are stored
+/// are shared.
 ///
 /// # Errors
 ///
@@ -303,7 +313,8 @@ impl Reading {
     pub(crate) fn cache(&self) -> &Arc<ResourceCache> {
         &self.view.served
     }
-    /// Waits until it holds everything that the stored objects' cache holds now. `false`: the view is over.
+    /// Waits until it holds everything that the stored objects' cache holds now. `false`: the view
+    /// is over.
     ///
     /// # Errors
     ///
@@ -311,7 +322,8 @@ impl Reading {
     pub(crate) async fn wait(&self) -> Result<bool, ApiError> {
         self.wait_from(u64::MAX).await
     }
-    /// The same, for a watch of what comes after a revision: a view that has still to be filled begins there if it can.
+    /// The same, for a watch of what comes after a revision: a view that has still to be filled
+    /// begins there if it can.
     pub(crate) async fn wait_from(&self, after: u64) -> Result<bool, ApiError> {
         let view = &*self.view;
         let (newest, start) = (view.stored.newest(), view.progress.get());
@@ -334,7 +346,8 @@ impl Reading {
         }
         Ok(!now.is_over)
     }
-    /// Up to which revision everything is in the view, when everything up to `reached` is in the stored objects' cache.
+    /// Up to which revision everything is in the view, when everything up to `reached` is in the
+    /// stored objects' cache.
     pub(crate) fn reached(&self, reached: u64) -> u64 {
         // In this order: what is stored after the look at it is not promised.
         let newest = self.view.stored.newest();
@@ -349,7 +362,8 @@ impl Drop for Reading {
 }
 
 impl Position {
-    /// Waits until there is something to convert, and takes a batch of it. `false`: there will be nothing more.
+    /// Waits until there is something to convert, and takes a batch of it. `false`: there will be
+    /// nothing more.
     async fn take(&mut self) -> bool {
         poll_fn(|cx| {
             loop {

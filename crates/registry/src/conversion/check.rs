@@ -9,7 +9,8 @@ use setpoint_object::meta::ObjectExt as _;
 /// Objects checked before other tasks get their turn: about a millisecond.
 const SLICE_OBJECTS: usize = 32;
 
-/// The converted objects, with the metadata of what they were made of, but for labels and annotations.
+/// The converted objects, with the metadata of what they were made of, but for labels and
+/// annotations.
 ///
 /// # Errors
 ///

@@ -132,7 +132,8 @@ impl Converter {
         shown.map(|shown| encode::to_bytes(&shown)).ok_or_else(nothing)
     }
 
-    /// One batch of objects of other versions: converts those that nobody is converting, and waits for the others.
+    /// One batch of objects of other versions: converts those that nobody is converting, and waits
+    /// for the others.
     async fn batch(
         &self,
         row: &Resource,
@@ -215,7 +216,8 @@ impl Converter {
         let objects = sent.clone();
         let (kind, api_version) = (to.kind.clone(), to.api_version.clone());
         let request = ConversionRequest { kind, api_version, objects };
-        // Somebody else's code: a panic of it is an answer like another. Nothing of ours is left half done by it.
+        // Somebody else's code: a panic of it is an answer like another. Nothing of ours is left
+        // half done by it.
         let conversion = async { self.conversion.convert(request).await };
         let answer = AssertUnwindSafe(conversion).catch_unwind();
         let came = match tokio::time::timeout(CALL_TIMEOUT, answer).await {

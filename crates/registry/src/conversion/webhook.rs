@@ -30,7 +30,8 @@ impl Webhook {
         let (conversion, converters) = (OnceLock::new(), Mutex::default());
         Some(Arc::new(Self { spec: spec.clone(), is_mixed, conversion, converters }))
     }
-    /// What makes a row's version of stored objects. `None`: they are of that version, or nobody can make it.
+    /// What makes a row's version of stored objects. `None`: they are of that version, or nobody
+    /// can make it.
     pub(crate) fn served(
         &self,
         provider: &dyn ConversionProvider,

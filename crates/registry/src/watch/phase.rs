@@ -34,8 +34,9 @@ impl std::fmt::Debug for Phase {
     }
 }
 impl Phase {
-    /// Waits until the cache holds everything up to a revision, and then a view of it, if the stream is of one. One that watches
-    /// what comes `after` a revision has the view begin there if it can.
+    /// Waits until the cache holds everything up to a revision, and then a view of it, if the
+    /// stream is of one. One that watches what comes `after` a revision has the view begin there if
+    /// it can.
     pub(super) fn starting(
         revision: u64,
         reached: Arc<Followed<Reached>>,

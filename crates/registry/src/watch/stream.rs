@@ -87,7 +87,8 @@ impl WatchStream {
             reached,
         };
         let is_fresh = stream.reached.get().revision >= revision;
-        // A place in what is to come is taken at once, but for views, which may have to be filled first.
+        // A place in what is to come is taken at once, but for views, which may have to be filled
+        // first.
         if stream.view.is_some() || stream.after.is_none() && !is_fresh {
             let revision = if stream.after.is_some() { 0 } else { revision };
             let (reached, view) = (stream.reached.clone(), stream.view.clone());
@@ -178,7 +179,8 @@ impl WatchStream {
     fn poll_live(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         for _ in 0..LOOKS_MAX {
             let Some(change) = self.taken.pop_front() else {
-                // Read before the look into the window: what is up to there and not in it is not there.
+                // Read before the look into the window: what is up to there and not in it is not
+                // there.
                 let reached = self.reached_revision();
                 let Some(watcher) = &mut self.watcher else { return Poll::Ready(None) };
                 match self.cache.take(watcher, &mut self.taken, cx.waker()) {

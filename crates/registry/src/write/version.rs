@@ -1,9 +1,9 @@
 //! The version a request speaks and the version an object is stored in.
 use super::Write;
-use super::persist::tree;
 use crate::conversion::ObjectVersion;
 use crate::convert;
 use crate::request::Object;
+use crate::stored::tree;
 use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::{ApiError, encode};
@@ -15,14 +15,15 @@ impl Write<'_> {
         self.resource.gvk.version != self.resource.storage_version
             || self.resource.gvk.group != self.resource.storage_group
     }
-    /// Whether a stored object is of the version that is stored now. Built-in kinds have one for good.
+    /// Whether a stored object is of the version that is stored now. Built-in kinds have one for
+    /// good.
     pub(super) fn is_storage_version(&self, stored: &Value) -> bool {
         let mut now = self.resource.group_version();
         now.version = self.resource.storage_version.clone();
         !self.resource.custom || stored["apiVersion"] == *now.to_string()
     }
-    /// A stored tree in the request's version; the store may still hold one of an earlier storage version. `at` is where and since
-    /// when it is stored as it is.
+    /// A stored tree in the request's version; the store may still hold one of an earlier storage
+    /// version. `at` is where and since when it is stored as it is.
     pub(super) async fn served_tree(
         &self,
         stored: Value,
