@@ -171,7 +171,7 @@ impl Listed {
     /// Appends the object as an item of a list of a built-in kind: without `apiVersion` and `kind`, which the list tells.
     pub fn push_item_to(&self, out: &mut Vec<u8>) {
         match &self.0 {
-            Shown::Stored(item) => encode::push_list_item(out, &item.value, item.revision),
+            Shown::Stored(item) => item.push_list_item(out),
             // Its resourceVersion is exchanged for itself.
             Shown::Made(bytes, revision) => encode::push_list_item(out, bytes, *revision),
         }

@@ -6,6 +6,7 @@ mod answers;
 mod custom;
 mod discovery;
 mod harness;
+mod large;
 mod openapi;
 mod protobuf;
 mod sockets;

@@ -6,6 +6,7 @@
 //! informers of one process share what they hold.
 use bytes::Bytes;
 use parking_lot::Mutex;
+use setpoint_object::encode::ListItemPlaces;
 use setpoint_object::{encode, skim};
 use setpoint_store::KeyValue;
 use std::borrow::Cow;
@@ -25,7 +26,11 @@ pub(crate) struct Item {
     /// [`UNKNOWN`] until somebody asks. The highest bit is [`CONVERTED`].
     labels_at: AtomicU64,
     spliced: Mutex<Weak<Spliced>>,
+    /// Where it is cut for a list, [`UNCUT`] if it cannot be; zero until somebody asks.
+    list_item_at: AtomicU64,
 }
+/// Not in the form that has places to cut at.
+const UNCUT: u64 = u64::MAX;
 /// An object with its resourceVersion.
 type Spliced = Vec<u8>;
 struct Owner(Arc<Spliced>);
@@ -47,7 +52,7 @@ impl From<KeyValue> for Item {
 impl Item {
     pub(crate) fn new(key: Bytes, revision: u64, value: Bytes) -> Self {
         let (labels_at, spliced) = (AtomicU64::new(UNKNOWN), Mutex::default());
-        Self { key, revision, value, labels_at, spliced }
+        Self { key, revision, value, labels_at, spliced, list_item_at: AtomicU64::new(0) }
     }
     /// An object as a row serves it.
     pub(crate) fn converted(key: Bytes, revision: u64, value: Bytes) -> Self {
@@ -76,6 +81,19 @@ impl Item {
     /// Appends the same.
     pub(crate) fn push_spliced(&self, out: &mut Vec<u8>) {
         encode::push_with_resource_version(out, &self.value, self.revision);
+    }
+    /// Appends it as an item of a list of a built-in kind: the same without `apiVersion` and `kind`.
+    pub(crate) fn push_list_item(&self, out: &mut Vec<u8>) {
+        // Relaxed: who does not see it yet finds the same.
+        let mut bits = self.list_item_at.load(Ordering::Relaxed);
+        if bits == 0 {
+            bits = ListItemPlaces::of(&self.value).map_or(UNCUT, ListItemPlaces::to_bits);
+            self.list_item_at.store(bits, Ordering::Relaxed);
+        }
+        match bits {
+            UNCUT => encode::push_list_item(out, &self.value, self.revision),
+            bits => ListItemPlaces::from_bits(bits).push(out, &self.value, self.revision),
+        }
     }
     /// The labels as they stand in the value.
     pub(super) fn labels_text(&self) -> &[u8] {
