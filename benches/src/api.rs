@@ -1,9 +1,10 @@
-//! The API over HTTPS: what each kind of request costs the server, how soon it is answered, and what a flood of large lists does to
-//! small requests.
+//! The API over HTTPS: what each kind of request costs the server, how soon it is answered, and
+//! what a flood of large lists does to small requests.
 //!
-//! `cargo xtask bench api`. The program runs as a process of its own; its CPU time is the kernel's figure for that process. Client and
-//! server are on the same cores. With `--before PATH` the same load goes to another build of the program in the same run, the two in
-//! turns, and the table has a column for each.
+//! `cargo xtask bench api`. The program runs as a process of its own; its CPU time is the kernel's
+//! figure for that process. Client and server are on the same cores. With `--before PATH` the same
+//! load goes to another build of the program in the same run, the two in turns, and the table has a
+//! column for each.
 
 mod beside;
 mod client;

@@ -1,4 +1,5 @@
-//! Small requests beside large lists: one client that lists in a loop, and one that lists as fast as it can.
+//! Small requests beside large lists: one client that lists in a loop, and one that lists as fast
+//! as it can.
 
 use super::client::{Ask, Endpoint};
 use super::large::Form;

@@ -48,7 +48,8 @@ impl Load {
         }
     }
 
-    /// Method, path, type and body of a connection's `n`th request. `run` makes names differ between loads.
+    /// Method, path, type and body of a connection's `n`th request. `run` makes names differ
+    /// between loads.
     fn request(
         self,
         run: &str,

@@ -25,7 +25,8 @@ enum Kind {
     Stream(Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>),
 }
 
-/// Why an answer ends before it is whole. Its connection, over HTTP/2 its stream, is reset, so that nobody takes a part for the whole.
+/// Why an answer ends before it is whole. Its connection, over HTTP/2 its stream, is reset, so that
+/// nobody takes a part for the whole.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {

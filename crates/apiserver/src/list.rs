@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! A list is what stands before its items, the items, and what stands behind them. Each item is written by itself, so that nothing
-//! larger than an item is ever a tree, and a large list need not be in memory to be sent: [`ListWriter`] holds references to the stored
-//! objects and appends some of them at each call, about a millisecond's worth.
+//! A list is what stands before its items, the items, and what stands behind them. Each item is
+//! written by itself, so that nothing larger than an item is ever a tree, and a large list need not
+//! be in memory to be sent: [`ListWriter`] holds references to the stored objects and appends some
+//! of them at each call, about a millisecond's worth.
 //!
 //! | form | an item |
 //! |---|---|
@@ -14,7 +15,8 @@
 //! | YAML | the YAML of a list of it alone, without its first line |
 //! | protobuf | its message. All are made first: the length of the whole comes before them |
 //!
-//! The envelopes of built-in kinds and custom resources differ in the order of their members, as they do on the reference server.
+//! The envelopes of built-in kinds and custom resources differ in the order of their members, as
+//! they do on the reference server.
 
 use crate::body::BodyError;
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
@@ -30,7 +32,8 @@ use std::sync::Arc;
 
 /// Bytes of items that are written in one go, in each form about a millisecond's work.
 ///
-/// Found by measuring lists of 4 KB Pods: JSON is copied at some GB a second, YAML comes at 10 MB a second, the others between.
+/// Found by measuring lists of 4 KB Pods: JSON is copied at some GB a second, YAML comes at 10 MB a
+/// second, the others between.
 const JSON_SLICE_BYTES: usize = 64 * 1024;
 /// See [`JSON_SLICE_BYTES`].
 const TREE_SLICE_BYTES: usize = 64 * 1024;
@@ -171,8 +174,8 @@ enum Items {
 }
 
 impl ListWriter {
-    /// Begins with a list. Waits only if that is written in protobuf, whose items are made first; what has no form in it, which objects at
-    /// rest do have, is written in JSON instead.
+    /// Begins with a list. Waits only if that is written in protobuf, whose items are made first;
+    /// what has no form in it, which objects at rest do have, is written in JSON instead.
     ///
     /// # Errors
     ///
@@ -268,8 +271,8 @@ impl ListWriter {
         self.form.encoding.media_type()
     }
 
-    /// Appends some more. Whether anything is left. Waits only for an item that is so large that it is written off the threads that
-    /// serve.
+    /// Appends some more. Whether anything is left. Waits only for an item that is so large that it
+    /// is written off the threads that serve.
     ///
     /// # Errors
     ///

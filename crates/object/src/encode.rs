@@ -1,7 +1,8 @@
 //! The one encoding of objects: members sorted, no spaces, so that equal objects are equal bytes.
 //!
-//! Stored objects have no `metadata.resourceVersion`: the revision says it. The splices put it in, or exchange
-//! `apiVersion`, by copying the bytes around one member; [`with_resource_version`] keeps the encoding canonical.
+//! Stored objects have no `metadata.resourceVersion`: the revision says it. The splices put it in,
+//! or exchange `apiVersion`, by copying the bytes around one member; [`with_resource_version`]
+//! keeps the encoding canonical.
 use crate::scan::Cursor;
 use crate::skim::SkimError;
 use bytes::Bytes;
@@ -11,10 +12,19 @@ use std::ops::Range;
 
 /// Encodes a tree canonically.
 ///
-/// Members come sorted bytewise, whether or not `serde_json` keeps the order of insertion in this build.
+/// Members come sorted bytewise, whether or not `serde_json` keeps the order of insertion in this
+/// build.
 pub fn to_bytes(value: &Value) -> Bytes {
-    let mut out = Vec::with_capacity(256);
+    to_bytes_of_about(value, 256)
+}
+/// As [`to_bytes`], with room for so many bytes to begin with: for whoever knows what the tree was before.
+pub fn to_bytes_of_about(value: &Value, room: usize) -> Bytes {
+    let mut out = Vec::with_capacity(room);
     write_value(&mut out, value);
+    // What is made here is kept as it is, in a store and in caches.
+    if out.capacity() - out.len() > out.len() / 4 {
+        out.shrink_to_fit();
+    }
     out.into()
 }
 fn write_value(out: &mut Vec<u8>, value: &Value) {
@@ -60,19 +70,23 @@ fn write_scalar<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, scalar: &T) {
     debug_assert!(written.is_ok(), "a scalar into memory");
 }
 
-/// Splices `metadata.resourceVersion` into a stored encoding, which has none, without building a tree.
+/// Splices `metadata.resourceVersion` into a stored encoding, which has none, without building a
+/// tree.
 ///
-/// The member goes to its sorted place, so a canonical encoding stays canonical. One that is already there is exchanged.
-/// An object without `metadata` gets one. Bytes that are no object, or whose `metadata` is none, come back as they are.
+/// The member goes to its sorted place, so a canonical encoding stays canonical. One that is
+/// already there is exchanged. An object without `metadata` gets one. Bytes that are no object, or
+/// whose `metadata` is none, come back as they are.
 pub fn with_resource_version(stored: &[u8], revision: u64) -> Bytes {
     let mut out = Vec::with_capacity(stored.len() + RESOURCE_VERSION_BYTES);
     push_with_resource_version(&mut out, stored, revision);
     out.into()
 }
-/// The most bytes that a splice of a resourceVersion adds: `"metadata":{"resourceVersion":"` and `"},` around 20 digits.
+/// The most bytes that a splice of a resourceVersion adds: `"metadata":{"resourceVersion":"` and
+/// `"},` around 20 digits.
 pub const RESOURCE_VERSION_BYTES: usize = 54;
 
-/// As [`with_resource_version`], behind what `out` holds: who assembles a larger text copies each object once.
+/// As [`with_resource_version`], behind what `out` holds: who assembles a larger text copies each
+/// object once.
 pub fn push_with_resource_version(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(revision).as_bytes();
@@ -82,9 +96,9 @@ pub fn push_with_resource_version(out: &mut Vec<u8>, stored: &[u8], revision: u6
     }
 }
 
-/// Appends a stored object as an item of a list of its kind: with its resourceVersion spliced in as by
-/// [`push_with_resource_version`], without its top-level `apiVersion` and `kind`, which the list tells. Bytes that are no
-/// object are appended as they are.
+/// Appends a stored object as an item of a list of its kind: with its resourceVersion spliced in as
+/// by [`push_with_resource_version`], without its top-level `apiVersion` and `kind`, which the list
+/// tells. Bytes that are no object are appended as they are.
 pub fn push_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     if let Some(places) = ListItemPlaces::of(stored) {
         return places.push(out, stored, revision);
@@ -106,8 +120,8 @@ pub fn push_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
     }
 }
 
-/// Where a canonical stored object is cut to be an item of a list, for whoever makes one of the same object often: looking
-/// costs as much as copying. Eight bytes.
+/// Where a canonical stored object is cut to be an item of a list, for whoever makes one of the
+/// same object often: looking costs as much as copying. Eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListItemPlaces {
     /// Where the member `kind` starts.
@@ -204,7 +218,8 @@ fn without_type(object: &[u8]) -> Result<Vec<Range<usize>>, SkimError> {
     Ok(pieces)
 }
 
-/// Exchanges the top-level `apiVersion` of an encoded object without building a tree; adds one when there is none.
+/// Exchanges the top-level `apiVersion` of an encoded object without building a tree; adds one when
+/// there is none.
 ///
 /// Bytes that are no object come back as they are.
 pub fn with_api_version(encoded: &[u8], api_version: &str) -> Bytes {
@@ -274,7 +289,8 @@ fn place_of<'p>(bytes: &[u8], path: &'p [&'p str]) -> Result<Place<'p>, SkimErro
     }
     Ok(Place::There(cursor.skip()?))
 }
-/// Goes into the object at the cursor and up to the value of the first member of `path`. If it is missing: where the path belongs.
+/// Goes into the object at the cursor and up to the value of the first member of `path`. If it is
+/// missing: where the path belongs.
 fn seek<'p>(cursor: &mut Cursor<'_>, path: &'p [&'p str]) -> Result<Option<Place<'p>>, SkimError> {
     let name = path.first().copied().unwrap_or_default();
     cursor.object()?;

@@ -15,7 +15,6 @@ use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
 use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,6 +120,21 @@ impl Inner {
             Some(kv) if is_sealed(&kv.value) => Err(unreadable(&kv.key, NOT_ENCRYPTING)),
             found => Ok(found),
         }
+    }
+    /// The state of a key as the watch cache has it, which may be behind the store; `None` if it
+    /// has none, or is not filled yet.
+    ///
+    /// For writes that end in a compare: what is committed was made of the newest state after all.
+    /// Any other outcome counts only if it was made of [`Inner::live`].
+    pub(crate) fn recent(&self, storage_prefix: &str, key: &[u8]) -> Option<KeyValue> {
+        if !self.cache.reached().is_filled {
+            return None;
+        }
+        let item = self.cache.resource(storage_prefix).get(key)?;
+        let (modified, key, value) =
+            (Revision(item.revision), item.key.clone(), item.value.clone());
+        // A write does not ask when its object was created.
+        (!is_sealed(&value)).then_some(KeyValue { key, value, modified, created: Revision(0) })
     }
     /// The newest state of a key as a tree; `None` when absent.
     pub(crate) async fn look_up(&self, key: &[u8]) -> Result<Option<Value>, ApiError> {

@@ -16,10 +16,16 @@ pub(crate) fn of(headers: &HeaderMap, rng: &Mutex<SmallRng>) -> HeaderValue {
     let random: u128 = rng.lock().random();
     // Version 4, variant 1 of RFC 9562.
     let id = (random & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
-    let hex = format!("{id:032x}");
-    let text =
-        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
-    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    let mut text = [b'-'; 36];
+    let mut left = id;
+    // From the last digit to the first, past the hyphens.
+    for (at, place) in text.iter_mut().enumerate().rev() {
+        if !matches!(at, 8 | 13 | 18 | 23) {
+            *place = b"0123456789abcdef"[(left & 0xf) as usize];
+            left >>= 4;
+        }
+    }
+    HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 #[cfg(test)]
@@ -35,5 +41,7 @@ mod tests {
         assert_eq!(id.len(), 36);
         assert_eq!(&id[14..15], "4");
         assert!("89ab".contains(&id[19..20]), "{id}");
+        let hyphens: Vec<_> = id.match_indices('-').map(|(at, _)| at).collect();
+        assert_eq!(hyphens, [8, 13, 18, 23]);
     }
 }

@@ -1,4 +1,5 @@
-//! Large answers: how many are made and sent at once, and how many bytes they hold, in sum and per user.
+//! Large answers: how many are made and sent at once, and how many bytes they hold, in sum and per
+//! user.
 //!
 //! # Theory
 //!
@@ -8,16 +9,16 @@
 //! | a larger single object or document | none                           | its own                                                 |
 //! | a larger list                      | one, until its last byte is made | of its items while it holds them, and of its chunks   |
 //!
-//! A list holds references to the stored objects, which cost nothing while they are current. They are counted in full all the same,
-//! because they may be replaced while a slow client reads.
+//! A list holds references to the stored objects, which cost nothing while they are current. They
+//! are counted in full all the same, because they may be replaced while a slow client reads.
 //!
-//! Who finds no place waits a moment. When one is free, it goes to the user who has the fewest among those who wait, so that one
-//! user's flood delays nobody else. `system:masters` is no exception: what is bounded here is the work of the server, not what a
-//! user may do.
+//! Who finds no place waits a moment. When one is free, it goes to the user who has the fewest
+//! among those who wait, so that one user's flood delays nobody else. `system:masters` is no
+//! exception: what is bounded here is the work of the server, not what a user may do.
 //!
-//! A client that takes nothing for [`TAKING_MAX`], or has not read its list within [`SENDING_MAX`], loses it: the connection, over
-//! HTTP/2 the stream, is reset. [`LargeAnswers::end_slow`] watches over that while a listener runs; it is also done whenever
-//! somebody finds no place.
+//! A client that takes nothing for [`TAKING_MAX`], or has not read its list within [`SENDING_MAX`],
+//! loses it: the connection, over HTTP/2 the stream, is reset. [`LargeAnswers::end_slow`] watches
+//! over that while a listener runs; it is also done whenever somebody finds no place.
 
 use crate::body::BodyError;
 use bytes::Bytes;
@@ -32,7 +33,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
-/// Answers up to this many bytes are not counted: 128 KiB, from which on the reference server compresses, too.
+/// Answers up to this many bytes are not counted: 128 KiB, from which on the reference server
+/// compresses, too.
 pub(crate) const LARGE_BYTES_MIN: usize = 128 * 1024;
 /// Large lists at once. Two cores are busy with two of them; the others wait for their clients.
 const PLACES_MAX: usize = 16;
@@ -46,15 +48,18 @@ const BYTES_PER_USER_MAX: usize = 256 << 20;
 const WAITING_MAX: usize = 128;
 /// Requests of one user that may wait for a place.
 const WAITING_PER_USER_MAX: usize = 16;
-/// How long a request waits for a place. Longer than a few large lists take; after it the client is told to come again.
+/// How long a request waits for a place. Longer than a few large lists take; after it the client is
+/// told to come again.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long a client may take nothing of its list: as long as a connection may stall.
 const TAKING_MAX: Duration = setpoint_serve::STALL_MAX;
-/// How long a list may take to be sent: a minute, as the reference server's deadline for a request and its answer.
+/// How long a list may take to be sent: a minute, as the reference server's deadline for a request
+/// and its answer.
 const SENDING_MAX: Duration = Duration::from_secs(60);
 /// How often slow clients are looked for, while there are any large lists.
 const LOOK_PERIOD: Duration = Duration::from_secs(5);
-/// Trees of large single objects at once. One of 1.5 MiB takes tens of milliseconds and some 30 MiB.
+/// Trees of large single objects at once. One of 1.5 MiB takes tens of milliseconds and some 30
+/// MiB.
 const TREES_MAX: usize = 2;
 /// When to come again, in seconds.
 const RETRY_SECONDS: u32 = 1;
@@ -130,7 +135,8 @@ impl State {
         }
     }
 
-    /// Whether there is room for so many bytes. An answer that is larger than the bounds is alone in its bound.
+    /// Whether there is room for so many bytes. An answer that is larger than the bounds is alone
+    /// in its bound.
     fn has_room(&self, user: &str, bytes: usize) -> bool {
         let fits = |held: usize, most: usize| held == 0 || held + bytes <= most;
         fits(self.all.bytes, BYTES_MAX) && fits(self.share(user).bytes, BYTES_PER_USER_MAX)
@@ -142,7 +148,8 @@ impl State {
             && self.has_room(user, bytes)
     }
 
-    /// Takes places for those who wait, as far as there are any. The places are taken; who asked is told outside the lock.
+    /// Takes places for those who wait, as far as there are any. The places are taken; who asked is
+    /// told outside the lock.
     fn next_waiting(&mut self) -> Option<Waiting> {
         self.waiting.retain(|waiting| !waiting.ready.is_closed());
         let places = |waiting: &Waiting| self.share(&waiting.user).places;
@@ -156,7 +163,8 @@ impl State {
 }
 
 impl LargeAnswers {
-    /// A place for a list whose items have so many bytes; waits for one. Dropping the future gives up waiting.
+    /// A place for a list whose items have so many bytes; waits for one. Dropping the future gives
+    /// up waiting.
     ///
     /// # Errors
     ///
@@ -220,7 +228,8 @@ impl LargeAnswers {
         self.serve_waiting();
     }
 
-    /// The bytes of a single answer, counted until the last part of it is dropped if there are many.
+    /// The bytes of a single answer, counted until the last part of it is dropped if there are
+    /// many.
     ///
     /// # Errors
     ///
@@ -251,8 +260,8 @@ impl LargeAnswers {
         Bytes::from_owner(Counted { large: self.clone(), user: user.clone(), bytes })
     }
 
-    /// Does work on one large object off the threads that serve, few at a time. Work that has begun goes on when the future is dropped,
-    /// and keeps its turn.
+    /// Does work on one large object off the threads that serve, few at a time. Work that has begun
+    /// goes on when the future is dropped, and keeps its turn.
     ///
     /// # Errors
     ///
@@ -270,7 +279,8 @@ impl LargeAnswers {
         tokio::task::spawn_blocking(work).await.map_err(|error| failed(&error))
     }
 
-    /// Ends the lists that clients take too slowly, until it is dropped. Sleeps while there are no large lists.
+    /// Ends the lists that clients take too slowly, until it is dropped. Sleeps while there are no
+    /// large lists.
     pub(crate) async fn end_slow(&self) {
         loop {
             // Taken before the look: what begins after it wakes this.
@@ -310,7 +320,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Sends the rest of an answer under this place. Ends with an error when its client is too slow.
+    /// Sends the rest of an answer under this place. Ends with an error when its client is too
+    /// slow.
     pub(crate) fn send(
         self,
         chunks: impl Stream<Item = Result<Vec<u8>, BodyError>> + Send + 'static,
@@ -372,7 +383,8 @@ trait Revoke: std::fmt::Debug + Send + Sync {
 
 struct Cell {
     begun: Instant,
-    /// When the client asked last, and the source: taken out while it is asked, and for good when the client was too slow.
+    /// When the client asked last, and the source: taken out while it is asked, and for good when
+    /// the client was too slow.
     state: Mutex<(Instant, Option<Source>)>,
 }
 

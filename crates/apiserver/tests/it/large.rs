@@ -32,7 +32,7 @@ async fn large_list_is_the_same_in_every_form(server: Server) {
     assert!(list.text().ends_with("]}\n"));
     let list = list.json();
     let items = list["items"].as_array().unwrap();
-    assert_eq!(items.len(), 61, "and the certificate authority's");
+    assert_eq!(items.len(), 60);
     for item in items {
         let name = item["metadata"]["name"].as_str().unwrap();
         let mut object = server.get(&format!("{MAPS}/{name}")).await.json();

@@ -100,9 +100,10 @@ impl Index {
         Some(removed)
     }
     /// The item under a key.
-    pub(super) fn get(&self, key: &[u8]) -> Option<&Arc<Item>> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&Arc<Item>> {
         let (path, is_there) = find(&self.root, key);
-        is_there.then(|| &self.root[path.branch][path.leaf][path.item])
+        let leaf = self.root.get(path.branch)?.get(path.leaf)?;
+        leaf.get(path.item).filter(|_| is_there)
     }
     /// The items of a range of keys, in order.
     pub(crate) fn range<'i>(

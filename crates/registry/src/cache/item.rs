@@ -1,9 +1,10 @@
 //! Objects at a revision.
 //!
-//! There is one of these for every object the server holds, so that what it weighs is the memory per object: two shared
-//! byte strings, two numbers and the count of who shares it. Nothing that can be made again from the bytes is kept, but
-//! for where the labels stand. The object with its resourceVersion is found again as long as somebody else keeps it: the
-//! informers of one process share what they hold.
+//! There is one of these for every object the server holds, so that what it weighs is the memory
+//! per object: two shared byte strings, two numbers and the count of who shares it. Nothing that
+//! can be made again from the bytes is kept, but for where the labels stand. The object with its
+//! resourceVersion is found again as long as somebody else keeps it: the informers of one process
+//! share what they hold.
 use bytes::Bytes;
 use parking_lot::Mutex;
 use setpoint_object::encode::ListItemPlaces;
@@ -82,7 +83,8 @@ impl Item {
     pub(crate) fn push_spliced(&self, out: &mut Vec<u8>) {
         encode::push_with_resource_version(out, &self.value, self.revision);
     }
-    /// Appends it as an item of a list of a built-in kind: the same without `apiVersion` and `kind`.
+    /// Appends it as an item of a list of a built-in kind: the same without `apiVersion` and
+    /// `kind`.
     pub(crate) fn push_list_item(&self, out: &mut Vec<u8>) {
         // Relaxed: who does not see it yet finds the same.
         let mut bits = self.list_item_at.load(Ordering::Relaxed);

@@ -155,6 +155,11 @@ impl ResourceCache {
         (state.index.clone(), state.newest)
     }
 
+    /// The object under a key.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<Item>> {
+        self.state.lock().index.get(key).cloned()
+    }
+
     /// The first key in `[start, end)` (empty: no end) whose value could not be made out: nothing
     /// is listed or watched there.
     pub(crate) fn sealed(&self, start: &Bytes, end: &Bytes) -> Option<Bytes> {

@@ -16,11 +16,15 @@ impl Write<'_> {
     pub(super) async fn apply(&self, body: &Body) -> Result<Written, ApiError> {
         let config = self.applied(body)?;
         let mut result = Err(self.not_found());
-        for _ in 0..TURNS_MAX {
-            result = match self.inner.live(&self.key(&self.target.name)).await? {
-                Some(_) => self.apply_update(&config).await,
-                None if self.target.subresource.is_none() => self.apply_create(&config).await,
-                None => return Err(self.not_found()),
+        for turn in 0..TURNS_MAX {
+            let exists = match turn {
+                0 => self.exists().await?,
+                _ => self.inner.live(&self.key(&self.target.name)).await?.is_some(),
+            };
+            result = match exists {
+                true => self.apply_update(&config).await,
+                false if self.target.subresource.is_none() => self.apply_create(&config).await,
+                false => return Err(self.not_found()),
             };
             match &result {
                 Err(error) if matches!(error.reason(), Reason::AlreadyExists) => {}

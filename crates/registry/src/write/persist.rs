@@ -1,4 +1,5 @@
-//! Encoded objects into the store: keys, compare-and-commit, size limits, and what the store's errors are to a client.
+//! Encoded objects into the store: keys, compare-and-commit, size limits, and what the store's
+//! errors are to a client.
 use super::Write;
 use crate::allocate::Claims;
 use crate::attributes::Target;
@@ -49,10 +50,12 @@ impl Write<'_> {
     pub(super) fn key(&self, name: &str) -> Bytes {
         self.resource.key(&self.target.namespace, name)
     }
-    /// Puts `object` if the key still is as `expected` (`None`: absent), and does with `claims` what they say in the same revision. When
-    /// it is the claims that have changed, the present state of the key is as expected. Returns the bytes that were stored.
+    /// Puts `object` if the key still is as `expected` (`None`: absent), and does with `claims`
+    /// what they say in the same revision. When it is the claims that have changed, the present
+    /// state of the key is as expected. Returns the bytes that were stored.
     ///
-    /// An object over the store's limit is tried once more without its managedFields (`spare`), as the API does except for apply.
+    /// An object over the store's limit is tried once more without its managedFields (`spare`), as
+    /// the API does except for apply.
     pub(super) async fn put(
         &self,
         key: Bytes,

@@ -10,12 +10,15 @@ use crate::stored::{store_error, tree};
 use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
-use setpoint_object::{ApiError, GroupKind, encode, field};
+use setpoint_object::{ApiError, GroupKind, Reason, encode, field};
 use setpoint_schema::{apply, diff, validate};
 use setpoint_store::{KeyValue, Revision};
 
 /// How often a write that may lose races is tried before its client is told to try again.
 pub(super) const RACE_ATTEMPTS_MAX: usize = 64;
+
+/// By how many bytes most changes make an object longer, at most.
+const CHANGE_BYTES: usize = 256;
 
 /// What a change made of the stored object.
 #[derive(Debug)]
@@ -25,7 +28,8 @@ pub(super) struct Changed {
     /// Its managedFields are settled (apply).
     pub(super) owned: bool,
 }
-/// A change that can be made again of a newer stored object: `(stored object in the request's version, its revision)`.
+/// A change that can be made again of a newer stored object: `(stored object in the request's
+/// version, its revision)`.
 pub(super) type Change<'a> = dyn FnMut(&Value, Revision) -> Result<Changed, ApiError> + Send + 'a;
 
 impl Write<'_> {
@@ -40,26 +44,41 @@ impl Write<'_> {
         metadata::settle_namespace(self.target, &mut object)?;
         metadata::deduplicate_owners(self.attributes, &mut object);
         let creates = self.target.subresource.is_none() && self.resource.kind.create_on_update;
-        if creates && self.inner.live(&self.key(&self.target.name)).await?.is_none() {
+        if creates && !self.exists().await? {
             return self.create_by_update(object).await;
         }
         let mut first = Some(object);
         let write = *self;
-        self.change(&mut |stored, _| {
-            let mut object = match first.take() {
-                Some(object) => object,
-                None => {
-                    let mut object = write.decode(body)?;
-                    metadata::settle_namespace(write.target, &mut object)?;
-                    metadata::deduplicate_owners(write.attributes, &mut object);
-                    object
-                }
-            };
-            write.check_uid(object.uid(), stored.uid())?;
-            write.merge_subresource(&mut object, stored);
-            Ok(Changed { object, owned: false })
-        })
-        .await
+        let again = move || {
+            let mut object = write.decode(body)?;
+            metadata::settle_namespace(write.target, &mut object)?;
+            metadata::deduplicate_owners(write.attributes, &mut object);
+            Ok::<_, ApiError>(object)
+        };
+        let changed = self
+            .change(&mut |stored, _| {
+                let mut object = match first.take() {
+                    Some(object) => object,
+                    None => again()?,
+                };
+                write.check_uid(object.uid(), stored.uid())?;
+                write.merge_subresource(&mut object, stored);
+                Ok(Changed { object, owned: false })
+            })
+            .await;
+        match changed {
+            // It has gone since it was seen.
+            Err(error) if creates && error.reason() == Reason::NotFound => {
+                self.create_by_update(again()?).await
+            }
+            changed => changed,
+        }
+    }
+    /// Whether the target is there. That it was a moment ago is enough: who changes it looks again.
+    pub(super) async fn exists(&self) -> Result<bool, ApiError> {
+        let key = self.key(&self.target.name);
+        let is_recent = self.inner.recent(&self.resource.storage_prefix, &key).is_some();
+        Ok(is_recent || self.inner.live(&key).await?.is_some())
     }
     /// PUT of an absent object, for the kinds that allow it.
     async fn create_by_update(&self, mut object: Value) -> Result<Written, ApiError> {
@@ -86,24 +105,42 @@ impl Write<'_> {
         ))
     }
     /// Makes a change of the stored object until it is stored, refused, or nothing changes.
+    ///
+    /// Begins with what the watch cache has, so that most changes read nothing from the store. If
+    /// that was behind, the commit loses, and goes on with what won; if it seems that the change is
+    /// refused or changes nothing, the store is asked.
     pub(super) async fn change(&self, change: &mut Change<'_>) -> Result<Written, ApiError> {
         let key = self.key(&self.target.name);
-        let mut live = self.inner.live(&key).await?;
+        let recent = match self.options.dry_run {
+            true => None,
+            false => self.inner.recent(&self.resource.storage_prefix, &key),
+        };
+        let mut live = match recent {
+            Some(recent) => match self.attempt(&recent, false, change).await {
+                Ok(Ok(Some(written))) => return Ok(written),
+                Ok(Err(newer)) => newer,
+                Ok(Ok(None)) | Err(_) => self.inner.live(&key).await?,
+            },
+            None => self.inner.live(&key).await?,
+        };
         for _ in 0..RACE_ATTEMPTS_MAX {
             let Some(found) = live else { return Err(self.not_found()) };
-            match self.attempt(&found, change).await? {
-                Ok(written) => return Ok(written),
+            match self.attempt(&found, true, change).await? {
+                Ok(Some(written)) => return Ok(written),
+                Ok(None) => return Err(self.not_found()),
                 Err(newer) => live = newer,
             }
         }
         Err(ApiError::stale(&self.resource.group_resource(), &self.target.name))
     }
-    /// One turn of the loop; the inner `Err` is what won the race.
+    /// One turn of the loop; the inner `Err` is what won the race. `None`: nothing changes of a
+    /// state that `is_live` says may be behind.
     async fn attempt(
         &self,
         found: &KeyValue,
+        is_live: bool,
         change: &mut Change<'_>,
-    ) -> Result<Result<Written, Option<KeyValue>>, ApiError> {
+    ) -> Result<Result<Option<Written>, Option<KeyValue>>, ApiError> {
         let mut stored = tree(&found.value)?;
         crate::convert::refresh(self.resource, &mut stored, found.modified.0);
         let shown = match self.converts() {
@@ -139,15 +176,18 @@ impl Write<'_> {
         }
         self.inner.admission.validate(&review, Some(&new)).await?;
         if self.is_finished(&new) {
-            return self.finish(found, &stored, &new).await;
+            return Ok(self.finish(found, &stored, &new).await?.map(Some));
         }
         apply::settle_times(Some(&stored), &mut new);
-        let encoded = encode::to_bytes(&new);
+        let encoded = encode::to_bytes_of_about(&new, found.value.len() + CHANGE_BYTES);
+        if encoded == found.value && !is_live {
+            return Ok(Ok(None));
+        }
         if self.options.dry_run || encoded == found.value && !self.rewrite_due(found).await? {
-            return Ok(Ok(Written {
+            return Ok(Ok(Some(Written {
                 object: self.preview(&encoded, found.modified).await?,
                 created: false,
-            }));
+            })));
         }
         let key = found.key.clone();
         let claims = match &reservation {
@@ -163,15 +203,16 @@ impl Write<'_> {
                 if let Some(reservation) = reservation {
                     reservation.keep(&new, Some(&stored));
                 }
-                Ok(Ok(Written {
+                Ok(Ok(Some(Written {
                     object: self.answer(&key, &encoded, revision).await?,
                     created: false,
-                }))
+                })))
             }
             (Outcome::Lost(newer), _) => Ok(Err(newer)),
         }
     }
-    /// Whether an object is to be written although nothing changes: its stored form is out of date (a retired key).
+    /// Whether an object is to be written although nothing changes: its stored form is out of date
+    /// (a retired key).
     async fn rewrite_due(&self, found: &KeyValue) -> Result<bool, ApiError> {
         self.inner.store.rewrite_due(&found.key).await.map_err(crate::stored::store_error)
     }
@@ -244,7 +285,8 @@ impl Write<'_> {
         }
         Ok(())
     }
-    /// Settles what a changed object may not change: status here or spec there, system metadata, generation.
+    /// Settles what a changed object may not change: status here or spec there, system metadata,
+    /// generation.
     fn prepare_update(&self, new: &mut Value, old: &Value) {
         metadata::restore(self.resource, new, old);
         let rule = self.resource.status;
@@ -328,7 +370,8 @@ impl Write<'_> {
         let Inner { allocator, store, rng, .. } = self.inner;
         crate::allocate::give(allocator, &**store, rng, new, old, errors).await.map(Some)
     }
-    /// Of a whole object sent to a subresource, takes the part that is its own and the rest from the stored one.
+    /// Of a whole object sent to a subresource, takes the part that is its own and the rest from
+    /// the stored one.
     pub(super) fn merge_subresource(&self, object: &mut Value, stored: &Value) {
         let Some(part) = self.resource.kind.part(self.target.subresource_name()) else { return };
         let mut merged = stored.clone();

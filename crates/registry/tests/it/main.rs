@@ -13,6 +13,7 @@ mod kind_defaults;
 mod kinds;
 mod objects;
 mod properties;
+mod reads;
 mod schema_change;
 mod server;
 mod services;

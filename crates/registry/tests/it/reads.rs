@@ -1,0 +1,110 @@
+//! How often a write reads from the store.
+use crate::server::Server;
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
+use serde_json::json;
+use setpoint_store::{
+    At, ChangeFeed, Committed, KeyValue, MemoryStore, Range, RangeRequest, Revision, Snapshot,
+    Store, StoreError, Txn,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A store that counts reads of single keys and of ranges.
+#[derive(Debug)]
+struct CountedStore {
+    inner: Arc<MemoryStore>,
+    n_reads: Arc<AtomicUsize>,
+}
+impl CountedStore {
+    fn count(&self) {
+        self.n_reads.fetch_add(1, Ordering::Relaxed);
+    }
+}
+impl Store for CountedStore {
+    fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        self.inner.revision()
+    }
+    fn get<'a>(
+        &'a self,
+        key: &'a [u8],
+        at: At,
+    ) -> BoxFuture<'a, Result<Snapshot<Option<KeyValue>>, StoreError>> {
+        self.count();
+        self.inner.get(key, at)
+    }
+    fn range<'a>(
+        &'a self,
+        request: RangeRequest,
+    ) -> BoxFuture<'a, Result<Snapshot<Range>, StoreError>> {
+        self.count();
+        self.inner.range(request)
+    }
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
+        async move {
+            let committed = self.inner.commit(txn).await;
+            // What follows the store has seen it, as it has between the requests of most clients.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            committed
+        }
+        .boxed()
+    }
+    fn changes(
+        &self,
+        prefix: Bytes,
+        after: Revision,
+    ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
+        self.inner.changes(prefix, after)
+    }
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.compact(revision)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_reads_the_store_once_at_most() {
+    const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+    let n_reads = Arc::new(AtomicUsize::new(0));
+    let inner = Arc::new(MemoryStore::default());
+    let store = Arc::new(CountedStore { inner: inner.clone(), n_reads: n_reads.clone() });
+    let server = Server::on(store, inner, 1).await;
+    let reads = || n_reads.swap(0, Ordering::Relaxed);
+    let map = |n: u64| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"n": n.to_string()}});
+    reads();
+    server.create("/api/v1/namespaces/default/configmaps", map(0)).await.unwrap();
+    assert_eq!(reads(), 1, "create: its namespace");
+    server.update(MAP, map(1)).await.unwrap();
+    assert_eq!(reads(), 0, "update");
+    server.patch(MAP, json!({"data": {"n": "2"}})).await.unwrap();
+    assert_eq!(reads(), 0, "patch");
+    let unchanged = server.patch(MAP, json!({"data": {"n": "2"}})).await.unwrap();
+    assert_eq!((reads(), &unchanged["data"]["n"]), (1, &"2".into()), "patch that changes nothing");
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    server.create("/api/v1/namespaces/default/pods", pod).await.unwrap();
+    reads();
+    let status = json!({"status": {"phase": "Running"}});
+    server.patch("/api/v1/namespaces/default/pods/p/status", status).await.unwrap();
+    assert_eq!(reads(), 0, "status");
+    server.delete(MAP).await.unwrap();
+    assert_eq!(reads(), 1, "delete");
+}
+
+/// The watch cache is one write behind: nothing is lost, and nothing is refused that the newest state allows.
+#[tokio::test(start_paused = true)]
+async fn write_from_a_cache_that_is_behind_is_as_one_from_the_store() {
+    const MAP: &str = "/api/v1/namespaces/default/configmaps/a";
+    let first = Server::start().await;
+    let slow = first.slow(3).await;
+    let map = json!({"metadata": {"name": "a"}, "data": {"first": "0", "second": "0"}});
+    first.create("/api/v1/namespaces/default/configmaps", map).await.unwrap();
+    for n in 1..50 {
+        let now = first.patch(MAP, json!({"data": {"first": n.to_string()}})).await.unwrap();
+        let now = now["metadata"]["resourceVersion"].clone();
+        let patch =
+            json!({"metadata": {"resourceVersion": now}, "data": {"second": n.to_string()}});
+        let patched = slow.patch(MAP, patch).await.unwrap();
+        assert_eq!(patched["data"], json!({"first": n.to_string(), "second": n.to_string()}));
+    }
+}
