@@ -18,7 +18,7 @@ use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{self, AtomicBool};
 
 /// Everything that is served at one moment. Immutable; cheap to share.
 #[derive(Debug, Default)]
@@ -194,7 +194,7 @@ impl Resource {
     /// Whether another row has taken its place, so that no watch may begin with it.
     pub(crate) fn is_retired(&self) -> bool {
         // Relaxed: the lock of the resource's cache is taken between the store and the load.
-        self.stored.as_ref().is_some_and(|stored| stored.retired.load(Ordering::Relaxed))
+        self.stored.as_ref().is_some_and(|stored| stored.retired.load(atomic::Ordering::Relaxed))
     }
     /// A subresource by name.
     pub fn subresource(&self, name: &Subresource) -> Option<&SubresourceRow> {

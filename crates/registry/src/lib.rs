@@ -60,6 +60,7 @@ pub use attributes::{
     AUDIT_ANNOTATIONS_MAX, Attributes, Identity, MASTERS, Notes, Requested, ResourcePath, Target,
     WARNINGS_MAX,
 };
+pub use authorize::{AllowAuthenticated, Authorizer, Decision};
 pub use cache::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Owners, StoredObject,
 };

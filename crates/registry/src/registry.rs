@@ -1,6 +1,7 @@
 //! The registry: one write path, one read path, every resource.
 use crate::admission::{self, Admission};
 use crate::allocate::Allocator;
+use crate::authorize::{self, Authorizer};
 use crate::conversion::ConversionProvider;
 use crate::followed::Followed;
 use crate::kind::CompiledKind;
@@ -44,6 +45,8 @@ pub struct RegistryBuilder {
     is_shared: bool,
     kinds: Vec<CompiledKind>,
     converter: Option<Arc<dyn ConversionProvider>>,
+    authorizers: Vec<Arc<dyn Authorizer>>,
+    admission: Vec<Arc<dyn Admission>>,
 }
 impl RegistryBuilder {
     /// A kind that is compiled in, beside the built-in ones. Definitions cannot take its place.
@@ -89,6 +92,17 @@ impl RegistryBuilder {
         self.converter = Some(converter);
         self
     }
+    /// Asks an authorizer, after those added before. The API server asks for each request, the registry for what a request does
+    /// besides. None when not given: whoever is authenticated may do everything ([`AllowAuthenticated`](crate::AllowAuthenticated)).
+    pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
+        self.authorizers.push(authorizer);
+        self
+    }
+    /// Adds an admission plugin, behind Kubernetes' own and those added before.
+    pub fn admission(mut self, plugin: Arc<dyn Admission>) -> Self {
+        self.admission.push(plugin);
+        self
+    }
     /// The registry and the worker that its owner runs. Nothing is served before the worker has started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
@@ -113,7 +127,8 @@ impl RegistryBuilder {
             event_ttl: self.event_ttl,
             history: self.history,
             allocator: Allocator::default(),
-            admission: Chain::built_in(),
+            admission: admission::Chain::new(self.admission),
+            authorization: authorize::Chain::new(self.authorizers),
             converter: self.converter,
         });
         (Registry { inner: inner.clone() }, RegistryWorker { inner })
@@ -216,6 +231,8 @@ impl Registry {
             is_shared: false,
             kinds: Vec::new(),
             converter: None,
+            authorizers: Vec::new(),
+            admission: Vec::new(),
         }
     }
 }

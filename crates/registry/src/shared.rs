@@ -10,7 +10,6 @@ use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, Converter};
 use crate::followed::Followed;
 use crate::stored::{NOT_ENCRYPTING, store_error, tree, unreadable};
-use bytes::Bytes;
 use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
@@ -47,7 +46,9 @@ pub(crate) struct Inner {
     /// Cluster addresses and node ports in use.
     pub(crate) allocator: Allocator,
     /// Who may change or refuse a write.
-    pub(crate) admission: Chain,
+    pub(crate) admission: admission::Chain,
+    /// Who may do what.
+    pub(crate) authorization: authorize::Chain,
     /// Who converts what conversion webhooks convert.
     pub(crate) converter: Option<Arc<dyn ConversionProvider>>,
 }
@@ -106,6 +107,14 @@ impl Registry {
     /// and stops nobody when it is not read.
     pub fn object_changes(&self) -> cache::ObjectChanges {
         self.inner.cache.object_changes()
+    }
+    /// Whether a request is allowed: asks the authorizers ([`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer)).
+    ///
+    /// # Errors
+    ///
+    /// 403; what an authorizer that cannot answer says, when nobody else allows it.
+    pub async fn authorize(&self, request: &Attributes) -> Result<(), ApiError> {
+        self.inner.authorization.authorize(request).await
     }
     /// The clock it was given.
     pub fn clock(&self) -> &Clock {

@@ -3,8 +3,11 @@
 //! Several servers over one store may each have them; then one of them runs them, the holder of a Lease. They would do no harm together:
 //! what they write carries preconditions, and they do twice what is done. But half of it would be conflicts.
 
+use futures::future::BoxFuture;
 use setpoint_apiserver::ApiServer;
+use setpoint_controllers::gc::{ObjectFeed, Told};
 use setpoint_controllers::{GarbageCollector, NamespaceController, ProtectionController};
+use setpoint_registry::{ObjectChange, ObjectChanges};
 use setpoint_runtime::election::{ElectionOptions, LeaderElector};
 use tokio_util::sync::CancellationToken;
 
@@ -53,7 +56,8 @@ async fn run(server: &ApiServer, stop: &CancellationToken) {
     let clock = server.registry().clock();
     let namespaces = NamespaceController::new(server.client(), clock.clone());
     let protection = ProtectionController::new(server.client(), clock.clone());
-    let garbage = GarbageCollector::new(server.client());
+    let feed = Feed(server.registry().object_changes());
+    let garbage = GarbageCollector::new(server.client()).feed(feed);
     let (namespaces, protection, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),
@@ -63,6 +67,27 @@ async fn run(server: &ApiServer, stop: &CancellationToken) {
         if let Err(error) = ended {
             tracing::error!(%error, controller, "a built-in controller has failed");
         }
+    }
+}
+
+/// The registry's own changes, as the garbage collector is told them.
+#[derive(Debug)]
+struct Feed(ObjectChanges);
+
+impl ObjectFeed for Feed {
+    fn next(&mut self) -> BoxFuture<'_, Option<Told>> {
+        Box::pin(async {
+            loop {
+                return Some(match self.0.next().await? {
+                    ObjectChange::Resync => Told::Restarted,
+                    ObjectChange::Synced(_) => Told::Synced,
+                    ObjectChange::Put(object) => Told::Present(object.value),
+                    ObjectChange::Deleted(object) => Told::Gone(object.value),
+                    // A kind of change that does not concern objects.
+                    _ => continue,
+                });
+            }
+        })
     }
 }
 

@@ -135,7 +135,7 @@ impl ControlPlaneBuilder {
         if let Some(n) = self.replayed_revisions {
             registry = registry.replayed_revisions(n);
         }
-        let (registry, worker) = registry
+        let registry = registry
             .seed(seed)
             .event_ttl(self.event_ttl)
             .history(self.history)

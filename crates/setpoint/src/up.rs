@@ -19,7 +19,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-
 /// Options of `setpoint up`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {

@@ -86,8 +86,10 @@ impl fmt::Debug for Feed {
 
 fn skim(bytes: &[u8]) -> Option<Skim<'_>> {
     Skim::of(bytes)
-        .inspect_err(|error| tracing::warn!(%error, "an object that the server keeps is not read"))
+        .inspect_err(|error| tracing::debug!(%error, "a stored object cannot be read"))
         .ok()
+        // What a server keeps for itself has none.
+        .filter(|skim| !skim.uid.is_empty())
 }
 
 /// The names of types, each kept once for all objects of the type.

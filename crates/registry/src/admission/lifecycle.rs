@@ -64,10 +64,10 @@ pub(super) async fn check(review: &Review<'_>) -> Result<(), ApiError> {
     // What the cache says is right or does not hold at the commit. Only a refusal needs the store's word.
     let cached = match review.preconditions.have_failed {
         true => None,
-        false => review.inner.cached(&prefix, &key),
+        false => review.inner.recent(&prefix, &key),
     };
-    let modified = match cached.filter(|(namespace, _)| !is_terminating(namespace)) {
-        Some((_, modified)) => Some(modified),
+    let modified = match cached.filter(|kv| !is_terminating(&kv.value)) {
+        Some(namespace) => Some(namespace.modified),
         None => match review.inner.live(&key).await? {
             None => {
                 let namespaces = GroupResource { group: "".into(), resource: "namespaces".into() };

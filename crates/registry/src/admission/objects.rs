@@ -39,11 +39,11 @@ impl<'a> Objects<'a> {
     ) -> Result<Option<Object>, ApiError> {
         let row = self.row(resource)?;
         let key = row.key(namespace, name);
-        let found = match self.inner.cached(&row.storage_prefix, &key) {
+        let found = match self.inner.recent(&row.storage_prefix, &key) {
             Some(found) => Some(found),
-            None => self.inner.live(&key).await?.map(|kv| (kv.value, kv.modified)),
+            None => self.inner.live(&key).await?,
         };
-        found.map(|(value, modified)| shown(&row, &value, modified)).transpose()
+        found.map(|kv| shown(&row, &kv.value, kv.modified)).transpose()
     }
     /// The objects of a namespace, or all of them when it is empty, in key order.
     ///

@@ -141,10 +141,6 @@ impl ResourceCache {
     pub(crate) fn newest(&self) -> u64 {
         self.state.lock().newest
     }
-    /// The object under a key.
-    pub(super) fn get(&self, key: &[u8]) -> Option<Arc<Item>> {
-        self.state.lock().index.get(key).cloned()
-    }
     /// The keys of values that could not be made out.
     pub(super) fn all_sealed(&self) -> BTreeSet<Bytes> {
         self.state.lock().sealed.clone()

@@ -62,7 +62,7 @@ impl Place {
             match self.cache.take(&mut self.watcher, &mut self.taken, cx.waker()) {
                 Taken::Some => {}
                 Taken::Nothing => return Ok(()),
-                Taken::Ended => return Err(()),
+                Taken::Ended | Taken::Failed(_) => return Err(()),
             }
         }
     }

@@ -140,17 +140,26 @@ impl Write<'_> {
             None => Ok(Claims::default()),
         };
         let claims = claims.map_err(store_error)?;
-        match self.put(key.clone(), None, encoded, &mut stored, spare, &claims).await? {
-            (Outcome::Done(revision), bytes) => {
-                if let Some(reservation) = reservation {
-                    reservation.keep(&stored, None);
+        for _ in 0..RACE_ATTEMPTS_MAX {
+            let (encoded, required) = (encoded.clone(), review.required());
+            let put = self.put_new(key.clone(), encoded, &mut stored, spare, &claims, &required);
+            match put.await? {
+                (Created::Done(revision), bytes) => {
+                    if let Some(reservation) = reservation {
+                        reservation.keep(&stored, None);
+                    }
+                    let object = if self.converts() {
+                        self.answer(&key, &bytes, revision).await?
+                    } else {
+                        served(&bytes, revision)
+                    };
+                    return Ok(Some(Written { object, created: true }));
                 }
-                let object = if self.converts() {
-                    self.answer(&key, &bytes, revision).await?
-                } else {
-                    served(&bytes, revision)
-                };
-                Ok(Some(Written { object, created: true }))
+                (Created::Exists(found), _) => {
+                    return Err(self.already_exists(stored.name(), &found.value));
+                }
+                (Created::Claimed, _) => return Ok(None),
+                (Created::Moved, _) => self.inner.admission.decide_again(review).await?,
             }
         }
         Err(ApiError::stale(&self.resource.group_resource(), stored.name()))

@@ -65,19 +65,59 @@ impl Write<'_> {
         spare: bool,
         claims: &Claims,
     ) -> Result<(Outcome, Bytes), ApiError> {
-        let committed = match self.commit(key.clone(), expected, encoded.clone(), claims).await {
+        let put = self.put_if(key, expected, encoded, object, spare, (claims, &[]));
+        put.await.map(|(committed, bytes)| (outcome(committed), bytes))
+    }
+    /// Puts a new object if its key is absent and the preconditions hold; otherwise as [`Write::put`].
+    pub(super) async fn put_new(
+        &self,
+        key: Bytes,
+        encoded: Bytes,
+        object: &mut Value,
+        spare: bool,
+        claims: &Claims,
+        preconditions: &[Compare],
+    ) -> Result<(Created, Bytes), ApiError> {
+        let put = self.put_if(key, None, encoded, object, spare, (claims, preconditions));
+        let (committed, bytes) = put.await?;
+        let created = match committed {
+            Committed::Done(revision) => Created::Done(revision),
+            Committed::Refused { found, .. } => {
+                let mut found = found.into_iter();
+                match found.next().flatten() {
+                    Some(present) => Created::Exists(present),
+                    // The store answers in the order of the compares.
+                    None if preconditions.iter().zip(found).all(|(c, f)| holds(c, &f)) => {
+                        Created::Claimed
+                    }
+                    None => Created::Moved,
+                }
+            }
+        };
+        Ok((created, bytes))
+    }
+    async fn put_if(
+        &self,
+        key: Bytes,
+        expected: Option<Revision>,
+        encoded: Bytes,
+        object: &mut Value,
+        spare: bool,
+        beside: (&Claims, &[Compare]),
+    ) -> Result<(Committed, Bytes), ApiError> {
+        let committed = match self.commit(key.clone(), expected, encoded.clone(), beside).await {
             Err(StoreError::TooLarge { .. })
                 if spare && object.meta().is_some_and(|m| m.contains_key("managedFields")) =>
             {
                 object.set_meta("managedFields", Value::Null);
                 let encoded = encode::to_bytes(object);
-                let committed = self.commit(key, expected, encoded.clone(), claims).await;
+                let committed = self.commit(key, expected, encoded.clone(), beside).await;
                 (committed.map_err(store_error)?, encoded)
             }
             committed => (committed.map_err(store_error)?, encoded),
         };
         match committed {
-            (Some(outcome), encoded) => Ok((outcome, encoded)),
+            (Some(committed), encoded) => Ok((committed, encoded)),
             (None, _) => Err(superseded()),
         }
     }
@@ -87,12 +127,13 @@ impl Write<'_> {
         key: Bytes,
         expected: Option<Revision>,
         value: Bytes,
-        claims: &Claims,
-    ) -> Result<Option<Outcome>, StoreError> {
+        (claims, preconditions): (&Claims, &[Compare]),
+    ) -> Result<Option<Committed>, StoreError> {
         let mut compares = vec![match expected {
             Some(revision) => Compare::Modified(key.clone(), revision),
             None => Compare::Absent(key.clone()),
         }];
+        compares.extend_from_slice(preconditions);
         let fence = self.resource.stored.as_ref().map(|stored| &stored.fence);
         compares.extend(fence.map(Fence::compare));
         let ttl = self.resource.kind.expires.then_some(self.inner.event_ttl);
@@ -100,11 +141,12 @@ impl Write<'_> {
         let committed = self.inner.store.commit(txn).await?;
         if let (Some(fence), Committed::Refused { found, .. }) = (fence, &committed) {
             let is_there = |kv: &KeyValue| kv.modified == fence.revision;
-            if !found.get(1).and_then(Option::as_ref).is_some_and(is_there) {
+            // The store answers in the order of the compares: the key, the preconditions, the fence.
+            if !found.get(1 + preconditions.len()).and_then(Option::as_ref).is_some_and(is_there) {
                 return Ok(None);
             }
         }
-        Ok(Some(outcome(committed)))
+        Ok(Some(committed))
     }
     /// Removes a key that still is as `expected`, and does with `claims` what they say.
     pub(super) async fn remove(

@@ -162,6 +162,7 @@ impl Write<'_> {
         let review = self.review(Operation::Update, &self.target.name, Some(old));
         self.inner.admission.mutate(&review, &mut object).await?;
         self.check_version(&object, found.modified)?;
+        self.check_grant(&object, Some(old)).await?;
         let mut new = self.stored_tree(object).await?;
         self.prepare_update(&mut new, &stored);
         let mut errors = Vec::new();

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it is wrong")]
 mod apply;
 mod bootstrap;
+mod closing;
 mod conversion;
 mod create;
 mod custom;
