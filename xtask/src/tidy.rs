@@ -279,7 +279,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["body", "options", "route", "table"],
             // A long list is written within the places that a filter counts, and a refusal by both.
             &["filter", "list", "respond"],
-            &["discovery", "health", "openapi", "websocket"],
+            &["discovery", "extra", "health", "observe", "openapi", "websocket"],
             &["root"],
             // What a server shares is asked for by those it calls.
             &["server", "pipeline", "resource", "watch"],

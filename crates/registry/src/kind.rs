@@ -239,7 +239,7 @@ pub struct Kind {
     pub takes_numbers: bool,
     /// Kinds with a status subresource.
     pub status: Option<StatusRule>,
-    /// See [`Default`].
+    /// See [`Default`](type@Default).
     pub default: Default,
     /// See [`Prepare`].
     pub prepare: Prepare,
