@@ -265,7 +265,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["connect", "authorize"],
             // An answer to a list shares the cache's items, an event is framed in the cache, and
             // plugins look objects up.
-            &["request", "cache", "read", "watch", "shared", "admission", "allocate", "authorize"],
+            &["request", "cache", "read", "watch", "shared", "admission"],
             &["write", "bootstrap"],
             &["crd"],
             &["registry"],
