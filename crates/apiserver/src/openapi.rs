@@ -35,11 +35,7 @@ use std::sync::Arc;
 pub(crate) use serve::Documents;
 
 /// Documents of the v3 index beside those of group versions.
-const OTHER_DOCUMENTS: [(&str, &str); 3] = [
-    ("version", "/version/"),
-    (".well-known/openid-configuration", "/.well-known/openid-configuration/"),
-    ("openid/v1/jwks", "/openid/v1/jwks/"),
-];
+const OTHER_DOCUMENTS: [(&str, &str); 1] = [("version", "/version/")];
 
 /// Which OpenAPI is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

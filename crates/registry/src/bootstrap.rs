@@ -106,6 +106,10 @@ fn built_in() -> Catalog {
         let (Some(schema), Some(kind)) = (schema, kind::of(fact.group, fact.kind)) else {
             continue;
         };
+        // What is answered and not stored (reviews) is not served before something answers it.
+        if !fact.serves("get") && kind.actions.is_empty() {
+            continue;
+        }
         let version: Arc<str> = fact.version.into();
         match groups.iter_mut().find(|g| &*g.name == fact.group) {
             Some(group) if group.versions.contains(&version) => {}
@@ -143,7 +147,12 @@ fn row(
         verbs: fact.verbs.iter().copied().map(Verb::from).collect(),
         short_names: words(fact.short_names),
         categories: words(fact.categories),
-        subresources: fact.subresources.iter().map(subresource).collect(),
+        subresources: fact
+            .subresources
+            .iter()
+            .filter(|fact| is_answered(fact, kind))
+            .map(subresource)
+            .collect(),
         schema: schema.into(),
         storage_group: storage_group.into(),
         storage_version: storage_version.into(),
@@ -166,6 +175,14 @@ fn row(
         kind,
         gvk,
     }
+}
+
+/// Whether something answers a subresource: one that is only created is an action of its kind, or a
+/// stream to somewhere else.
+fn is_answered(fact: &setpoint_facts::Subresource, kind: &Kind) -> bool {
+    fact.verbs.iter().any(|verb| *verb != "create")
+        || kind.actions.iter().any(|(name, _)| *name == fact.name)
+        || Subresource::from(fact.name).is_connect()
 }
 
 fn subresource(fact: &setpoint_facts::Subresource) -> SubresourceRow {

@@ -8,6 +8,7 @@ crate::cases! {
     health_endpoints_pass
     legacy_discovery_has_entries_of_subresources
     aggregated_discovery_is_cached_by_etag
+    everything_that_is_listed_is_there
     group_order_is_the_reference_servers
     unknown_paths_are_answered_as_clients_expect
     methods_that_are_not_served_are_405
@@ -78,6 +79,54 @@ async fn legacy_discovery_has_entries_of_subresources(server: Server) {
 
 const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+
+async fn everything_that_is_listed_is_there(server: Server) {
+    let groups = server.get("/apis").await.json();
+    let versions = groups["groups"].as_array().unwrap().iter().flat_map(|group| {
+        let versions = group["versions"].as_array().unwrap().iter();
+        versions.map(|version| format!("/apis/{}", version["groupVersion"].as_str().unwrap()))
+    });
+    for root in std::iter::once("/api/v1".to_owned()).chain(versions) {
+        let list = server.get(&root).await.json();
+        for resource in list["resources"].as_array().unwrap() {
+            let name = resource["name"].as_str().unwrap();
+            let (plural, subresource) = name.split_once('/').unwrap_or((name, ""));
+            let namespaced = resource["namespaced"] == true;
+            let namespace = if namespaced { "/namespaces/default" } else { "" };
+            let collection = format!("{root}{namespace}/{plural}");
+            for verb in resource["verbs"].as_array().unwrap() {
+                let object = format!("{collection}/x/{subresource}");
+                let object = object.trim_end_matches('/');
+                let (method, path) = match (verb.as_str().unwrap(), subresource) {
+                    ("create", "") => ("POST", &*collection),
+                    ("create", _) => ("POST", object),
+                    ("get", _) => ("GET", object),
+                    ("update", _) => ("PUT", object),
+                    ("patch", _) => ("PATCH", object),
+                    ("delete", _) => ("DELETE", object),
+                    ("list", _) => ("GET", &*collection),
+                    // Nothing may be gone for the resources behind it, and a watch does not end.
+                    ("deletecollection" | "watch", _) => continue,
+                    (verb, _) => panic!("{name}: {verb}"),
+                };
+                let answer = server.send(request(method, path, "{}")).await;
+                let missing = answer.code == 404
+                    && answer.text().contains("the server could not find the requested resource");
+                assert!(
+                    !missing && !matches!(answer.code, 405 | 501),
+                    "{method} {path}: {} {}",
+                    answer.code,
+                    answer.text()
+                );
+            }
+        }
+    }
+    let index = server.get("/openapi/v3").await.json();
+    for path in index["paths"].as_object().unwrap().keys() {
+        let answer = server.get(&format!("/{path}")).await;
+        assert_ne!(answer.code, 404, "/{path}");
+    }
+}
 
 async fn aggregated_discovery_is_cached_by_etag(server: Server) {
     for path in ["/api", "/apis"] {

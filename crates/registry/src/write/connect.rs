@@ -1,10 +1,10 @@
-//! Subresources that need somebody else: a node agent, an aggregated server, or the authentication that is still to come.
+//! Subresources that need somebody else: a node agent or an aggregated server.
 use super::Write;
 use crate::admission::Operation;
 use crate::connect::{is_connected, no_agent};
 use crate::request::Written;
 use serde_json::Value;
-use setpoint_object::{ApiError, Reason};
+use setpoint_object::ApiError;
 
 impl Write<'_> {
     /// Whether the target is a stream to somewhere else, whatever the method.
@@ -17,21 +17,9 @@ impl Write<'_> {
             return Err(ApiError::bad_request("dryRun is not supported"));
         }
         let subresource = self.target.subresource.as_ref();
-        let is_unknown = subresource.is_some_and(|sub| self.resource.subresource(sub).is_none());
-        if self.resource.custom || is_unknown {
+        let is_unknown = subresource.is_none_or(|sub| self.resource.subresource(sub).is_none());
+        if self.resource.custom || is_unknown || !self.is_connect() {
             return Err(ApiError::no_route());
-        }
-        if !self.is_connect() {
-            // Reviews and tokens: the request is understood, the part that answers it is not there.
-            let what = match subresource {
-                None => self.resource.resource.to_string(),
-                Some(subresource) => format!("{}/{subresource}", self.resource.resource),
-            };
-            return Err(ApiError::new(
-                501,
-                Reason::Unknown,
-                format!("{what} is not implemented by this server"),
-            ));
         }
         let found = self.inner.live(&self.key(&self.target.name)).await?;
         let found = found.ok_or_else(|| self.not_found())?;

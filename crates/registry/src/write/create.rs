@@ -21,9 +21,6 @@ impl Write<'_> {
         if !self.resource.serves(&Verb::Create) {
             return Err(ApiError::method_not_allowed());
         }
-        if !self.resource.serves(&Verb::Get) {
-            return self.connect().await;
-        }
         let mut object = self.decode(body)?;
         metadata::clear_system(&mut object);
         metadata::settle_namespace(self.target, &mut object)?;
