@@ -5,6 +5,7 @@
 
 mod crowd;
 mod delivery;
+mod floor;
 
 use crate::results;
 use crate::table::Table;
