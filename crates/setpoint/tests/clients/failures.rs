@@ -46,13 +46,15 @@ fn file(data: &Path) -> PathBuf {
     data.join("store.redb")
 }
 
-/// What the program says about a folder that it cannot use: one line, which names the path. It ends with 1, and has touched nothing.
+/// What the program says about a folder that it cannot use: one line, which names the path. It ends with 3 when the folder is
+/// damaged, else with 1, and has touched nothing.
 #[track_caller]
 fn refusal(mut command: Command, arguments: &[&str], data: &Path) -> String {
     let before = fs::read(file(data)).ok();
     let output = command.args(arguments).arg("--data").arg(data).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+    let code = if text.contains("is damaged") { 3 } else { 1 };
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
     assert!(output.stdout.is_empty(), "{output:?}", output = output.stdout);
     assert_eq!(text.lines().count(), 1, "{arguments:?}: {text}");
     assert!(text.starts_with("setpoint: "), "{text}");
@@ -122,13 +124,13 @@ fn a_damaged_record_is_found_wherever_it_is_read() {
     program.arg(kubeconfig.path()).arg("--data").arg(data.path());
     let output = program.output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("damaged"), "{text}");
     let copy = data.path().join("copy");
     let mut program = Command::new(SETPOINT);
     let output = program.args(["store", "backup", "--data"]).arg(data.path()).arg(&copy).output();
     let output = output.unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert!(!copy.exists() && !data.path().join("copy.partial").exists(), "a copy was left");
 }
 
@@ -319,9 +321,9 @@ fn a_full_disk_refuses_writes_and_nothing_else_until_there_is_room() {
             made.push(name);
             continue;
         }
-        assert_eq!(answer.code, 500, "{answer:?}");
+        assert_eq!(answer.code, 507, "{answer:?}");
         let status: Value = serde_json::from_str(&answer.body).unwrap();
-        assert_eq!(status["reason"], "InternalError", "{status}");
+        assert_eq!(status["reason"], "InsufficientStorage", "{status}");
         assert!(answer.message().contains("the store has no room"), "{status}");
         refused.push(name);
         if refused.len() == 5 {

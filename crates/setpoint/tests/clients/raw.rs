@@ -47,7 +47,21 @@ pub(crate) fn exchange(server: &Server, bytes: &[u8]) -> Answer {
         .nth(1)
         .and_then(|code| code.parse().ok())
         .unwrap_or_else(|| panic!("{text:?}"));
-    Answer { code, head: head.to_owned(), body: body.to_owned() }
+    let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let body = if is_chunked { dechunked(body) } else { body.to_owned() };
+    Answer { code, head: head.to_owned(), body }
+}
+
+/// The bytes of a body that came in chunks, as far as it came.
+fn dechunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap_or_else(|e| panic!("{e}: {size:?}"));
+        let Some(chunk) = rest.get(..size).filter(|_| size > 0) else { break };
+        whole.push_str(chunk);
+        body = rest[size..].trim_start_matches("\r\n");
+    }
+    whole
 }
 
 /// One request with a body.
