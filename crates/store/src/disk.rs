@@ -275,9 +275,8 @@ impl DiskStore {
         let ages = (Ages::new(options.history_age_max, now.0, standing.revision), now.0);
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let writer = Writer::new(
-            options.clone(),
+            (options.clone(), path.clone()),
             (open, sync_failed),
-            path.clone(),
             received,
             database,
             ages,

@@ -32,6 +32,27 @@ pub(super) struct Changed {
 /// version, its revision)`.
 pub(super) type Change<'a> = dyn FnMut(&Value, Revision) -> Result<Changed, ApiError> + Send + 'a;
 
+/// Why one turn of the loop failed.
+#[derive(Debug)]
+enum Failed {
+    /// Nothing was sent to the store.
+    Before(ApiError),
+    /// The store was told to commit, and may have.
+    Commit(ApiError),
+}
+impl From<ApiError> for Failed {
+    fn from(error: ApiError) -> Self {
+        Self::Before(error)
+    }
+}
+impl From<Failed> for ApiError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Before(error) | Failed::Commit(error) => error,
+        }
+    }
+}
+
 impl Write<'_> {
     /// PUT of an object or a subresource.
     pub(super) async fn replace(&self, body: &Body) -> Result<Written, ApiError> {
@@ -119,7 +140,8 @@ impl Write<'_> {
             Some(recent) => match self.attempt(&recent, false, change).await {
                 Ok(Ok(Some(written))) => return Ok(written),
                 Ok(Err(newer)) => newer,
-                Ok(Ok(None)) | Err(_) => self.inner.live(&key).await?,
+                Err(Failed::Commit(error)) => return Err(error),
+                Ok(Ok(None)) | Err(Failed::Before(_)) => self.inner.live(&key).await?,
             },
             None => self.inner.live(&key).await?,
         };
@@ -140,7 +162,7 @@ impl Write<'_> {
         found: &KeyValue,
         is_live: bool,
         change: &mut Change<'_>,
-    ) -> Result<Result<Option<Written>, Option<KeyValue>>, ApiError> {
+    ) -> Result<Result<Option<Written>, Option<KeyValue>>, Failed> {
         let mut stored = tree(&found.value)?;
         crate::convert::refresh(self.resource, &mut stored, found.modified.0);
         let shown = match self.converts() {
@@ -173,11 +195,12 @@ impl Write<'_> {
             None
         };
         if !errors.is_empty() {
-            return Err(self.invalid(&new, &errors));
+            return Err(self.invalid(&new, &errors).into());
         }
         self.inner.admission.validate(&review, Some(&new)).await?;
         if self.is_finished(&new) {
-            return Ok(self.finish(found, &stored, &new).await?.map(Some));
+            let finished = self.finish(found, &stored, &new).await.map_err(Failed::Commit)?;
+            return Ok(finished.map(Some));
         }
         apply::settle_times(Some(&stored), &mut new);
         let encoded = encode::to_bytes_of_about(&new, found.value.len() + CHANGE_BYTES);
@@ -198,16 +221,15 @@ impl Write<'_> {
         let claims = claims.map_err(store_error)?;
         match self
             .put(key.clone(), Some(found.modified), encoded, &mut new, !owned, &claims)
-            .await?
+            .await
+            .map_err(Failed::Commit)?
         {
             (Outcome::Done(revision), encoded) => {
                 if let Some(reservation) = reservation {
                     reservation.keep(&new, Some(&stored));
                 }
-                Ok(Ok(Some(Written {
-                    object: self.answer(&key, &encoded, revision).await?,
-                    created: false,
-                })))
+                let object = self.answer(&key, &encoded, revision).await.map_err(Failed::Commit)?;
+                Ok(Ok(Some(Written { object, created: false })))
             }
             (Outcome::Lost(newer), _) => Ok(Err(newer)),
         }

@@ -201,9 +201,8 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(
-        options: DiskOptions,
+        (options, path): (DiskOptions, PathBuf),
         (open, sync_failed): (Box<OpenFile>, SyncFailed),
-        path: PathBuf,
         commands: mpsc::Receiver<Asked>,
         database: Database,
         ages: (Ages, Instant),
