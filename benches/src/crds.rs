@@ -260,8 +260,8 @@ impl Schema {
         let description = self.text(24);
         self.left -= 100 + description.len() as i64;
         match self.draw(10) {
-            0 | 1 if depth < 9 => self.object(depth),
-            2 if depth < 9 => {
+            0 | 1 if depth < 9 && self.left > 0 => self.object(depth),
+            2 if depth < 9 && self.left > 0 => {
                 json!({"type": "array", "description": description, "items": self.object(depth)})
             }
             3 => {
