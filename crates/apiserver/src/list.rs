@@ -332,7 +332,7 @@ fn yaml_envelope(head: &str, tail: &str) -> Result<(Vec<u8>, Vec<u8>), BodyError
     let Some((start, end)) = cut else {
         return Err(BodyError::Encode("an envelope without its items".to_owned()));
     };
-    Ok((yaml[..start].as_bytes().to_vec(), yaml[end..].as_bytes().to_vec()))
+    Ok((yaml.as_bytes()[..start].to_vec(), yaml.as_bytes()[end..].to_vec()))
 }
 
 /// The list's metadata. `custom`: members in alphabetical order, `continue` always there.

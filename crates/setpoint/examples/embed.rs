@@ -1,7 +1,6 @@
 //! Serves kubectl over TLS out of the folder `data`, until SIGINT or SIGTERM: `embed [PORT]`.
 
-use setpoint::store::{DiskOptions, DiskStore};
-use setpoint::{ControlPlane, ServeOptions};
+use setpoint::{ControlPlane, ServeOptions, store::DiskOptions, store::DiskStore};
 use std::{error::Error, net::Ipv4Addr, sync::Arc};
 
 #[tokio::main]
@@ -11,5 +10,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let plane = ControlPlane::builder().store(Arc::new(disk.clone())).build();
     let options = ServeOptions::new((Ipv4Addr::LOCALHOST, port)).cert_dir("data/pki");
     plane.serve(options.kubeconfig("kubeconfig")).await?.run_until_signal().await?;
-    Ok(disk.close().await)
+    disk.close().await;
+    Ok(())
 }

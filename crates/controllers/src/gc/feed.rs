@@ -92,19 +92,22 @@ fn skim(bytes: &[u8]) -> Option<Skim<'_>> {
         .filter(|skim| !skim.uid.is_empty())
 }
 
-/// The names of types, each kept once for all objects of the type.
+/// `apiVersion` and kind.
+type Names = (Arc<str>, Arc<str>);
+
+/// The names of types, each kept once for all objects of the type: by `apiVersion`, by kind.
 #[derive(Default)]
-struct Types(HashMap<String, HashMap<String, (Arc<str>, Arc<str>)>>);
+struct Types(HashMap<String, HashMap<String, Names>>);
 
 impl Types {
-    fn of(&mut self, api_version: &str, kind: &str) -> (Arc<str>, Arc<str>) {
+    fn of(&mut self, api_version: &str, kind: &str) -> Names {
         if let Some(known) = self.0.get(api_version).and_then(|kinds| kinds.get(kind)) {
             return known.clone();
         }
         if self.0.values().map(HashMap::len).sum::<usize>() >= TYPES_MAX {
             self.0.clear();
         }
-        let names: (Arc<str>, Arc<str>) = (api_version.into(), kind.into());
+        let names: Names = (api_version.into(), kind.into());
         self.0.entry(api_version.into()).or_default().insert(kind.into(), names.clone());
         names
     }

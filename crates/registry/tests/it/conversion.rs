@@ -147,9 +147,9 @@ async fn store(server: &Server, foos: impl Iterator<Item = (String, i64)>) {
     for foos in foos.chunks(1000) {
         let ops = foos.iter().map(|(name, size)| {
             let key = format!("/registry/ex.io/foos/default/{name}");
-            let mut foo = foo("v1", name, *size);
-            foo["metadata"]["uid"] = format!("uid-{name}").into();
-            Op::Put(key.into(), foo.to_string().into())
+            let mut object = foo("v1", name, *size);
+            object["metadata"]["uid"] = format!("uid-{name}").into();
+            Op::Put(key.into(), object.to_string().into())
         });
         server.store.commit(Txn { ops: ops.collect(), ..Txn::default() }).await.unwrap();
     }
@@ -422,8 +422,11 @@ async fn a_request_that_goes_away_leaves_the_object_to_the_next() {
     }
     drop(first);
     assert_eq!(second.await.unwrap()["spec"], json!({"length": 1}));
-    let state = state.lock();
-    assert_eq!((state.n_calls, state.n_converted()), (2, 1));
+    let counted = {
+        let state = state.lock();
+        (state.n_calls, state.n_converted())
+    };
+    assert_eq!(counted, (2, 1));
     server.stop().await;
 }
 
@@ -462,7 +465,8 @@ async fn a_definition_that_changes_meanwhile_ends_watches_and_lets_lists_finish(
 async fn an_answer_may_change_no_metadata_but_labels_and_annotations() {
     let (server, state) = serving().await;
     let prefix = "500 conversion webhook for ex.io/v1, Kind=Foo";
-    let spoils: [(fn(&mut Value), &str); 8] = [
+    type Spoil = fn(&mut Value);
+    let spoils: [(Spoil, &str); 8] = [
         (
             |o| o["kind"] = "Bar".into(),
             "returned invalid object at index 0: invalid kind (expected Foo, received Bar)",

@@ -78,7 +78,9 @@ async fn a_real_disk_that_is_full_lets_go_of_objects() {
         eprintln!("skipped: a small file system cannot be mounted here: {mounted:?}");
         return;
     }
-    let result = tokio::spawn({
+    // A panic must not keep it mounted.
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn({
         let data = folder.path().join("data");
         async move {
             let mut rng = SmallRng::seed_from_u64(1);
@@ -99,8 +101,8 @@ async fn a_real_disk_that_is_full_lets_go_of_objects() {
             assert_eq!(values(&store, At::Latest).await.len(), 1);
             store.close().await;
         }
-    })
-    .await;
+    });
+    let result = tasks.join_next().await.expect("one task");
     let unmounted = std::process::Command::new("umount").arg(folder.path()).status();
     result.unwrap();
     assert!(unmounted.unwrap().success());
