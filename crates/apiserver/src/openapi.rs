@@ -1,7 +1,7 @@
 //! OpenAPI v2 and v3 documents of everything that is served (spec: api-server §1.3, crd §12).
 //!
 //! Built-in types come from the facts tables, custom ones from their definitions' schemas. Nothing
-//! is built before it is asked for. [`Documents`] keeps the newest of what was made, each under an
+//! is built before it is asked for. `Documents` keeps the newest of what was made, each under an
 //! ETag that is a function of the rows it is made of, so that a change of one definition costs its
 //! own group version. Large documents are made in steps with other tasks in between, and the
 //! schemas of a server never exist as trees at the same time.

@@ -164,7 +164,7 @@ impl ApiServer {
     }
 
     /// Lists a resource in process: the same stages as a request over HTTP, and objects instead of bytes that must be cut. The
-    /// request names the resource ([`Requested::Unrouted`]) and its user is trusted; its selectors are read from it.
+    /// request names the resource ([`Requested::Unrouted`](setpoint_registry::Requested::Unrouted)) and its user is trusted; its selectors are read from it.
     ///
     /// # Errors
     ///

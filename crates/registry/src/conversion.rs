@@ -11,7 +11,7 @@
 //!     LIST, WATCH ◀── view (`cache::View`): an index and a window of converted objects
 //! ```
 //!
-//! - Built-in kinds and the strategy `None` never come here: [`crate::convert`] converts them where
+//! - Built-in kinds and the strategy `None` never come here: `convert` converts them where
 //!   they are read.
 //! - A version of an object (key and revision) is converted once per served version, however many
 //!   ask. Who asks while it is being converted waits for the same answer. A caller that goes away
@@ -20,8 +20,8 @@
 //!   asked for.
 //! - Nothing is awaited under a lock. What is in flight is bounded by [`BATCH_OBJECTS_MAX`],
 //!   [`BATCH_BYTES_MAX`] and
-//!   [`CALLS_MAX`]; what is remembered besides a view, by [`RECENT_OBJECTS_MAX`] and
-//!   [`RECENT_BYTES_MAX`].
+//!   `CALLS_MAX`; what is remembered besides a view, by `RECENT_OBJECTS_MAX` and
+//!   `RECENT_BYTES_MAX`.
 //! - An answer is held to what a conversion may change: the kind's own fields, labels and
 //!   annotations (spec: crd §10).
 mod check;

@@ -15,7 +15,7 @@
 //! | matching | the steps of a validation | the validation ends with an error |
 //!
 //! Nothing is compiled when a definition is read. What is kept is freed with the definition's
-//! schema. The memory that matching itself needs belongs to the validation ([`Matcher`]) and is
+//! schema. The memory that matching itself needs belongs to the validation (`Matcher`) and is
 //! freed with it.
 
 mod class;
