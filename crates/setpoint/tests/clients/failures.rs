@@ -115,8 +115,13 @@ fn a_damaged_record_is_found_wherever_it_is_read() {
     }
     assert!(!places.is_empty());
     fs::write(file(data.path()), &bytes).unwrap();
-    let text = refusal(Command::new(SETPOINT), &["store", "check"], data.path());
+    let mut program = Command::new(SETPOINT);
+    let output = program.args(["store", "check", "--data"]).arg(data.path()).output().unwrap();
+    let (lost, text) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("is damaged"), "{text}");
+    assert!(lost.starts_with("lost: /registry/configmaps/default/made-"), "{lost}");
     // Read by its start; nothing is served that was not written.
     let mut program = Command::new(SETPOINT);
     program.args(["up", "--secure-port", "0", "--kubeconfig"]);
