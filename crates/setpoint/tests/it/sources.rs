@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{Binding, ConfigMap, Namespace};
 use kube_client::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube_client::{Api, Client};
 use kube_core::dynamic::{ApiResource, DynamicObject};
@@ -291,8 +290,8 @@ async fn what_is_not_served_is_refused_alike() {
         let unknown = ApiResource::from_gvk(&GroupVersionKind::gvk("no.such", "v1", "Thing"));
         let no_such = asker.sources::<DynamicObject>(&unknown, EVERYWHERE);
         let misplaced = asker.sources::<Namespace>(&(), DEFAULT);
-        let reviews = asker.sources::<SubjectAccessReview>(&(), EVERYWHERE);
-        for (sources, code) in [(no_such, 404), (misplaced, 404), (reviews, 405)] {
+        let bindings = asker.sources::<Binding>(&(), EVERYWHERE);
+        for (sources, code) in [(no_such, 404), (misplaced, 404), (bindings, 405)] {
             let mut told = Vec::new();
             for source in &sources {
                 let list = source.list(ListRequest::default()).await.unwrap_err();
