@@ -291,6 +291,14 @@ impl Attributes {
     pub fn warnings(&self) -> Vec<String> {
         self.notes.warnings.lock().clone()
     }
+    /// How many warnings there are.
+    pub(crate) fn n_warnings(&self) -> usize {
+        self.notes.warnings.lock().len()
+    }
+    /// Forgets all but the first `n` warnings: what they were about is done again.
+    pub(crate) fn forget_warnings(&self, n: usize) {
+        self.notes.warnings.lock().truncate(n);
+    }
     /// Tells the audit log something. The first value of a key stays; nothing beyond [`AUDIT_ANNOTATIONS_MAX`].
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         let mut annotations = self.notes.audit_annotations.lock();

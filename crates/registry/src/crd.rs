@@ -17,8 +17,9 @@
 //! looked at again.
 //!
 //! The fence comes before the catalog. Every write of an object compares it, so a write that was
-//! prepared with older rows is refused, and its client told to try again. What lies behind the
-//! fence's revision was written under its schema: live, after a restart, and with several servers.
+//! prepared with older rows is refused, and made again with the rows that follow. What lies behind
+//! the fence's revision was written under its schema: live, after a restart, and with several
+//! servers.
 //!
 //! | a definition is | it is served | because |
 //! |---|---|---|

@@ -29,6 +29,7 @@ mod metadata;
 mod ownership;
 mod patch;
 mod persist;
+mod repeat;
 mod scale;
 mod status;
 mod update;
@@ -39,6 +40,7 @@ use crate::catalog::Resource;
 use crate::kind::Action;
 use crate::request::*;
 use crate::shared::{Inner, Registry};
+use repeat::{AtFence, Turns};
 use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
 
@@ -50,26 +52,9 @@ struct Write<'a> {
     target: &'a Target,
     resource: &'a Resource,
     options: &'a WriteOptions,
+    at_fence: &'a AtFence,
     now: Timestamp,
 }
-impl<'a> Write<'a> {
-    fn new(
-        registry: &'a Registry,
-        attributes: &'a Attributes,
-        target: &'a Target,
-        options: &'a WriteOptions,
-    ) -> Self {
-        Self {
-            inner: &registry.inner,
-            attributes,
-            target,
-            resource: &target.resource,
-            options,
-            now: registry.inner.clock.now(),
-        }
-    }
-}
-
 impl Registry {
     /// POST to a collection, or to a connect-like subresource (`binding`, `eviction`, `token`).
     ///
@@ -82,12 +67,19 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
         let target = attributes.target()?;
-        let write = Write::new(self, attributes, target, options);
-        match (target.resource.kind.action(target.subresource_name()), &target.subresource) {
-            (Some(Action::Bind), _) => write.bind(&body).await,
-            (Some(Action::Evict), _) => write.evict(&body).await,
-            (None, None) => write.create(&body).await,
-            (None, Some(_)) => write.connect().await,
+        let mut turns = Turns::new(self, attributes, target, options);
+        loop {
+            let write = turns.write();
+            let action = target.resource.kind.action(target.subresource_name());
+            let written = match (action, &target.subresource) {
+                (Some(Action::Bind), _) => write.bind(&body).await,
+                (Some(Action::Evict), _) => write.evict(&body).await,
+                (None, None) => write.create(&body).await,
+                (None, Some(_)) => write.connect().await,
+            };
+            if let Some(written) = turns.settle(written).await {
+                return written;
+            }
         }
     }
     /// PUT.
@@ -100,8 +92,17 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let write = Write::new(self, attributes, attributes.target()?, options);
-        if write.is_connect() { write.connect().await } else { write.replace(&body).await }
+        let mut turns = Turns::new(self, attributes, attributes.target()?, options);
+        loop {
+            let write = turns.write();
+            let written = match write.is_connect() {
+                true => write.connect().await,
+                false => write.replace(&body).await,
+            };
+            if let Some(written) = turns.settle(written).await {
+                return written;
+            }
+        }
     }
     /// PATCH.
     ///
@@ -114,11 +115,16 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let write = Write::new(self, attributes, attributes.target()?, options);
-        if write.is_connect() {
-            write.connect().await
-        } else {
-            write.patch(patch_type, &body).await
+        let mut turns = Turns::new(self, attributes, attributes.target()?, options);
+        loop {
+            let write = turns.write();
+            let written = match write.is_connect() {
+                true => write.connect().await,
+                false => write.patch(patch_type, &body).await,
+            };
+            if let Some(written) = turns.settle(written).await {
+                return written;
+            }
         }
     }
     /// DELETE of one object.
@@ -131,14 +137,12 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let none = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
-        let write = Write::new(self, attributes, attributes.target()?, &none);
-        if write.is_connect() {
-            return write
-                .connect()
-                .await
-                .map(|w| Deleted::Object { object: w.object, remains: true });
+        let turns = Turns::new(self, attributes, attributes.target()?, &none);
+        if turns.write().is_connect() {
+            let written = turns.write().connect().await?;
+            return Ok(Deleted::Object { object: written.object, remains: true });
         }
-        write.delete(options).await
+        turns.delete(options).await
     }
     /// DELETE of a collection: the objects that matched, as they were.
     ///

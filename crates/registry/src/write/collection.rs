@@ -1,5 +1,5 @@
 //! DELETE of a collection: a list, then each object by itself (spec: api-server §5.5).
-use super::Write;
+use super::repeat::Turns;
 use crate::attributes::{Attributes, Target};
 use crate::request::*;
 use crate::shared::Registry;
@@ -35,8 +35,8 @@ pub(super) async fn delete(
                 name: skim.name.clone().into_owned(),
                 subresource: None,
             };
-            let write = Write::new(registry, attributes, &one, &write_options);
-            match write.delete(options).await {
+            let turns = Turns::new(registry, attributes, &one, &write_options);
+            match turns.delete(options).await {
                 Err(error) if error.reason() != Reason::NotFound => return Err(error),
                 _ => {}
             }

@@ -12,7 +12,8 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, encode};
 use setpoint_store::{Committed, Compare, KeyValue, Op, Revision, StoreError, Txn};
 
-/// The answer to a write whose definition has changed meanwhile: clients try it again by themselves.
+/// The refusal of a write whose definition has changed meanwhile. It is made again here
+/// ([`super::repeat`]); if that takes too long, clients try it again by themselves.
 fn superseded() -> ApiError {
     let text = "the definition of the resource has changed while it was written, please try again";
     ApiError::too_many_requests(text, 1)
@@ -138,11 +139,14 @@ impl Write<'_> {
         compares.extend(fence.map(Fence::compare));
         let ttl = self.resource.kind.expires.then_some(self.inner.event_ttl);
         let txn = with(claims, Txn { compares, ops: vec![Op::Put(key, value)], ttl });
+        self.at_fence.commit();
         let committed = self.inner.store.commit(txn).await?;
         if let (Some(fence), Committed::Refused { found, .. }) = (fence, &committed) {
             let is_there = |kv: &KeyValue| kv.modified == fence.revision;
             // The store answers in the order of the compares: the key, the preconditions, the fence.
-            if !found.get(1 + preconditions.len()).and_then(Option::as_ref).is_some_and(is_there) {
+            let found = found.get(1 + preconditions.len()).and_then(Option::as_ref);
+            if !found.is_some_and(is_there) {
+                self.at_fence.moved(found.map(|kv| kv.modified));
                 return Ok(None);
             }
         }
@@ -161,6 +165,7 @@ impl Write<'_> {
             ttl: None,
         };
         let txn = with(claims, txn);
+        self.at_fence.commit();
         Ok(outcome(self.inner.store.commit(txn).await.map_err(store_error)?))
     }
     /// The 404 of the target.

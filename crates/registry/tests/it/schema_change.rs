@@ -3,9 +3,12 @@
 use crate::definitions::{DEFINITIONS, define, definition};
 use crate::server::Server;
 use serde_json::{Map, Value, json};
-use setpoint_object::ApiError;
-use setpoint_registry::{ListOptions, Verb};
-use setpoint_store::{DiskOptions, DiskStore, MemoryStore, Store};
+use setpoint_object::Reason;
+use setpoint_registry::{
+    Body, Catalog, DeleteOptions, Deleted, Format, ListOptions, PatchType, Verb, WriteOptions,
+    Written,
+};
+use setpoint_store::{DiskOptions, DiskStore, MemoryStore, Op, Store, Txn};
 use std::sync::Arc;
 
 const FOOS: &str = "/apis/ex.io/v1/namespaces/default/foos";
@@ -25,19 +28,6 @@ fn foo(name: &str) -> Value {
     let fields: Map<String, Value> =
         (0..GENERATIONS).map(|generation| (format!("f{generation}"), json!(100))).collect();
     json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": name}, "spec": fields})
-}
-
-/// Writes until the definition does not change meanwhile.
-async fn written(mut write: impl AsyncFnMut() -> Result<Value, ApiError>) {
-    loop {
-        match write().await {
-            Err(error) if error.code() == 429 => tokio::task::yield_now().await,
-            written => {
-                written.unwrap();
-                return;
-            }
-        }
-    }
 }
 
 /// Every object is as the schema of a generation says, listed and read.
@@ -66,12 +56,11 @@ async fn hammer(store: Arc<dyn Store>) {
         let server = &server;
         let writes = (0..OBJECTS).map(|n| async move {
             let name = format!("g{generation}-{n}");
-            written(async || server.create(FOOS, foo(&name)).await).await;
+            server.create(FOOS, foo(&name)).await.unwrap();
             if generation > 1 {
                 let name = format!("g{}-{n}", generation - 1);
                 let patch = json!({"spec": foo(&name)["spec"], "metadata": {"labels": {"n": n.to_string()}}});
-                written(async || server.patch(&format!("{FOOS}/{name}"), patch.clone()).await)
-                    .await;
+                server.patch(&format!("{FOOS}/{name}"), patch).await.unwrap();
             }
         });
         let change = async {
@@ -148,5 +137,114 @@ async fn an_object_of_an_older_schema_is_marked_and_shown_deleted_as_the_present
     assert_eq!(marked["spec"], now);
     assert_eq!(next().await, ("MODIFIED", now.clone()));
     assert_eq!(server.get(&format!("{FOOS}/held")).await.unwrap()["spec"], now);
+    server.stop().await;
+}
+
+/// Gives the definition the schema of a generation, and waits until it is served.
+async fn change_schema(server: &Server, generation: usize) {
+    let mut changed = definition("foos", "Foo", properties(generation));
+    let versions = changed["spec"]["versions"].take();
+    let mut catalogs = server.registry.catalog_changes();
+    catalogs.mark_unchanged();
+    let path = format!("{DEFINITIONS}/foos.ex.io");
+    server.patch(&path, json!({"spec": {"versions": versions}})).await.unwrap();
+    catalogs.changed().await.unwrap();
+}
+fn body(object: &Value) -> Body {
+    Body { bytes: object.to_string().into(), format: Format::Json }
+}
+fn spec_of(written: &Written) -> Value {
+    serde_json::from_slice::<Value>(&written.object.bytes).unwrap()["spec"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_routed_to_an_older_row_is_made_again_with_the_present_one() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", properties(0))).await;
+    for name in ["put", "patched", "applied"] {
+        server.create(FOOS, foo(name)).await.unwrap();
+    }
+    let mut held = foo("held");
+    held["metadata"]["finalizers"] = json!(["ex.io/hold"]);
+    server.create(FOOS, held).await.unwrap();
+    let path = |name: &str| format!("{FOOS}/{name}");
+    let create = server.request(Verb::Create, FOOS);
+    let update = server.request(Verb::Update, &path("put"));
+    let patch = server.request(Verb::Patch, &path("patched"));
+    let apply = server.request(Verb::Patch, &path("applied"));
+    let delete = server.request(Verb::Delete, &path("held"));
+    let collection = server.request(Verb::DeleteCollection, FOOS);
+    change_schema(&server, 1).await;
+
+    let options = WriteOptions { field_manager: "alice".to_owned(), ..WriteOptions::default() };
+    let force = WriteOptions { force: Some(true), ..options.clone() };
+    let registry = &server.registry;
+    let now = json!({"f1": 100});
+    let created = registry.create(&create, body(&foo("new")), &options).await.unwrap();
+    assert_eq!(spec_of(&created), now);
+    // Of what the present schema says, not of what the older one said.
+    let unknown = (0..GENERATIONS).filter(|n| *n != 1);
+    let mut unknown: Vec<String> =
+        unknown.map(|n| format!("unknown field \"spec.f{n}\"")).collect();
+    unknown.sort_unstable();
+    let mut warnings = create.warnings();
+    warnings.sort_unstable();
+    assert_eq!(warnings, unknown);
+    let mut whole = foo("put");
+    let version = server.get(&path("put")).await.unwrap()["metadata"]["resourceVersion"].take();
+    whole["metadata"]["resourceVersion"] = version;
+    whole["metadata"]["labels"] = json!({"n": "1"});
+    let put = registry.update(&update, body(&whole), &options).await.unwrap();
+    assert_eq!(spec_of(&put), now);
+    let merge = body(&json!({"spec": {"f0": 7, "f1": 100}}));
+    let patched = registry.patch(&patch, PatchType::Merge, merge, &options).await.unwrap();
+    assert_eq!(spec_of(&patched), now);
+    let config = json!({"apiVersion": "ex.io/v1", "kind": "Foo", "metadata": {"name": "applied", "labels": {"n": "1"}}});
+    let applied = registry.patch(&apply, PatchType::Apply, body(&config), &force).await.unwrap();
+    assert_eq!(spec_of(&applied), json!({"f1": 1}));
+    let deleted = registry.delete(&delete, &DeleteOptions::default()).await.unwrap();
+    assert!(matches!(deleted, Deleted::Object { remains: true, .. }));
+    let all = (ListOptions::default(), DeleteOptions::default());
+    let deleted = registry.delete_collection(&collection, &all.0, &all.1).await.unwrap();
+    assert_eq!(deleted.items.len(), 5);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_resource_is_gone_meanwhile_finds_no_route() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", properties(0))).await;
+    let create = server.request(Verb::Create, FOOS);
+    server.delete(&format!("{DEFINITIONS}/foos.ex.io")).await.unwrap();
+    let mut catalogs = server.registry.catalog_changes();
+    let is_gone = |catalog: &Arc<Catalog>| catalog.get("ex.io", "v1", "foos").is_none();
+    catalogs.wait_for(is_gone).await.unwrap();
+    let options = WriteOptions::default();
+    let refused = server.registry.create(&create, body(&foo("late")), &options).await;
+    assert_eq!(refused.unwrap_err().code(), 404);
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_behind_a_fence_that_no_row_follows_is_refused_in_the_end() {
+    let server = Server::start().await;
+    define(&server, definition("foos", "Foo", properties(0))).await;
+    server.create(FOOS, foo("old")).await.unwrap();
+    // Another server has served a definition that this one never hears of.
+    let revision = server.revision().await + 1;
+    let state =
+        json!({"uid": "another", "generation": 9, "terminating": false, "definition": revision});
+    let key = "/registry/apiextensions.k8s.io/schema.fences/foos.ex.io";
+    let op = Op::Put(key.into(), state.to_string().into());
+    server.store.commit(Txn { ops: vec![op], ..Txn::default() }).await.unwrap();
+    let revision = server.revision().await;
+    for refused in [
+        server.create(FOOS, foo("new")).await,
+        server.patch(&format!("{FOOS}/old"), json!({"spec": {"f0": 1}})).await,
+    ] {
+        let refused = refused.unwrap_err();
+        assert_eq!((refused.code(), refused.reason()), (429, Reason::TooManyRequests));
+    }
+    assert_eq!(server.revision().await, revision);
     server.stop().await;
 }
