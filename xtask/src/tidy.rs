@@ -255,7 +255,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "registry",
         &[
-            &["followed", "foreign", "stored", "verb", "subresource"],
+            &["followed", "foreign", "stored", "verb", "subresource", "threads"],
             // The cells that a kind's rows are printed with.
             &["table"],
             &["kind"],

@@ -201,6 +201,20 @@ impl Attributes {
             ..Self::new(self.identity.clone(), verb, requested)
         }
     }
+    /// The same request with nothing noted yet, for work on another thread.
+    pub(crate) fn to_owned(&self) -> Self {
+        Self {
+            label_selector: self.label_selector.clone(),
+            field_selector: self.field_selector.clone(),
+            ..self.with(self.verb.clone(), self.requested.clone())
+        }
+    }
+    /// Takes over what was noted there.
+    pub(crate) fn take_notes(&self, other: &Self) {
+        other.warnings().into_iter().for_each(|text| self.warn(text));
+        let annotations = other.audit_annotations();
+        annotations.into_iter().for_each(|(key, value)| self.annotate(key, value));
+    }
     /// What the request is about, where a row of this server serves it.
     ///
     /// # Errors

@@ -196,6 +196,11 @@ impl Resource {
         // Relaxed: the lock of the resource's cache is taken between the store and the load.
         self.stored.as_ref().is_some_and(|stored| stored.retired.load(atomic::Ordering::Relaxed))
     }
+    /// The schemas of a custom resource: of this version, and of the one that is stored.
+    pub(crate) fn schemas(&self) -> impl Iterator<Item = &Schema> {
+        let stored = self.stored.as_ref().map(|stored| &stored.schema);
+        stored.into_iter().chain(self.custom.then_some(&self.schema))
+    }
     /// A subresource by name.
     pub fn subresource(&self, name: &Subresource) -> Option<&SubresourceRow> {
         self.subresources.iter().find(|s| s.name == *name)

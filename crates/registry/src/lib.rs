@@ -51,6 +51,8 @@ mod subresource;
 pub mod table;
 #[cfg(test)]
 mod testing;
+mod threads;
+
 mod verb;
 pub mod watch;
 mod write;

@@ -50,6 +50,7 @@ impl Registry {
     ) -> Result<Object, ApiError> {
         let target = attributes.target()?;
         let resource = &*target.resource;
+        self.inner.compile(resource).await?;
         if let Some(fault) = name::path_segment(&target.name).first() {
             let text = format!("Name parameter invalid: \"{}\": {fault}", target.name);
             return Err(ApiError::bad_request(text));
@@ -114,7 +115,10 @@ impl Registry {
         attributes: &Attributes,
         options: &ListOptions,
     ) -> Result<List, ApiError> {
-        list::List::new(&self.inner, attributes.target()?, options)?.run().await
+        let target = attributes.target()?;
+        let list = list::List::new(&self.inner, target, options)?;
+        self.inner.compile(&target.resource).await?;
+        list.run().await
     }
 }
 

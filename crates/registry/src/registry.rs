@@ -6,6 +6,7 @@ use crate::conversion::ConversionProvider;
 use crate::followed::Followed;
 use crate::kind::CompiledKind;
 use crate::shared::Inner;
+use crate::threads::Threads;
 use crate::{bootstrap, cache, crd, foreign};
 
 pub use crate::shared::Registry;
@@ -55,7 +56,8 @@ impl RegistryBuilder {
         self
     }
     /// The seed of uids, generated names and watch time-outs. Default: from the operating system. Two registries with one seed make
-    /// the same names, so only simulations set it.
+    /// the same names, so only simulations set it. With a seed costly work is done where it is asked for, without one on threads of its
+    /// own: which of two threads is faster would be chance.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -130,6 +132,7 @@ impl RegistryBuilder {
             admission: admission::Chain::new(self.admission),
             authorization: authorize::Chain::new(self.authorizers),
             converter: self.converter,
+            threads: Threads::new(self.seed.is_some()),
         });
         (Registry { inner: inner.clone() }, RegistryWorker { inner })
     }

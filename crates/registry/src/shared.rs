@@ -10,6 +10,7 @@ use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, Converter};
 use crate::followed::Followed;
 use crate::stored::{NOT_ENCRYPTING, store_error, tree, unreadable};
+use crate::threads::Threads;
 use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
@@ -51,6 +52,8 @@ pub(crate) struct Inner {
     pub(crate) authorization: authorize::Chain,
     /// Who converts what conversion webhooks convert.
     pub(crate) converter: Option<Arc<dyn ConversionProvider>>,
+    /// Where costly work is done.
+    pub(crate) threads: Threads,
 }
 /// A handle; cheap to clone.
 #[derive(Debug, Clone)]
@@ -73,6 +76,24 @@ impl Inner {
     /// The objects of a row as it serves them, where their conversion may wait.
     pub(crate) fn view(&self, row: &Arc<Resource>) -> Option<cache::Reading> {
         self.served(row).map(|converter| self.cache.view(row, converter))
+    }
+    /// Compiles the schemas that reads of a row's objects may need, if that takes long.
+    ///
+    /// # Errors
+    ///
+    /// As [`Threads::run`].
+    pub(crate) async fn compile(&self, row: &Resource) -> Result<(), ApiError> {
+        let slow = row.schemas().filter(|schema| schema.compiles_slowly());
+        let slow: Vec<_> = slow.cloned().collect();
+        let is_needed = || {
+            let (index, _) = self.cache.resource(&row.storage_prefix).snapshot();
+            !index.is_empty() || row.gvk.version != row.storage_version
+        };
+        if slow.is_empty() || !self.threads.are_used() || !is_needed() {
+            return Ok(());
+        }
+        let compile = async move { slow.iter().for_each(|schema| _ = schema.view()) };
+        self.threads.run(compile).await
     }
     /// From now on requests are served, or not.
     pub(crate) fn set_ready(&self, ready: bool) {

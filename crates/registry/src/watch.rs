@@ -170,7 +170,9 @@ impl Registry {
         options: &ListOptions,
     ) -> Result<WatchStream, ApiError> {
         let start = WatchStart::of(options)?;
-        let scope = Scope::new(attributes.target()?, options)?;
+        let target = attributes.target()?;
+        let scope = Scope::new(target, options)?;
+        self.inner.compile(&target.resource).await?;
         WatchStream::start(&self.inner, scope, start, options).await
     }
 }

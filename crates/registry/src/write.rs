@@ -16,6 +16,7 @@
 //! A patch that loses a race is applied again to what won; a PUT that carries a resourceVersion is refused instead. Two trees exist
 //! in a request, the stored one and the new one; neither outlives it. What was stored and what is answered are the same bytes.
 mod apply;
+mod ask;
 mod binding;
 mod body;
 mod collection;
@@ -37,10 +38,10 @@ mod version;
 
 use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
-use crate::kind::Action;
 use crate::request::*;
 use crate::shared::{Inner, Registry};
-use repeat::{AtFence, Turns};
+use ask::{Create, Delete, Inline, Patch, Update};
+use repeat::AtFence;
 use setpoint_object::ApiError;
 use setpoint_object::time::Timestamp;
 
@@ -53,6 +54,8 @@ struct Write<'a> {
     resource: &'a Resource,
     options: &'a WriteOptions,
     at_fence: &'a AtFence,
+    /// `None`: however much it takes.
+    inline: Option<&'a Inline>,
     now: Timestamp,
 }
 impl Registry {
@@ -66,21 +69,7 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let target = attributes.target()?;
-        let mut turns = Turns::new(self, attributes, target, options);
-        loop {
-            let write = turns.write();
-            let action = target.resource.kind.action(target.subresource_name());
-            let written = match (action, &target.subresource) {
-                (Some(Action::Bind), _) => write.bind(&body).await,
-                (Some(Action::Evict), _) => write.evict(&body).await,
-                (None, None) => write.create(&body).await,
-                (None, Some(_)) => write.connect().await,
-            };
-            if let Some(written) = turns.settle(written).await {
-                return written;
-            }
-        }
+        ask::run(self, attributes, attributes.target()?, options, Create(body)).await
     }
     /// PUT.
     ///
@@ -92,17 +81,7 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let mut turns = Turns::new(self, attributes, attributes.target()?, options);
-        loop {
-            let write = turns.write();
-            let written = match write.is_connect() {
-                true => write.connect().await,
-                false => write.replace(&body).await,
-            };
-            if let Some(written) = turns.settle(written).await {
-                return written;
-            }
-        }
+        ask::run(self, attributes, attributes.target()?, options, Update(body)).await
     }
     /// PATCH.
     ///
@@ -115,17 +94,7 @@ impl Registry {
         body: Body,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let mut turns = Turns::new(self, attributes, attributes.target()?, options);
-        loop {
-            let write = turns.write();
-            let written = match write.is_connect() {
-                true => write.connect().await,
-                false => write.patch(patch_type, &body).await,
-            };
-            if let Some(written) = turns.settle(written).await {
-                return written;
-            }
-        }
+        ask::run(self, attributes, attributes.target()?, options, Patch(patch_type, body)).await
     }
     /// DELETE of one object.
     ///
@@ -137,12 +106,8 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let none = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
-        let turns = Turns::new(self, attributes, attributes.target()?, &none);
-        if turns.write().is_connect() {
-            let written = turns.write().connect().await?;
-            return Ok(Deleted::Object { object: written.object, remains: true });
-        }
-        turns.delete(options).await
+        let ask = Delete(options.clone());
+        ask::run(self, attributes, attributes.target()?, &none, ask).await
     }
     /// DELETE of a collection: the objects that matched, as they were.
     ///

@@ -129,6 +129,10 @@ impl ControlPlaneBuilder {
     pub fn build(mut self) -> ControlPlane {
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
         let mut registry = Registry::builder(self.store, self.clock);
+        // Without one, costly work is done beside everything else.
+        if let Some(seed) = self.seed {
+            registry = registry.seed(seed);
+        }
         for kind in self.kinds {
             registry = registry.kind(kind);
         }
@@ -136,7 +140,6 @@ impl ControlPlaneBuilder {
             registry = registry.replayed_revisions(n);
         }
         let registry = registry
-            .seed(seed)
             .event_ttl(self.event_ttl)
             .history(self.history)
             .shared(self.shared_as.is_some());

@@ -53,6 +53,10 @@ impl Index {
         }
         Self { root: Arc::new(root) }
     }
+    /// Whether it has no items.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.root.is_empty()
+    }
     /// Inserts an item; the one that was there under its key.
     pub(super) fn insert(&mut self, item: Arc<Item>) -> Option<Arc<Item>> {
         let root = Arc::make_mut(&mut self.root);

@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use setpoint_schema::INLINE_BYTES_MAX;
 use setpoint_schema::node::TypeSchema;
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
@@ -25,6 +26,17 @@ impl Schema {
     pub(crate) fn of_definition(source: Arc<DefinitionSource>, version: &str) -> Self {
         let source = Some((source, version.into()));
         Self(Arc::new(Lazy { compiled: OnceLock::new(), source }))
+    }
+}
+impl Schema {
+    /// Whether it is not compiled yet, and that takes long.
+    pub(crate) fn compiles_slowly(&self) -> bool {
+        let source = self.0.source.as_ref().filter(|_| self.0.compiled.get().is_none());
+        source.is_some_and(|(source, _)| source.bytes.lock().len() > INLINE_BYTES_MAX)
+    }
+    /// Whether making or validating an object of this type may take long, however small it is.
+    pub(crate) fn is_costly(&self) -> bool {
+        self.compiles_slowly() || self.has_costly_validation()
     }
 }
 impl From<TypeSchema> for Schema {

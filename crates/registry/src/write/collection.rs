@@ -1,5 +1,5 @@
 //! DELETE of a collection: a list, then each object by itself (spec: api-server §5.5).
-use super::repeat::Turns;
+use super::ask::{self, Delete};
 use crate::attributes::{Attributes, Target};
 use crate::request::*;
 use crate::shared::Registry;
@@ -35,8 +35,8 @@ pub(super) async fn delete(
                 name: skim.name.clone().into_owned(),
                 subresource: None,
             };
-            let turns = Turns::new(registry, attributes, &one, &write_options);
-            match turns.delete(options).await {
+            let delete = Delete(options.clone());
+            match ask::run(registry, attributes, &one, &write_options, delete).await {
                 Err(error) if error.reason() != Reason::NotFound => return Err(error),
                 _ => {}
             }

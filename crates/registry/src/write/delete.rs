@@ -40,6 +40,7 @@ impl Write<'_> {
         let mut warn = true;
         for _ in 0..RACE_ATTEMPTS_MAX {
             let Some(found) = live else { return Err(self.not_found()) };
+            self.check_inline(&found.value)?;
             match self.delete_found(&found, options, std::mem::take(&mut warn)).await? {
                 Ok(deleted) => return Ok(deleted),
                 Err(newer) => live = newer,

@@ -10,9 +10,10 @@
 //! Only the last commit of a turn counts. A commit whose outcome is unknown is no refusal, so it is
 //! never made again.
 use super::Write;
+use super::ask::{Ask, Inline};
 use crate::attributes::{Attributes, Target};
 use crate::catalog::{Catalog, Fence, Resource};
-use crate::request::{DeleteOptions, Deleted, WriteOptions};
+use crate::request::WriteOptions;
 use crate::shared::Registry;
 use parking_lot::Mutex;
 use setpoint_object::ApiError;
@@ -56,6 +57,7 @@ pub(super) struct Turns<'a> {
     registry: &'a Registry,
     attributes: &'a Attributes,
     options: &'a WriteOptions,
+    inline: Option<&'a Inline>,
     /// With the row that the present turn is made with.
     target: Cow<'a, Target>,
     at_fence: AtFence,
@@ -70,11 +72,13 @@ impl<'a> Turns<'a> {
         attributes: &'a Attributes,
         target: &'a Target,
         options: &'a WriteOptions,
+        inline: Option<&'a Inline>,
     ) -> Self {
         Self {
             registry,
             attributes,
             options,
+            inline,
             target: Cow::Borrowed(target),
             at_fence: AtFence::default(),
             first_moved: None,
@@ -82,7 +86,7 @@ impl<'a> Turns<'a> {
         }
     }
     /// The present turn.
-    pub(super) fn write(&self) -> Write<'_> {
+    fn write(&self) -> Write<'_> {
         Write {
             inner: &self.registry.inner,
             attributes: self.attributes,
@@ -90,25 +94,23 @@ impl<'a> Turns<'a> {
             resource: &self.target.resource,
             options: self.options,
             at_fence: &self.at_fence,
+            inline: self.inline,
             now: self.registry.inner.clock.now(),
         }
     }
-    /// DELETE of one object.
-    pub(super) async fn delete(mut self, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+    /// Takes turns until one counts.
+    pub(super) async fn run<A: Ask>(mut self, ask: &A) -> Result<A::Answer, ApiError> {
         loop {
-            let deleted = self.write().delete(options).await;
-            if let Some(deleted) = self.settle(deleted).await {
-                return deleted;
+            let outcome = ask.turn(self.write()).await;
+            if let Some(outcome) = self.settle(outcome).await {
+                return outcome;
             }
         }
     }
     /// The outcome of the present turn, or `None` once the next one can be made.
     ///
     /// Dropping it loses nothing: nothing was written.
-    pub(super) async fn settle<T>(
-        &mut self,
-        outcome: Result<T, ApiError>,
-    ) -> Option<Result<T, ApiError>> {
+    async fn settle<T>(&mut self, outcome: Result<T, ApiError>) -> Option<Result<T, ApiError>> {
         let Some(moved) = self.at_fence.take().filter(|_| outcome.is_err()) else {
             return Some(outcome);
         };

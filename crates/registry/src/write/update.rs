@@ -136,6 +136,9 @@ impl Write<'_> {
             true => None,
             false => self.inner.recent(&self.resource.storage_prefix, &key),
         };
+        if let Some(recent) = &recent {
+            self.check_inline(&recent.value)?;
+        }
         let mut live = match recent {
             Some(recent) => match self.attempt(&recent, false, change).await {
                 Ok(Ok(Some(written))) => return Ok(written),
@@ -147,6 +150,7 @@ impl Write<'_> {
         };
         for _ in 0..RACE_ATTEMPTS_MAX {
             let Some(found) = live else { return Err(self.not_found()) };
+            self.check_inline(&found.value)?;
             match self.attempt(&found, true, change).await? {
                 Ok(Some(written)) => return Ok(written),
                 Ok(None) => return Err(self.not_found()),

@@ -22,5 +22,6 @@ mod shared;
 mod slow;
 mod stories;
 mod subresources;
+mod threads;
 mod update;
 mod versions;

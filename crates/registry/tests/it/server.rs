@@ -6,7 +6,8 @@ use setpoint_object::ApiError;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{
     Attributes, Body, ConversionProvider, DeleteOptions, Deleted, Format, Identity, ListOptions,
-    PatchType, Registry, Requested, Subresource, Target, Verb, WriteOptions, Written,
+    PatchType, Registry, RegistryBuilder, Requested, Subresource, Target, Verb, WriteOptions,
+    Written,
 };
 use setpoint_store::{MemoryStore, Store, memory::MemoryOptions};
 use std::sync::{Arc, Mutex};
@@ -63,12 +64,20 @@ impl Server {
         seed: u64,
         converter: Option<Arc<dyn ConversionProvider>>,
     ) -> Self {
+        let configure = |builder: RegistryBuilder| match converter {
+            Some(converter) => builder.seed(seed).converter(converter),
+            None => builder.seed(seed),
+        };
+        Self::configured(seen, store, configure).await
+    }
+    /// One as a builder makes it; without a seed unless it is given one.
+    pub(crate) async fn configured(
+        seen: Arc<dyn Store>,
+        store: Arc<MemoryStore>,
+        configure: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
+    ) -> Self {
         let clock = Clock::starting_at(Timestamp(Duration::from_secs(START)));
-        let mut builder = Registry::builder(seen, clock).seed(seed);
-        if let Some(converter) = converter {
-            builder = builder.converter(converter);
-        }
-        let (registry, worker) = builder.build();
+        let (registry, worker) = configure(Registry::builder(seen, clock)).build();
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         tasks.spawn(worker.run(stop.clone()));
         let mut ready = registry.ready();
