@@ -279,8 +279,10 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["body", "options", "route", "table"],
             // A long list is written within the places that a filter counts, and a refusal by both.
             &["filter", "list", "respond"],
-            &["discovery", "extra", "health", "observe", "openapi", "websocket"],
-            &["root"],
+            // Who answers for others, and what is listed of it.
+            &["extra", "backend"],
+            &["discovery", "health", "observe", "openapi", "websocket"],
+            &["root", "proxy"],
             // What a server shares is asked for by those it calls.
             &["server", "pipeline", "resource", "watch"],
             &["client", "listen"],

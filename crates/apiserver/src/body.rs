@@ -36,6 +36,12 @@ pub enum BodyError {
     /// An item cannot be encoded.
     #[error("encode the answer: {0}")]
     Encode(String),
+    /// It was not whole when the request's time was over.
+    #[error("the answer takes longer than its request may")]
+    Late,
+    /// What it comes from broke off.
+    #[error("read the rest of the answer")]
+    Broken(#[source] BoxError),
 }
 
 impl Body {

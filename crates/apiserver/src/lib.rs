@@ -27,8 +27,10 @@
 //! It does not know the informer or the runtime, which are its clients.
 //!
 //! Left out, visibly: discovery documents and WebSocket messages in protobuf, CBOR, RBAC (unless it is given an
-//! [`Authorizer`](setpoint_registry::Authorizer), whoever is authenticated may do everything), impersonation, aggregation of other API servers, fairness queues, `/metrics`.
+//! [`Authorizer`](setpoint_registry::Authorizer), whoever is authenticated may do everything), impersonation, APIServices (a [`Backend`] is the
+//! door for them), fairness queues, `/metrics`.
 
+mod backend;
 mod body;
 #[cfg(feature = "client")]
 mod client;
@@ -45,6 +47,7 @@ mod observe;
 pub mod openapi;
 mod options;
 mod pipeline;
+mod proxy;
 mod query;
 mod resource;
 mod respond;
@@ -58,13 +61,18 @@ mod version;
 mod watch;
 mod websocket;
 
-pub use body::{BODY_BYTES_MAX, Body, RequestBody};
+pub use backend::{
+    BACKENDS_MAX, Backend, BackendBuilder, BackendError, Backends, DOCUMENT_BYTES_MAX,
+    DOCUMENTS_BYTES_MAX,
+};
+pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;
 pub use filter::authenticate::{Authentication, Authenticator, Credentials};
 pub use identity::Origin;
 pub use observe::{AuditEvent, AuditQueue, AuditSink, Metrics, Stage};
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};
+pub use setpoint_serve::Conversation;
 pub use version::GIT_VERSION;
 
 /// Any error of a transport.

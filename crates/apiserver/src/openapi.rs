@@ -12,6 +12,7 @@
 //! of a kind takes `fieldValidation` and `dryRun`. Of the built-in types only `ObjectMeta` carries
 //! descriptions: the facts tables have none.
 
+mod backend;
 mod custom;
 mod name;
 mod parameter;
@@ -27,6 +28,7 @@ use bytes::Bytes;
 use row::Row;
 use serde_json::{Value, json};
 use setpoint_object::GroupVersionKind;
+use setpoint_registry::catalog::Group;
 use setpoint_registry::{Catalog, Resource};
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,12 +76,15 @@ fn index_of<'a>(documents: impl Iterator<Item = (&'a str, &'a str)>) -> Bytes {
 /// The documents of the v3 index: `api/v1`, `apis/apps/v1`, and the small ones (`api`, `apis`,
 /// `apis/apps`, `version`, …).
 pub fn v3_keys(catalog: &Catalog) -> BTreeSet<String> {
+    v3_keys_of(&catalog.groups)
+}
+fn v3_keys_of(groups: &[Group]) -> BTreeSet<String> {
     let mut keys: BTreeSet<String> = ["api", "apis"]
         .into_iter()
         .chain(OTHER_DOCUMENTS.iter().map(|(key, _)| *key))
         .map(str::to_owned)
         .collect();
-    for group in &catalog.groups {
+    for group in groups {
         let root = name::root(&group.name);
         if !group.name.is_empty() {
             keys.insert(root.clone());

@@ -11,17 +11,20 @@
 //! | impersonate  | nobody can yet: it would change the user here        |                                           |
 //! | flow control | a place among those in flight, else 429              | the same                                  |
 //! | authorize    | `Authorizer`s, else 403                              | the same                                  |
+//! | elsewhere    | a `Backend` answers for its group version: no later stage is passed; 503 while it is away | 501: it is asked over HTTP, before the audit begins |
 //! | refusals     | 404 and 405, which nobody hears who may not ask      | the same, before the audit begins         |
 //! | answer       | a document, a route that was added, or negotiation and one call of the registry | the call    |
 //! | audit ends   | when the answer is there; of a watch, at its end     | the same                                  |
 
+use crate::backend::{self, Backend, Found, Generation, Served};
 use crate::body::{Body, RequestBody};
 use crate::extra::Handler;
-use crate::filter::authenticate::keep_connection;
+use crate::filter::authenticate::{keep_connection, strip_credentials};
 use crate::filter::in_flight::Crowded;
 use crate::filter::{deadline, readiness};
 use crate::health::Health;
 use crate::observe::Observation;
+use crate::proxy::Forwarded;
 use crate::query::Query;
 use crate::resource::{Exchange, Refusal};
 use crate::respond::{self, Style};
@@ -33,9 +36,10 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
-use setpoint_registry::{Attributes, Catalog, Identity, Requested, Verb};
+use setpoint_registry::{Attributes, Catalog, Identity, Requested, ResourcePath};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 /// What a server that has not started says.
 const STARTING: &str =
@@ -47,7 +51,10 @@ struct Entered<'a> {
     query: Query,
     style: Style,
     catalog: Arc<Catalog>,
+    backends: Arc<backend::Table>,
     place: Place,
+    /// When the answer must be whole; `None`: it is long-running.
+    deadline: Option<Instant>,
 }
 
 /// Why a request gets no further than [`Inner::begin`].
@@ -76,6 +83,8 @@ enum Place {
     Document(Route),
     /// A route that was added.
     Extra(Arc<dyn Handler>),
+    /// A group version that is served from elsewhere, or something below it.
+    Elsewhere(Arc<Backend>),
     /// Nothing.
     Nothing(Miss),
 }
@@ -97,18 +106,20 @@ impl Inner {
             return unavailable();
         }
         let catalog = self.registry.catalog();
-        let (place, attributes) = self.name(&catalog, parts, &query, audit_id);
-        let time = match deadline::of(&query, attributes.verb == Verb::Watch) {
+        let backends = self.backends.table();
+        let (place, attributes) = self.name(&catalog, &backends, parts, &query, audit_id);
+        let is_long_running = verb::is_long_running(&attributes);
+        let time = match deadline::of(&query, is_long_running) {
             Ok(time) => time,
             Err(error) => return respond::error(&error, &parts.headers, style),
         };
-        let entered = Entered { parts, query, style, catalog, place };
-        let follows = attributes.verb == Verb::Watch;
+        let deadline = time.map(|time| Instant::now() + time);
+        let entered = Entered { parts, query, style, catalog, backends, place, deadline };
         let begun = OnceLock::new();
         let response = deadline::within(time, self.pass(entered, attributes, body, &begun)).await;
         if let Some(observation) = begun.get() {
             let code = response.status();
-            let follows = follows && (code == StatusCode::OK || code.is_informational());
+            let follows = is_long_running && (code == StatusCode::OK || code.is_informational());
             observation.answered(code.as_u16(), follows);
         }
         response
@@ -118,36 +129,20 @@ impl Inner {
     fn name(
         &self,
         catalog: &Catalog,
+        backends: &backend::Table,
         parts: &Parts,
         query: &Query,
         audit_id: &HeaderValue,
     ) -> (Place, Attributes) {
-        let path = || Requested::Path(parts.uri.path().to_owned());
-        let (place, requested) = match route::route(catalog, parts.uri.path()) {
-            Ok(Route::Resource(found)) => {
-                (Place::Resource { watch: found.watch }, Requested::Resource(found.target))
-            }
-            Ok(document) => (Place::Document(document), path()),
-            Err(miss) => {
-                let unserved = route::unserved(parts.uri.path());
-                let place = match self.extra.find(parts.uri.path()) {
-                    Some(handler) => Place::Extra(handler),
-                    None => Place::Nothing(miss),
-                };
-                (place, unserved.map_or_else(path, Requested::Unrouted))
-            }
-        };
+        let (place, requested, watch) = self.place(catalog, backends, parts.uri.path());
         let named = match &requested {
             Requested::Resource(target) => Some(!target.name.is_empty()),
             Requested::Unrouted(path) => Some(!path.name.is_empty()),
             _ => None,
         };
-        let verb = match (named, &place) {
-            (Some(named), Place::Resource { watch }) => {
-                verb::of_resource(&parts.method, named, *watch, query)
-            }
-            (Some(named), _) => verb::of_resource(&parts.method, named, false, query),
-            (None, _) => verb::of_path(&parts.method),
+        let verb = match named {
+            Some(named) => verb::of_resource(&parts.method, named, watch, query),
+            None => verb::of_path(&parts.method),
         };
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
         let origin = match parts.extensions.get::<crate::Origin>() {
@@ -166,6 +161,43 @@ impl Inner {
         (place, attributes)
     }
 
+    /// Where a path leads, what it is about, and whether the deprecated `/watch/` prefix stood in it.
+    fn place(
+        &self,
+        catalog: &Catalog,
+        backends: &backend::Table,
+        path: &str,
+    ) -> (Place, Requested, bool) {
+        let as_path = || Requested::Path(path.to_owned());
+        match backends.find(path) {
+            Some(Found::Resource { backend, path, watch }) => {
+                return (Place::Elsewhere(backend), Requested::Unrouted(path), watch);
+            }
+            Some(Found::Version(backend)) => return (Place::Elsewhere(backend), as_path(), false),
+            Some(Found::Group(name)) => {
+                return (Place::Document(Route::ApiGroup(name)), as_path(), false);
+            }
+            None => {}
+        }
+        match route::route(catalog, path) {
+            Ok(Route::Resource(found)) => {
+                let watch = found.watch;
+                (Place::Resource { watch }, Requested::Resource(found.target), watch)
+            }
+            Ok(document) => (Place::Document(document), as_path(), false),
+            Err(miss) => {
+                let place = match self.extra.find(path) {
+                    Some(handler) => Place::Extra(handler),
+                    None => Place::Nothing(miss),
+                };
+                match route::unserved(path) {
+                    Some(named) => (place, Requested::Unrouted(named.path), named.watch),
+                    None => (place, as_path(), false),
+                }
+            }
+        }
+    }
+
     /// The stages that have a deadline.
     async fn pass(
         &self,
@@ -174,7 +206,7 @@ impl Inner {
         body: RequestBody,
         begun: &OnceLock<Arc<Observation>>,
     ) -> Response<Body> {
-        let Entered { parts, query, style, catalog, place } = entered;
+        let Entered { parts, query, style, catalog, backends, place, deadline } = entered;
         let failed = |error: &ApiError| respond::error(error, &parts.headers, style);
         let may_be_anonymous = matches!(place, Place::Document(Route::Health { .. }));
         let identity = self.authenticators.identify(parts, may_be_anonymous).await;
@@ -186,7 +218,7 @@ impl Inner {
             return failed(&ApiError::unauthorized());
         }
         keep_connection(&parts.extensions, &attributes.identity);
-        let _permit = match self.begin(&attributes).await {
+        let permit = match self.begin(&attributes).await {
             Ok(permit) => permit,
             Err(Stopped::Crowded) => return Crowded.respond(),
             Err(Stopped::Forbidden(error)) => return failed(&error),
@@ -198,14 +230,27 @@ impl Inner {
                 let asks_store =
                     matches!(&route, Route::Health { endpoint, .. } if *endpoint != "readyz");
                 let store = !asks_store || self.registry.store_answers().await;
-                return self.document(&route, parts, &query, style, &catalog, store).await;
+                let served = self.served(catalog, backends);
+                return self.document(&route, parts, &query, style, &served, store).await;
             }
             Place::Extra(handler) => {
                 let mut request = Request::from_parts(parts.clone(), body);
-                // What it says has been heard. Whoever answers has no use for the user's secret.
-                request.headers_mut().remove(header::AUTHORIZATION);
+                strip_credentials(request.headers_mut());
                 request.extensions_mut().insert(attributes);
                 return handler.handle(request).await;
+            }
+            Place::Elsewhere(backend) => {
+                let forwarded = Forwarded {
+                    backend: &backend,
+                    parts,
+                    style,
+                    attributes,
+                    observation: observation.clone(),
+                    permit,
+                    deadline,
+                    drain: &self.drain,
+                };
+                return forwarded.answer(body).await;
             }
             Place::Nothing(Miss::Page) => return respond::page_not_found(),
             Place::Nothing(Miss::Status(error)) => return failed(&error),
@@ -242,7 +287,7 @@ impl Inner {
     ///
     /// # Errors
     ///
-    /// 503 before start-up is done, 404 and 405 for what is not served.
+    /// 503 before start-up is done, 404 and 405 for what is not served, 501 for what a backend serves.
     pub(crate) async fn enter_in_process(
         &self,
         mut request: Attributes,
@@ -254,6 +299,9 @@ impl Inner {
         }
         if let Requested::Unrouted(path) = &mut request.requested {
             let path = std::mem::take(path);
+            if self.backends.table().get(&path.group, &path.version).is_some() {
+                return Err(elsewhere(&path));
+            }
             let scoped = !path.namespace.is_empty();
             let target =
                 route::find(&self.registry.catalog(), path, scoped).map_err(Miss::into_error)?;
@@ -275,12 +323,26 @@ impl Inner {
     pub(crate) async fn begin(
         &self,
         request: &Attributes,
-    ) -> Result<Option<SemaphorePermit<'_>>, Stopped> {
+    ) -> Result<Option<OwnedSemaphorePermit>, Stopped> {
         let permit = self.in_flight.enter(request).map_err(|Crowded| Stopped::Crowded)?;
         match self.registry.authorize(request).await {
             Ok(()) => Ok(permit),
             Err(error) => Err(Stopped::Forbidden(error)),
         }
+    }
+
+    /// The catalog and the backends as one, made once for each pair of them.
+    fn served(&self, catalog: Arc<Catalog>, backends: Arc<backend::Table>) -> Arc<Served> {
+        let generation = Generation::of(&catalog, &backends);
+        if let Some(served) = &*self.served.lock()
+            && served.generation() == generation
+        {
+            return served.clone();
+        }
+        let served = Arc::new(Served::new(catalog, backends));
+        let former = self.served.lock().replace(served.clone());
+        drop(former);
+        served
     }
 
     /// Everything that is not a resource. `store`: whether the store answers, where that is asked.
@@ -290,7 +352,7 @@ impl Inner {
         parts: &Parts,
         query: &Query,
         style: Style,
-        catalog: &Catalog,
+        served: &Served,
         store: bool,
     ) -> Response<Body> {
         if let Route::Health { endpoint, check } = route {
@@ -306,16 +368,24 @@ impl Inner {
         }
         if let Route::OpenApi(path) = route {
             let now = self.registry.clock().now();
-            return self.open_api.respond(catalog, path, query, &parts.headers, style, now).await;
+            return self.open_api.respond(served, path, query, &parts.headers, style, now).await;
         }
         let host = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
         let authority = || parts.uri.authority().map(|authority| authority.as_str());
         let address = self.address.as_deref().or_else(authority).or_else(host).unwrap_or_default();
-        let site =
-            root::Site { catalog, aggregated: &self.aggregated, extra: &self.extra, address };
+        let site = root::Site { served, aggregated: &self.aggregated, extra: &self.extra, address };
         site.respond(route, &parts.headers, style)
             .unwrap_or_else(|error| respond::error(&error, &parts.headers, style))
     }
+}
+
+/// A backend speaks HTTP, and nobody here does.
+fn elsewhere(path: &ResourcePath) -> ApiError {
+    let ResourcePath { group, version, resource, .. } = path;
+    let message = format!(
+        "{resource}.{version}.{group} is served by a backend, which is asked over HTTP only: use a client of this server"
+    );
+    ApiError::new(501, Reason::Unknown, message)
 }
 
 /// Start-up is not done.

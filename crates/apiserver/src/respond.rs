@@ -338,6 +338,11 @@ pub(crate) fn page_not_found() -> Response<Body> {
     plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
+/// `service unavailable`: who serves it is away.
+pub(crate) fn service_unavailable() -> Response<Body> {
+    plain(StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n")
+}
+
 /// No body.
 pub(crate) fn empty(code: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());

@@ -1,5 +1,6 @@
 //! Paths that are not resources: the index, the version and discovery.
 
+use crate::backend::Served;
 use crate::body::Body;
 use crate::discovery::{self, Aggregated, wants_aggregated};
 use crate::extra::Extra;
@@ -10,13 +11,12 @@ use crate::version;
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, GroupVersion};
-use setpoint_registry::Catalog;
 
 /// What the documents are made from.
 #[derive(Debug)]
 pub(crate) struct Site<'a> {
     /// What is served.
-    pub(crate) catalog: &'a Catalog,
+    pub(crate) served: &'a Served,
     /// The aggregated documents.
     pub(crate) aggregated: &'a Aggregated,
     /// Routes that were added.
@@ -42,19 +42,19 @@ impl Site<'_> {
         if matches!(route, Route::ApiVersions | Route::ApiGroups)
             && let Some(encoding) = wants_aggregated(&accept)
         {
-            return Ok(self.aggregated.respond(self.catalog, core, encoding, headers, style));
+            return Ok(self.aggregated.respond(self.served, core, encoding, headers, style));
         }
         let document = match route {
             Route::Root => return Ok(indented(&json!({"paths": self.paths()}), style)),
             Route::Version => return Ok(indented(&version::document(), style)),
-            Route::ApiVersions => discovery::api_versions(self.catalog, self.address),
-            Route::ApiGroups => discovery::api_groups(self.catalog),
-            Route::ApiGroup(name) => match self.catalog.group(name) {
+            Route::ApiVersions => discovery::api_versions(&self.served.catalog, self.address),
+            Route::ApiGroups => discovery::api_groups(&self.served.groups),
+            Route::ApiGroup(name) => match self.served.group(name) {
                 Some(group) => discovery::api_group(group),
                 None => return Ok(respond::page_not_found()),
             },
             Route::ApiResources { group, version } => {
-                discovery::api_resources(self.catalog, group, version)
+                discovery::api_resources(&self.served.catalog, group, version)
             }
             _ => return Ok(respond::page_not_found()),
         };
@@ -76,7 +76,7 @@ impl Site<'_> {
         ]
         .map(str::to_owned)
         .into();
-        for group in &self.catalog.groups {
+        for group in &self.served.groups {
             if !group.name.is_empty() {
                 paths.push(format!("/apis/{}", group.name));
             }

@@ -198,9 +198,18 @@ pub(crate) fn find(catalog: &Catalog, path: ResourcePath, scoped: bool) -> Resul
     Ok(Target { resource: row.clone(), namespace, name, subresource })
 }
 
+/// What a path says of a resource that no row of the catalog serves.
+#[derive(Debug)]
+pub(crate) struct Unserved {
+    /// What it names.
+    pub(crate) path: ResourcePath,
+    /// The deprecated `/watch/` prefix stood in the path.
+    pub(crate) watch: bool,
+}
+
 /// What a path says of a resource that is not served here, for those who decide about requests before they are answered.
 /// `None`: the path is no resource's.
-pub(crate) fn unserved(path: &str) -> Option<ResourcePath> {
+pub(crate) fn unserved(path: &str) -> Option<Unserved> {
     let path = decode(path, false)?;
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let (group, version, rest) = match segments.as_slice() {
@@ -208,9 +217,9 @@ pub(crate) fn unserved(path: &str) -> Option<ResourcePath> {
         ["apis", group, version, rest @ ..] => (*group, version, rest),
         _ => return None,
     };
-    let rest = match rest {
-        ["watch", rest @ ..] if !rest.is_empty() => rest,
-        rest => rest,
+    let (watch, rest) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+        rest => (false, rest),
     };
     let (namespace, rest) = match rest {
         ["namespaces", namespace, rest @ ..]
@@ -221,13 +230,16 @@ pub(crate) fn unserved(path: &str) -> Option<ResourcePath> {
         rest => ("", rest),
     };
     let word = |at: usize| rest.get(at).copied().unwrap_or_default();
-    (!rest.is_empty()).then(|| ResourcePath {
-        group: group.to_owned(),
-        version: (*version).to_owned(),
-        resource: word(0).to_owned(),
-        namespace: namespace.to_owned(),
-        name: word(1).to_owned(),
-        subresource: Subresource::of(word(2)),
+    (!rest.is_empty()).then(|| Unserved {
+        path: ResourcePath {
+            group: group.to_owned(),
+            version: (*version).to_owned(),
+            resource: word(0).to_owned(),
+            namespace: namespace.to_owned(),
+            name: word(1).to_owned(),
+            subresource: Subresource::of(word(2)),
+        },
+        watch,
     })
 }
 

@@ -1,6 +1,7 @@
 //! The server: a handle, its builder, and the doors through which requests enter.
 
 use crate::BoxError;
+use crate::backend::{Backend, Backends, Served};
 use crate::body::Body;
 use crate::discovery::Aggregated;
 use crate::extra::{Extra, Handler};
@@ -43,7 +44,9 @@ pub(crate) struct Inner {
     pub(crate) extra: Extra,
     pub(crate) observers: Arc<Observers>,
     pub(crate) address: Option<String>,
+    pub(crate) backends: Backends,
     // State.
+    pub(crate) served: Mutex<Option<Arc<Served>>>,
     pub(crate) rng: Mutex<SmallRng>,
     pub(crate) in_flight: InFlight,
     pub(crate) large: LargeAnswers,
@@ -62,6 +65,7 @@ pub struct ApiServerBuilder {
     extra: Extra,
     audit: Vec<Arc<dyn AuditSink>>,
     metrics: Vec<Arc<dyn Metrics>>,
+    backends: Vec<Backend>,
     address: Option<String>,
     seed: Option<u64>,
 }
@@ -98,6 +102,13 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Serves a group version from elsewhere, from the beginning on. More can be put, and these removed, while it runs:
+    /// [`ApiServer::backends`]. None when not given.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backends.push(backend);
+        self
+    }
+
     /// The `host:port` that discovery tells clients. Default: where each client found the server (its `Host` header).
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
@@ -127,6 +138,8 @@ impl ApiServerBuilder {
                 }),
                 registry: self.registry,
                 address: self.address,
+                backends: Backends::of(self.backends),
+                served: Mutex::default(),
                 rng: Mutex::new(SmallRng::seed_from_u64(seed)),
                 in_flight: InFlight::new(),
                 large: LargeAnswers::default(),
@@ -148,6 +161,7 @@ impl ApiServer {
             extra: Extra::default(),
             audit: Vec::new(),
             metrics: Vec::new(),
+            backends: Vec::new(),
             address: None,
             seed: None,
         }
@@ -156,6 +170,11 @@ impl ApiServer {
     /// The registry behind it.
     pub fn registry(&self) -> &Registry {
         &self.inner.registry
+    }
+
+    /// The group versions that are served from elsewhere: more can be put, and these removed, at any time.
+    pub fn backends(&self) -> &Backends {
+        &self.inner.backends
     }
 
     /// Begins shutdown: `/readyz` fails and watches end between two events. Ordinary requests are still answered.
@@ -168,7 +187,8 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// The `Status` that the same request is answered with over HTTP.
+    /// The `Status` that the same request is answered with over HTTP; 501 for a resource that a [`Backend`] serves, which is
+    /// asked over HTTP only: use [`ApiServer::client`].
     pub async fn list(&self, request: Attributes, options: ListOptions) -> Result<List, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
         let observation = self.inner.observers.begin(&request);

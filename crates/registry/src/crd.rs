@@ -36,6 +36,8 @@ mod naming;
 mod row;
 mod serve;
 
+pub use row::compare_versions;
+
 use crate::attributes::{Attributes, Target};
 use crate::request::{Body, Format, WriteOptions};
 use crate::shared::Registry;

@@ -1,7 +1,7 @@
 //! What an embedder adds to a control plane: who may come in, who may do what, what may be stored, who looks on, what else is served.
 
 use crate::ControlPlaneBuilder;
-use setpoint_apiserver::{ApiServerBuilder, AuditSink, Authenticator, Handler, Metrics};
+use setpoint_apiserver::{ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics};
 use setpoint_registry::{Admission, Authorizer, RegistryBuilder};
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ pub(crate) struct Extensions {
     audit: Vec<Arc<dyn AuditSink>>,
     metrics: Vec<Arc<dyn Metrics>>,
     routes: Vec<(String, Arc<dyn Handler>)>,
+    backends: Vec<Backend>,
 }
 
 impl Extensions {
@@ -43,6 +44,9 @@ impl Extensions {
         for (prefix, handler) in self.routes {
             builder = builder.route(&prefix, handler);
         }
+        for backend in self.backends {
+            builder = builder.backend(backend);
+        }
         builder
     }
 }
@@ -56,6 +60,7 @@ impl fmt::Debug for Extensions {
             .field("audit", &self.audit)
             .field("metrics", &self.metrics)
             .field("routes", &self.routes.iter().map(|(prefix, _)| prefix).collect::<Vec<_>>())
+            .field("backends", &self.backends)
             .finish()
     }
 }
@@ -94,6 +99,13 @@ impl ControlPlaneBuilder {
     /// Hands requests under a path to a handler, where nothing else answers them. Default: 404.
     pub fn route(mut self, prefix: &str, handler: Arc<dyn Handler>) -> Self {
         self.extensions.routes.push((prefix.to_owned(), handler));
+        self
+    }
+
+    /// Serves a group version from elsewhere. [`ApiServer::backends`](setpoint_apiserver::ApiServer::backends) puts and removes
+    /// more while it runs. Default: none.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.extensions.backends.push(backend);
         self
     }
 }

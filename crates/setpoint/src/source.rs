@@ -9,19 +9,23 @@
 //! [`ControlPlane::client`](crate::ControlPlane::client) is. One thing differs: items of a built-in list name their type,
 //! which over HTTP they leave out. An informer completes them anyway.
 //!
+//! A resource that a [`Backend`](setpoint_apiserver::Backend) serves has no objects in the watch cache, and a backend speaks HTTP:
+//! there the source makes the requests of a `ClientSource`, in process, for as long as there is such a backend.
+//!
 //! It asks as the server itself, as the in-process client does; warnings of a deprecated type go nowhere.
 
 use futures::future::BoxFuture;
 use futures::stream;
 use futures::{FutureExt, Stream, StreamExt};
 use kube_client::Resource;
+use kube_client::core::{ApiResource, DynamicObject};
 use setpoint_apiserver::{ApiServer, Attributes, Events, Identity, Requested, ResourcePath, Verb};
 use setpoint_informer::source::{
     ListHead, ListItem, ListPage, ListPart, ListRequest, ListStream, WatchFrame, WatchRequest,
     WatchStream,
 };
-use setpoint_informer::{ListWatch, ResourceType, SourceError};
-use setpoint_object::GroupVersionResource;
+use setpoint_informer::{ClientSource, ListWatch, ResourceType, SourceError};
+use setpoint_object::{GroupVersion, GroupVersionResource};
 use setpoint_registry::{Event, EventKind, List, ListOptions, Listed, VersionMatch};
 use std::fmt;
 
@@ -144,6 +148,25 @@ impl InProcessSource {
         }
     }
 
+    /// The source of a resource that a backend serves.
+    fn elsewhere(&self) -> Option<ClientSource> {
+        let GroupVersionResource { group, version, resource } = &self.resource;
+        let group_version = GroupVersion::new(group.clone(), version.clone());
+        self.server.backends().get(&group_version)?;
+        let resource = ApiResource {
+            group: group.to_string(),
+            version: version.to_string(),
+            api_version: group_version.to_string(),
+            // Paths have no kind.
+            kind: String::new(),
+            plural: resource.to_string(),
+        };
+        let namespace = self.namespace.as_deref();
+        let source =
+            ClientSource::dynamic::<DynamicObject>(self.server.client(), &resource, namespace);
+        Some(source.labels(&self.label_selector).fields(&self.field_selector))
+    }
+
     async fn page(&self, request: ListRequest) -> Result<List, SourceError> {
         let options = ListOptions {
             limit: request.limit.unwrap_or_default().into(),
@@ -159,6 +182,9 @@ impl InProcessSource {
 impl ListWatch for InProcessSource {
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>> {
         async move {
+            if let Some(source) = self.elsewhere() {
+                return source.list(request).await;
+            }
             let list = self.page(request).await?;
             let items = list.items.iter().map(Listed::bytes).collect();
             let page = ListPage::new(list.revision.to_string(), items);
@@ -175,6 +201,9 @@ impl ListWatch for InProcessSource {
         request: ListRequest,
     ) -> BoxFuture<'_, Result<ListStream, SourceError>> {
         async move {
+            if let Some(source) = self.elsewhere() {
+                return source.list_in_parts(request).await;
+            }
             let list = self.page(request).await?;
             let mut head = ListHead::default();
             head.resource_version = list.revision.to_string();
@@ -189,6 +218,9 @@ impl ListWatch for InProcessSource {
 
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>> {
         async move {
+            if let Some(source) = self.elsewhere() {
+                return source.watch(request).await;
+            }
             let initial = request.send_initial_events;
             let options = ListOptions {
                 resource_version: request.resource_version,

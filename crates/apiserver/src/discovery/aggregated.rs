@@ -1,6 +1,7 @@
 //! Aggregated discovery: `apidiscovery.k8s.io/v2`, the whole catalog in one document with an ETag.
 
 use super::legacy::words;
+use crate::backend::{Backend, Generation, Served};
 use crate::body::Body;
 use crate::negotiate::{Accepted, Encoding, clauses};
 use crate::respond::{self, Style};
@@ -9,7 +10,6 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use setpoint_object::{GroupVersion, GroupVersionKind};
-use setpoint_registry::Catalog;
 use setpoint_registry::catalog::{Group, Resource};
 use sha2::{Digest, Sha512};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) fn wants_aggregated(accept: &str) -> Option<Encoding> {
 /// The two documents of the newest catalog, made when first asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Aggregated {
-    documents: Mutex<Option<(u64, Arc<Documents>)>>,
+    documents: Mutex<Option<(Generation, Arc<Documents>)>>,
 }
 
 #[derive(Debug)]
@@ -48,22 +48,28 @@ struct Documents {
 struct Part {
     versions: Vec<Arc<str>>,
     rows: Vec<Arc<Resource>>,
+    backends: Vec<Arc<Backend>>,
     json: Bytes,
 }
 impl Part {
     /// The entry that is known, if it is still right, or a new one.
-    fn of(catalog: &Catalog, group: &Group, known: Option<&Self>) -> Self {
+    fn of(served: &Served, group: &Group, known: Option<&Self>) -> Self {
         let versions = &group.versions;
-        let rows = || versions.iter().flat_map(|v| catalog.group_version(&group.name, v));
+        let backends = || versions.iter().filter_map(|v| served.backend(&group.name, v));
+        let local = || versions.iter().filter(|v| served.backend(&group.name, v).is_none());
+        let rows = || local().flat_map(|v| served.catalog.group_version(&group.name, v));
         let is_same = |known: &&Self| {
             known.versions == *versions
                 && known.rows.len() == rows().count()
                 && known.rows.iter().zip(rows()).all(|(a, b)| Arc::ptr_eq(a, b))
+                && known.backends.len() == backends().count()
+                && known.backends.iter().zip(backends()).all(|(a, b)| a.is_listed_as(b))
         };
         known.filter(is_same).cloned().unwrap_or_else(|| Self {
             versions: versions.clone(),
             rows: rows().cloned().collect(),
-            json: Bytes::from(item(catalog, group).to_string()),
+            backends: backends().cloned().collect(),
+            json: Bytes::from(item(served, group).to_string()),
         })
     }
 }
@@ -78,13 +84,13 @@ impl Aggregated {
     /// Answers `/api` (`core`) or `/apis`: the document, or 304 when the client has it.
     pub(crate) fn respond(
         &self,
-        catalog: &Catalog,
+        served: &Served,
         core: bool,
         encoding: Encoding,
         headers: &HeaderMap,
         style: Style,
     ) -> Response<Body> {
-        let documents = self.documents(catalog);
+        let documents = self.documents(served);
         let document = if core { &documents.core } else { &documents.groups };
         let known = headers.get(header::IF_NONE_MATCH) == Some(&document.etag);
         let mut response = if known {
@@ -104,24 +110,24 @@ impl Aggregated {
         response
     }
 
-    fn documents(&self, catalog: &Catalog) -> Arc<Documents> {
+    fn documents(&self, served: &Served) -> Arc<Documents> {
         let known = self.documents.lock().clone();
         let known = match known {
-            Some((generation, documents)) if generation == catalog.generation => return documents,
+            Some((generation, documents)) if generation == served.generation() => return documents,
             known => known.map(|(_, documents)| documents),
         };
         let part = |group: &Group| {
             let known = known.as_ref().and_then(|known| known.parts.get(&group.name));
-            (group.name.clone(), Part::of(catalog, group, known))
+            (group.name.clone(), Part::of(served, group, known))
         };
-        let parts: BTreeMap<Arc<str>, Part> = catalog.groups.iter().map(part).collect();
+        let parts: BTreeMap<Arc<str>, Part> = served.groups.iter().map(part).collect();
         let document = |is_core: bool| {
-            let groups = catalog.groups.iter().filter(|group| group.name.is_empty() == is_core);
+            let groups = served.groups.iter().filter(|group| group.name.is_empty() == is_core);
             Document::new(groups.filter_map(|group| Some(&parts.get(&group.name)?.json)))
         };
         let (core, groups) = (document(true), document(false));
         let documents = Arc::new(Documents { core, groups, parts });
-        *self.documents.lock() = Some((catalog.generation, documents.clone()));
+        *self.documents.lock() = Some((served.generation(), documents.clone()));
         documents
     }
 }
@@ -145,14 +151,23 @@ impl Document {
     }
 }
 
-fn item(catalog: &Catalog, group: &Group) -> Value {
+fn item(served: &Served, group: &Group) -> Value {
     let metadata = if group.name.is_empty() { json!({}) } else { json!({"name": &*group.name}) };
     let versions: Vec<Value> = group
         .versions
         .iter()
         .map(|version| {
+            if let Some(backend) = served.backend(&group.name, version) {
+                return match &backend.documents().discovery {
+                    Some(resources) if backend.is_available() => json!({
+                        "version": &**version, "resources": resources, "freshness": "Current",
+                    }),
+                    _ => json!({"version": &**version, "freshness": "Stale"}),
+                };
+            }
             let group_version = GroupVersion::new(group.name.clone(), version.clone());
-            let resources: Vec<Value> = catalog
+            let resources: Vec<Value> = served
+                .catalog
                 .group_version(&group.name, version)
                 .map(|row| resource(row, &group_version))
                 .collect();

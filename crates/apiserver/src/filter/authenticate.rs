@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
 use http::request::Parts;
-use http::{Extensions, HeaderMap, header};
+use http::{Extensions, HeaderMap, HeaderValue, header};
 use setpoint_registry::Identity;
 use setpoint_serve::ConnectionPlace;
 use sha2::{Digest, Sha256};
@@ -152,6 +152,21 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
+/// Takes the user's secrets out of a request that goes on to somebody else: what they say has been heard.
+pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
+    headers.remove(header::AUTHORIZATION);
+    let protocols = || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    let words = || protocols().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
+    if words().any(|word| word.trim().starts_with(TOKEN_PROTOCOL)) {
+        let kept = words().map(str::trim).filter(|word| !word.starts_with(TOKEN_PROTOCOL));
+        let kept = kept.collect::<Vec<_>>().join(", ");
+        headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+        if let (false, Ok(kept)) = (kept.is_empty(), HeaderValue::try_from(kept)) {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, kept);
+        }
+    }
+}
+
 /// What the name of a WebSocket protocol that carries a token begins with.
 pub(crate) const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
@@ -167,7 +182,6 @@ fn from_protocols(headers: &HeaderMap) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     async fn identify(add: impl FnOnce(&mut http::Request<()>)) -> Option<Identity> {
         let credentials = Credentials::none().token("t0ken", Identity::admin());
@@ -209,6 +223,17 @@ mod tests {
         assert_eq!(who(token).await, Some(Identity::admin()));
         assert_eq!(who("base64url.bearer.authorization.k8s.io.AAAA").await, None);
         assert_eq!(who("x.k8s.io").await, None);
+    }
+
+    #[test]
+    fn secrets_are_taken_out_and_other_protocols_stay() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer t0ken"));
+        let protocols = "base64url.bearer.authorization.k8s.io.dDBrZW4, v5.channel.k8s.io,x";
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocols));
+        strip_credentials(&mut headers);
+        assert_eq!(headers.len(), 1);
+        assert_eq!(headers[header::SEC_WEBSOCKET_PROTOCOL], "v5.channel.k8s.io, x");
     }
 
     #[tokio::test]

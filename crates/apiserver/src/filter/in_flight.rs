@@ -1,11 +1,12 @@
-//! How many requests run at once. Watches are not counted; neither is `system:masters`, which must get in when others crowd.
+//! How many requests run at once. Long-running ones are not counted; neither is `system:masters`, which must get in when others crowd.
 
 use crate::body::Body;
-use crate::respond;
+use crate::{respond, verb};
 use http::{HeaderValue, Response, StatusCode, header};
 use setpoint_object::ApiError;
-use setpoint_registry::{Attributes, MASTERS, Verb};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use setpoint_registry::{Attributes, MASTERS};
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Reading requests at once, as on the reference server.
 const READS_MAX: usize = 400;
@@ -15,14 +16,15 @@ const WRITES_MAX: usize = 200;
 /// The places.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    reads: Semaphore,
-    writes: Semaphore,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
 }
 
 impl InFlight {
     /// All places free.
     pub(crate) fn new() -> Self {
-        Self { reads: Semaphore::new(READS_MAX), writes: Semaphore::new(WRITES_MAX) }
+        let places = |n| Arc::new(Semaphore::new(n));
+        Self { reads: places(READS_MAX), writes: places(WRITES_MAX) }
     }
 
     /// Takes a place until the permit is dropped; `None`: the request needs none.
@@ -33,12 +35,12 @@ impl InFlight {
     pub(crate) fn enter(
         &self,
         request: &Attributes,
-    ) -> Result<Option<SemaphorePermit<'_>>, Crowded> {
-        if request.verb == Verb::Watch || request.identity.is_in(MASTERS) {
+    ) -> Result<Option<OwnedSemaphorePermit>, Crowded> {
+        if verb::is_long_running(request) || request.identity.is_in(MASTERS) {
             return Ok(None);
         }
         let places = if request.verb.is_read_only() { &self.reads } else { &self.writes };
-        places.try_acquire().map(Some).map_err(|_| Crowded)
+        places.clone().try_acquire_owned().map(Some).map_err(|_| Crowded)
     }
 }
 
@@ -67,7 +69,7 @@ impl From<Crowded> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use setpoint_registry::{Identity, Requested};
+    use setpoint_registry::{Identity, Requested, Verb};
 
     #[test]
     fn crowd_is_refused_and_masters_get_in() {

@@ -1,7 +1,8 @@
 //! The documents over HTTP: made when they are asked for, kept while there is room and their rows
 //! stay the same (spec: api-server §1.3).
 
-use super::{Encoding, Key, V2_PROTOBUF_OLD_TYPE, V2_PROTOBUF_TYPE, V2Part, row};
+use super::{Encoding, Key, V2_PROTOBUF_OLD_TYPE, V2_PROTOBUF_TYPE, V2Part, backend, row};
+use crate::backend::{Backend, Generation, Served};
 use crate::body::Body;
 use crate::negotiate::{accept_header, clauses};
 use crate::query::Query;
@@ -10,7 +11,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use parking_lot::Mutex;
 use setpoint_object::time::Timestamp;
-use setpoint_registry::Catalog;
 use sha2::{Digest as _, Sha512};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -45,35 +45,44 @@ impl Default for Documents {
     }
 }
 
-/// What one catalog has documents of.
+/// What one catalog and its backends have documents of.
 #[derive(Debug)]
 struct Site {
-    generation: u64,
+    generation: Generation,
     /// ETags of the documents of v3, by key.
     etags: BTreeMap<String, String>,
     v2_etag: String,
     index: Bytes,
 }
 impl Site {
-    fn of(catalog: &Catalog) -> Self {
-        let etags: BTreeMap<String, String> = super::v3_keys(catalog)
+    fn of(served: &Served) -> Self {
+        let etags: BTreeMap<String, String> = super::v3_keys_of(&served.groups)
             .into_iter()
-            .map(|key| {
+            .filter_map(|key| {
                 let rows: Vec<_> = match Key::parse(&key) {
                     Some(Key::GroupVersion(group, version)) => {
-                        catalog.group_version(group, version).cloned().collect()
+                        if let Some(backend) = served.backend(group, version) {
+                            // One without a document is not in the index.
+                            let (_, etag) = backend.documents().v3.as_ref()?;
+                            return Some((key, etag.clone()));
+                        }
+                        served.catalog.group_version(group, version).cloned().collect()
                     }
                     _ => Vec::new(),
                 };
                 let etag = super::etag(&key, &rows);
-                (key, etag)
+                Some((key, etag))
             })
             .collect();
         let mut hash = Sha512::new();
         etags.values().for_each(|etag| hash.update(etag));
+        for backend in served.backends.iter() {
+            hash.update(backend.group_version().to_string());
+            hash.update(backend.documents().v2.as_ref().map_or("", |swagger| &swagger.etag));
+        }
         let index = super::index_of(etags.iter().map(|(key, etag)| (&**key, &**etag)));
         let v2_etag = super::hex(hash);
-        Self { generation: catalog.generation, etags, v2_etag, index }
+        Self { generation: served.generation(), etags, v2_etag, index }
     }
 }
 
@@ -161,23 +170,23 @@ impl Documents {
     /// half made.
     pub(crate) async fn respond(
         &self,
-        catalog: &Catalog,
+        served: &Served,
         path: &str,
         query: &Query,
         headers: &HeaderMap,
         style: Style,
         now: Timestamp,
     ) -> Response<Body> {
-        let site = self.site(catalog);
+        let site = self.site(served);
         match path.split_once('/') {
-            None if path == "v2" => self.v2(&site, catalog, headers, style).await,
+            None if path == "v2" => self.v2(&site, served, headers, style).await,
             None if path == "v3" => {
                 let index = site.index.clone();
                 respond::with_body(StatusCode::OK, "text/plain; charset=utf-8", style, index)
             }
             Some(("v3", key)) => match site.etags.get(key) {
                 Some(etag) => {
-                    let asked = Asked { catalog, key, etag, query, headers, style, now };
+                    let asked = Asked { served, key, etag, query, headers, style, now };
                     self.v3(asked).await
                 }
                 None => respond::empty(StatusCode::NOT_FOUND),
@@ -186,18 +195,18 @@ impl Documents {
         }
     }
 
-    fn site(&self, catalog: &Catalog) -> Arc<Site> {
+    fn site(&self, served: &Served) -> Arc<Site> {
         if let Some(site) = &*self.newest.lock()
-            && site.generation == catalog.generation
+            && site.generation == served.generation()
         {
             return site.clone();
         }
-        let site = Arc::new(Site::of(catalog));
+        let site = Arc::new(Site::of(served));
         *self.newest.lock() = Some(site.clone());
         site
     }
 
-    async fn v3_document(&self, catalog: &Catalog, key: &str, etag: &str) -> Bytes {
+    async fn v3_document(&self, served: &Served, key: &str, etag: &str) -> Bytes {
         let known = || match self.kept.lock().get(Form::V3, key, etag) {
             Some(Content::Document(json)) => Some(json),
             _ => None,
@@ -212,7 +221,9 @@ impl Documents {
         }
         let Some(parsed) = Key::parse(key) else { return Bytes::new() };
         let rows = match parsed {
-            Key::GroupVersion(group, version) => row::of_group_version(catalog, group, version),
+            Key::GroupVersion(group, version) => {
+                row::of_group_version(&served.catalog, group, version)
+            }
             _ => Vec::new(),
         };
         let (mut out, mut slices) = (Vec::new(), Slices::default());
@@ -227,7 +238,7 @@ impl Documents {
         json
     }
 
-    async fn v2_document(&self, site: &Site, catalog: &Catalog, encoding: Encoding) -> Bytes {
+    async fn v2_document(&self, site: &Site, served: &Served, encoding: Encoding) -> Bytes {
         let whole = || {
             let kept = self.kept.lock();
             let (etag, whole) = kept.whole.get(&encoding)?;
@@ -247,7 +258,10 @@ impl Documents {
         let mut slices = Slices::default();
         for (key, etag) in &site.etags {
             let Some(Key::GroupVersion(group, version)) = Key::parse(key) else { continue };
-            let rows = row::of_group_version(catalog, group, version);
+            if served.backend(group, version).is_some() {
+                continue;
+            }
+            let rows = row::of_group_version(&served.catalog, group, version);
             roots.extend(super::roots(&rows));
             let steps = super::v2_part(&rows, encoding);
             parts.push(self.part(form, key, etag, steps, &mut slices).await);
@@ -255,6 +269,13 @@ impl Documents {
         let roots: Vec<&'static str> = roots.into_iter().collect();
         let steps = super::v2_shared(roots.clone(), encoding);
         parts.push(self.part(form, "", &roots.join(","), steps, &mut slices).await);
+        let mut names = backend::Names::new(served, &roots);
+        for known in served.backends.iter() {
+            let Some(swagger) = &known.documents().v2 else { continue };
+            let (key, merged) = (known.group_version().to_string(), names.merge(swagger));
+            let etag = merged.etag();
+            parts.push(self.part(form, &key, &etag, merged.part(encoding), &mut slices).await);
+        }
         let len = parts.iter().map(|part| part.len() + 1).sum::<usize>() + SLICE_BYTES;
         let mut out = Vec::with_capacity(len);
         for mut piece in super::v2_whole(parts, encoding) {
@@ -310,7 +331,7 @@ impl Documents {
     async fn v2(
         &self,
         site: &Site,
-        catalog: &Catalog,
+        served: &Served,
         headers: &HeaderMap,
         style: Style,
     ) -> Response<Body> {
@@ -322,7 +343,7 @@ impl Documents {
         let mut response = if knows(headers, &site.v2_etag) {
             respond::empty(StatusCode::NOT_MODIFIED)
         } else {
-            let body = self.v2_document(site, catalog, encoding).await;
+            let body = self.v2_document(site, served, encoding).await;
             let media_type = match encoding {
                 Encoding::Json => JSON,
                 Encoding::Protobuf => V2_PROTOBUF_TYPE,
@@ -335,9 +356,12 @@ impl Documents {
     }
 
     async fn v3(&self, asked: Asked<'_>) -> Response<Body> {
-        let Asked { catalog, key, etag, query, headers, style, now } = asked;
+        let Asked { served, key, etag, query, headers, style, now } = asked;
         if encoding(headers, &[]).is_none() {
             return respond::empty(StatusCode::NOT_ACCEPTABLE);
+        }
+        if let Some(backend) = asked_of(served, key) {
+            return of_backend(backend, headers, style);
         }
         let hash = query.text("hash");
         if !hash.is_empty() && hash != etag {
@@ -351,7 +375,7 @@ impl Documents {
         let mut response = if knows(headers, etag) {
             respond::empty(StatusCode::NOT_MODIFIED)
         } else {
-            let json = self.v3_document(catalog, key, etag).await;
+            let json = self.v3_document(served, key, etag).await;
             respond::with_body(StatusCode::OK, JSON, style, json)
         };
         set_etag(response.headers_mut(), etag);
@@ -367,9 +391,35 @@ impl Documents {
     }
 }
 
+/// The backend whose document has this key.
+fn asked_of<'a>(served: &'a Served, key: &str) -> Option<&'a Backend> {
+    match Key::parse(key)? {
+        Key::GroupVersion(group, version) => served.backend(group, version).map(|known| &**known),
+        _ => None,
+    }
+}
+
+/// The document of a backend, whatever hash was asked for.
+fn of_backend(backend: &Backend, headers: &HeaderMap, style: Style) -> Response<Body> {
+    if !backend.is_available() {
+        return respond::service_unavailable();
+    }
+    let Some((json, etag)) = &backend.documents().v3 else {
+        return respond::empty(StatusCode::NOT_FOUND);
+    };
+    let mut response = if knows(headers, etag) {
+        respond::empty(StatusCode::NOT_MODIFIED)
+    } else {
+        respond::with_body(StatusCode::OK, JSON, style, json.clone())
+    };
+    set_etag(response.headers_mut(), etag);
+    vary(response.headers_mut());
+    response
+}
+
 /// A request for a document of v3 that there is.
 struct Asked<'a> {
-    catalog: &'a Catalog,
+    served: &'a Served,
     key: &'a str,
     etag: &'a str,
     query: &'a Query,
@@ -428,10 +478,10 @@ mod tests {
         query: &str,
         headers: &HeaderMap,
     ) -> Response<Body> {
-        let (catalog, query) = (Catalog::default(), Query::parse(query));
+        let (served, query) = (Served::default(), Query::parse(query));
         let style = Style { pretty: false, gzip: false };
         let now = Timestamp::from_secs(1_763_629_200);
-        documents.respond(&catalog, path, &query, headers, style, now).await
+        documents.respond(&served, path, &query, headers, style, now).await
     }
     fn text(response: &Response<Body>, name: header::HeaderName) -> &str {
         response.headers().get(name).map_or("", |value| value.to_str().unwrap())

@@ -197,7 +197,7 @@ fn deprecation(definition: &Value, version: &Value, kind: &str) -> Option<String
 
 /// Orders versions as Kubernetes prefers them: `v2, v1, v1beta1, v3alpha1`, then what looks like no
 /// version, by name.
-pub(super) fn compare_versions(a: &str, b: &str) -> Ordering {
+pub fn compare_versions(a: &str, b: &str) -> Ordering {
     match (parse_version(a), parse_version(b)) {
         (Some(a), Some(b)) => b.cmp(&a),
         (Some(_), None) => Ordering::Less,

@@ -8,6 +8,8 @@ mod client_helpers;
 mod durable;
 mod events;
 mod extension;
+mod extension_backend;
+mod extension_backend_edges;
 mod extension_kind;
 mod garbage;
 mod in_process;

@@ -22,15 +22,20 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server, and the kubeconfig that it has written.
-struct Served {
-    url: String,
+pub(crate) struct Served {
+    pub(crate) url: String,
     kubeconfig: PathBuf,
     stop: CancellationToken,
     running: JoinSet<()>,
 }
 
 impl Served {
-    async fn start(dir: &Path, name: &str, plane: ControlPlane, options: ServeOptions) -> Self {
+    pub(crate) async fn start(
+        dir: &Path,
+        name: &str,
+        plane: ControlPlane,
+        options: ServeOptions,
+    ) -> Self {
         let kubeconfig = dir.join(format!("{name}.kubeconfig"));
         let serving = plane.serve(options.kubeconfig(&kubeconfig)).await.unwrap();
         let (url, stop) = (serving.url().to_owned(), CancellationToken::new());
@@ -40,13 +45,13 @@ impl Served {
         Self { url, kubeconfig, stop, running }
     }
 
-    async fn config(&self) -> Config {
+    pub(crate) async fn config(&self) -> Config {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
     }
 
     /// A config with these credentials and no others.
-    async fn config_of(&self, credentials: &str) -> Config {
+    pub(crate) async fn config_of(&self, credentials: &str) -> Config {
         let mut yaml: serde_json::Value =
             serde_saphyr::from_str(&std::fs::read_to_string(&self.kubeconfig).unwrap()).unwrap();
         yaml["users"][0]["user"] = serde_saphyr::from_str(credentials).unwrap();
@@ -54,7 +59,7 @@ impl Served {
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
     }
 
-    async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.stop.cancel();
         while let Some(ended) = self.running.join_next().await {
             ended.unwrap();
@@ -75,7 +80,7 @@ fn code(answer: Result<(), kube_client::Error>) -> u16 {
     }
 }
 
-fn local() -> ServeOptions {
+pub(crate) fn local() -> ServeOptions {
     ServeOptions::new(([127, 0, 0, 1], 0))
 }
 

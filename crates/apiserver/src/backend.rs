@@ -1,0 +1,502 @@
+//! Group versions that are served from elsewhere.
+//!
+//! # Theory
+//!
+//! A [`Backend`] is one group version: who answers its requests (a [`Handler`]), its place in
+//! discovery, and the documents that discovery and OpenAPI show of it. It is a value. [`Backends`]
+//! holds all of them in one immutable table, which is replaced as a whole when one is put, removed,
+//! or comes and goes, so that a request sees one table from its beginning to its end.
+//!
+//! The server asks a backend for nothing but answers to its clients' requests. Documents are given
+//! with it: whoever has them from another server reads them there, and puts the backend again when
+//! they change.
+//!
+//! | a backend is | its requests     | aggregated discovery    | its OpenAPI v3 document |
+//! |--------------|------------------|-------------------------|-------------------------|
+//! | available    | its handler      | listed with resources   | as it was put           |
+//! | away         | 503              | listed as `Stale`       | in the index, 503       |
+//! | removed      | the catalog      | as the catalog says     | as the catalog says     |
+//!
+//! Legacy discovery lists its group version as long as it is there, and OpenAPI v2 has what it
+//! brings.
+//!
+//! A backend takes the place of rows of the same group version, built in or from a definition.
+//! Other versions of the group stay where they are.
+
+mod documents;
+mod served;
+
+use crate::extra::Handler;
+use crate::query::decode;
+use crate::route;
+use bytes::Bytes;
+use documents::Documents;
+use parking_lot::RwLock;
+use setpoint_object::{GroupVersion, name};
+use setpoint_registry::ResourcePath;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+pub(crate) use documents::{Digest, Swagger, digest};
+pub(crate) use served::{Generation, Served};
+
+/// Group versions that can be put at the same time.
+///
+/// 1024: clusters have a handful. Each costs discovery an entry.
+pub const BACKENDS_MAX: usize = 1024;
+/// The longest document of a backend, in bytes.
+///
+/// 4 MiB: the largest OpenAPI document of a built-in group version has less than one.
+pub const DOCUMENT_BYTES_MAX: usize = 4 << 20;
+/// The documents of all backends that are put at run time, in bytes and in sum.
+///
+/// 64 MiB: a thousand of the size that a group version with one or two kinds has.
+pub const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
+
+/// Why a backend cannot be built or put.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The group is no DNS subdomain, or is the core group, which is always served by this server.
+    #[error("the group {group:?} is not a DNS subdomain")]
+    Group {
+        /// The group.
+        group: String,
+    },
+    /// The version is no DNS label.
+    #[error("the version {version:?} is not a DNS label")]
+    Version {
+        /// The version.
+        version: String,
+    },
+    /// A priority is out of the range that an `APIService` may have.
+    #[error("the {what} {value} is not between 1 and {max}")]
+    Priority {
+        /// Which.
+        what: &'static str,
+        /// What it is.
+        value: u32,
+        /// What it may be.
+        max: u32,
+    },
+    /// A document is longer than [`DOCUMENT_BYTES_MAX`].
+    #[error("the {what} has {bytes} bytes, the most is {DOCUMENT_BYTES_MAX}")]
+    TooLarge {
+        /// Which.
+        what: &'static str,
+        /// How long it is.
+        bytes: usize,
+    },
+    /// A document is not JSON.
+    #[error("read the {what}")]
+    Json {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A document lacks a member, or has another type there.
+    #[error("the {what} has no {member}")]
+    Member {
+        /// Which.
+        what: &'static str,
+        /// What it lacks.
+        member: &'static str,
+    },
+    /// There are [`BACKENDS_MAX`] already.
+    #[error("{BACKENDS_MAX} group versions are served from elsewhere already")]
+    TooMany,
+    /// All documents together would be longer than [`DOCUMENTS_BYTES_MAX`].
+    #[error(
+        "the documents of all backends would have {bytes} bytes, the most is {DOCUMENTS_BYTES_MAX}"
+    )]
+    TooMuch {
+        /// How long they would be.
+        bytes: usize,
+    },
+}
+
+/// One group version that is served from elsewhere. Cheap to clone.
+///
+/// A request for it passes the stages that every request passes: it is authenticated, audited,
+/// counted, held to the flow control and authorized with the verb, group, version, resource,
+/// namespace, name and subresource that its path says. Then its [`Handler`] gets it as it came,
+/// without its credentials; the [`Attributes`](crate::Attributes) are an extension, as
+/// `Arc<Attributes>`. The answer goes to the client unchanged. An answer that streams has the
+/// request's deadline like any other, a minute at most; watches and the subresources that connect
+/// (`exec`, `log`, `proxy`, …) have none, and end when the server drains. To upgrade a connection
+/// the handler takes hyper's `OnUpgrade` from the request's extensions, and puts a
+/// [`Conversation`](crate::Conversation) into those of a 101.
+///
+/// Admission, validation and storage are the backend's own: the registry never sees its objects.
+///
+/// ```
+/// use setpoint_apiserver::{Backend, Body, RequestBody};
+/// use std::sync::Arc;
+///
+/// async fn widgets(_request: http::Request<RequestBody>) -> http::Response<Body> {
+///     http::Response::new(Body::once(r#"{"kind":"WidgetList","apiVersion":"ex.io/v1","metadata":{},"items":[]}"#))
+/// }
+///
+/// let resources = r#"{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ex.io/v1", "resources": [
+///     {"name": "widgets", "singularName": "widget", "namespaced": true, "kind": "Widget", "verbs": ["list"]}]}"#;
+/// let backend = Backend::builder("ex.io", "v1", Arc::new(widgets)).resources(resources).build()?;
+/// assert_eq!(backend.group_version().to_string(), "ex.io/v1");
+/// # Ok::<(), setpoint_apiserver::BackendError>(())
+/// ```
+#[derive(Clone)]
+pub struct Backend {
+    group_version: GroupVersion,
+    group_priority: u32,
+    version_priority: u32,
+    handler: Arc<dyn Handler>,
+    is_available: bool,
+    documents: Arc<Documents>,
+}
+
+impl Backend {
+    /// A builder; `group` is not the core group.
+    pub fn builder(group: &str, version: &str, handler: Arc<dyn Handler>) -> BackendBuilder {
+        BackendBuilder {
+            group_version: GroupVersion::new(group, version),
+            group_priority: GROUP_PRIORITY,
+            version_priority: VERSION_PRIORITY,
+            handler,
+            is_available: true,
+            given: documents::Given::default(),
+        }
+    }
+
+    /// What it serves.
+    pub fn group_version(&self) -> &GroupVersion {
+        &self.group_version
+    }
+
+    /// Whether its handler is asked.
+    pub fn is_available(&self) -> bool {
+        self.is_available
+    }
+
+    pub(crate) fn handler(&self) -> &dyn Handler {
+        &*self.handler
+    }
+
+    pub(crate) fn documents(&self) -> &Documents {
+        &self.documents
+    }
+}
+
+/// Without the handler, which need not be printable.
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend")
+            .field("group_version", &self.group_version)
+            .field("is_available", &self.is_available)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The priority of groups and versions that nobody gave one, as that of custom resources.
+const GROUP_PRIORITY: u32 = 1000;
+const VERSION_PRIORITY: u32 = 100;
+/// The range of `groupPriorityMinimum` and `versionPriority` of an `APIService`.
+const GROUP_PRIORITY_MAX: u32 = 20_000;
+const VERSION_PRIORITY_MAX: u32 = 1000;
+
+/// Builds a [`Backend`].
+#[must_use]
+pub struct BackendBuilder {
+    group_version: GroupVersion,
+    group_priority: u32,
+    version_priority: u32,
+    handler: Arc<dyn Handler>,
+    is_available: bool,
+    given: documents::Given,
+}
+
+impl BackendBuilder {
+    /// Where the group stands in discovery, from 1 to 20000: higher ones first, then by name. A
+    /// group with several versions has the highest of theirs. Built-in groups have 16100 to 17900.
+    /// Default: 1000, as custom resources.
+    pub fn group_priority(mut self, priority: u32) -> Self {
+        self.group_priority = priority;
+        self
+    }
+
+    /// Where the version stands in its group, from 1 to 1000: higher ones first, then as Kubernetes
+    /// orders versions. The first is the preferred one. Default: 100, as custom resources.
+    pub fn version_priority(mut self, priority: u32) -> Self {
+        self.version_priority = priority;
+        self
+    }
+
+    /// Whether its handler answers now. Default: yes.
+    pub fn available(mut self, is_available: bool) -> Self {
+        self.is_available = is_available;
+        self
+    }
+
+    /// Its `APIResourceList`, in JSON: what `GET /apis/<group>/<version>` is answered with, and
+    /// what aggregated discovery shows where [`Self::discovery`] is not given. Default: that path
+    /// goes to the handler.
+    pub fn resources(mut self, list: impl Into<Bytes>) -> Self {
+        self.given.resources = Some(list.into());
+        self
+    }
+
+    /// Its `APIVersionDiscovery` (`apidiscovery.k8s.io/v2`), in JSON: what aggregated discovery
+    /// shows. Default: what [`Self::resources`] says; with neither it is listed as `Stale`.
+    pub fn discovery(mut self, version: impl Into<Bytes>) -> Self {
+        self.given.discovery = Some(version.into());
+        self
+    }
+
+    /// Whether `GET /apis/<group>/<version>` goes to the handler although [`Self::resources`] is
+    /// given. Default: no.
+    pub fn forward_discovery(mut self, enabled: bool) -> Self {
+        self.given.forward_discovery = enabled;
+        self
+    }
+
+    /// Its OpenAPI v3 document, in JSON: served at `/openapi/v3/apis/<group>/<version>` as it is.
+    /// Default: it has none.
+    pub fn open_api_v3(mut self, document: impl Into<Bytes>) -> Self {
+        self.given.v3 = Some(document.into());
+        self
+    }
+
+    /// An OpenAPI v2 document, in JSON. The paths of this group version and all definitions are
+    /// merged into `/openapi/v2`. A definition that says something else than one of the same name
+    /// there gets the suffix `_v2` (`_v3`, …), and references to it follow. Default: it has none.
+    pub fn open_api_v2(mut self, document: impl Into<Bytes>) -> Self {
+        self.given.v2 = Some(document.into());
+        self
+    }
+
+    /// The backend. Reads the documents it was given, which takes some milliseconds for each
+    /// megabyte.
+    ///
+    /// # Errors
+    ///
+    /// For names and priorities that no `APIService` may have, and for documents that are too long
+    /// or not what they should be.
+    pub fn build(self) -> Result<Backend, BackendError> {
+        let GroupVersion { group, version } = &self.group_version;
+        if !name::dns1123_subdomain(group).is_empty() {
+            return Err(BackendError::Group { group: group.to_string() });
+        }
+        if !name::dns1035_label(version).is_empty() {
+            return Err(BackendError::Version { version: version.to_string() });
+        }
+        for (what, value, max) in [
+            ("group priority", self.group_priority, GROUP_PRIORITY_MAX),
+            ("version priority", self.version_priority, VERSION_PRIORITY_MAX),
+        ] {
+            if value == 0 || value > max {
+                return Err(BackendError::Priority { what, value, max });
+            }
+        }
+        Ok(Backend {
+            documents: Arc::new(self.given.read(&self.group_version)?),
+            group_version: self.group_version,
+            group_priority: self.group_priority,
+            version_priority: self.version_priority,
+            handler: self.handler,
+            is_available: self.is_available,
+        })
+    }
+}
+
+impl fmt::Debug for BackendBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackendBuilder")
+            .field("group_version", &self.group_version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The backends of a server: a handle, cheap to clone. A change counts for requests that come after
+/// it.
+#[derive(Debug, Clone, Default)]
+pub struct Backends(Arc<RwLock<Arc<Table>>>);
+
+impl Backends {
+    /// Those that a server begins with. Of two for one group version the later one counts.
+    pub(crate) fn of(backends: Vec<Backend>) -> Self {
+        let mut table = Table::default();
+        for backend in backends {
+            table.insert(backend);
+        }
+        Self(Arc::new(RwLock::new(Arc::new(table))))
+    }
+
+    /// Adds a backend, or replaces the one of the same group version.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::TooMany`] and [`BackendError::TooMuch`]; nothing has changed then.
+    pub fn put(&self, backend: Backend) -> Result<(), BackendError> {
+        self.change(|table| {
+            let GroupVersion { group, version } = backend.group_version();
+            let former = table.get(group, version).map(|former| former.documents.len());
+            let bytes = table.bytes - former.unwrap_or_default() + backend.documents.len();
+            if former.is_none() && table.len() >= BACKENDS_MAX {
+                return (None, Err(BackendError::TooMany));
+            }
+            if bytes > DOCUMENTS_BYTES_MAX {
+                return (None, Err(BackendError::TooMuch { bytes }));
+            }
+            let mut next = table.next();
+            next.insert(backend);
+            (Some(next), Ok(()))
+        })
+    }
+
+    /// Whether the handler of a group version is asked from now on. False: there is no such
+    /// backend.
+    pub fn set_available(&self, group_version: &GroupVersion, is_available: bool) -> bool {
+        let GroupVersion { group, version } = group_version;
+        self.change(|table| match table.get(group, version) {
+            None => (None, false),
+            Some(known) if known.is_available == is_available => (None, true),
+            Some(known) => {
+                let mut next = table.next();
+                next.insert(Backend { is_available, ..Backend::clone(known) });
+                (Some(next), true)
+            }
+        })
+    }
+
+    /// Removes a backend: rows of the catalog serve the group version again, if there are any.
+    /// Requests that its handler has begun to answer go on. False: there was none.
+    pub fn remove(&self, group_version: &GroupVersion) -> bool {
+        let GroupVersion { group, version } = group_version;
+        self.change(|table| {
+            if table.get(group, version).is_none() {
+                return (None, false);
+            }
+            let mut next = table.next();
+            next.remove(group, version);
+            (Some(next), true)
+        })
+    }
+
+    /// The backend of a group version.
+    pub fn get(&self, group_version: &GroupVersion) -> Option<Backend> {
+        let table = self.table();
+        table.get(&group_version.group, &group_version.version).map(|known| Backend::clone(known))
+    }
+
+    /// Their group versions, in order of their names.
+    pub fn group_versions(&self) -> Vec<GroupVersion> {
+        self.table().iter().map(|backend| backend.group_version.clone()).collect()
+    }
+
+    pub(crate) fn table(&self) -> Arc<Table> {
+        self.0.read().clone()
+    }
+
+    /// Makes the next table of the present one. What is dropped with the former is dropped without
+    /// the lock.
+    fn change<T>(&self, change: impl FnOnce(&Table) -> (Option<Table>, T)) -> T {
+        let mut newest = self.0.write();
+        let (next, answer) = change(&newest);
+        let former = next.map(|next| std::mem::replace(&mut *newest, Arc::new(next)));
+        drop(newest);
+        drop(former);
+        answer
+    }
+}
+
+/// All backends at one moment, by group and version.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Table {
+    /// Grows by one with every change.
+    pub(crate) generation: u64,
+    groups: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Backend>>>,
+    /// Of all documents.
+    bytes: usize,
+}
+
+impl Table {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.groups.values().map(BTreeMap::len).sum()
+    }
+
+    pub(crate) fn get(&self, group: &str, version: &str) -> Option<&Arc<Backend>> {
+        self.groups.get(group)?.get(version)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Backend>> {
+        self.groups.values().flat_map(BTreeMap::values)
+    }
+
+    /// A copy to be changed.
+    fn next(&self) -> Self {
+        Self { generation: self.generation + 1, ..self.clone() }
+    }
+
+    fn insert(&mut self, backend: Backend) {
+        let GroupVersion { group, version } = backend.group_version.clone();
+        self.bytes += backend.documents.len();
+        let versions = self.groups.entry(group).or_default();
+        if let Some(former) = versions.insert(version, Arc::new(backend)) {
+            self.bytes -= former.documents.len();
+        }
+    }
+
+    fn remove(&mut self, group: &str, version: &str) {
+        let Some(versions) = self.groups.get_mut(group) else { return };
+        if let Some(former) = versions.remove(version) {
+            self.bytes -= former.documents.len();
+        }
+        if versions.is_empty() {
+            self.groups.remove(group);
+        }
+    }
+
+    /// What a path (without its query, still percent-encoded) names here.
+    pub(crate) fn find(&self, path: &str) -> Option<Found> {
+        if self.is_empty() {
+            return None;
+        }
+        let decoded = decode(path, false)?;
+        let below = decoded.strip_prefix("/apis/")?;
+        let (group, below) = below.split_once('/').unwrap_or((below, ""));
+        let (name, versions) = self.groups.get_key_value(group)?;
+        if below.is_empty() {
+            return Some(Found::Group(name.clone()));
+        }
+        let version = below.split('/').next()?;
+        let backend = versions.get(version)?.clone();
+        Some(match route::unserved(path) {
+            Some(named) => Found::Resource { backend, path: named.path, watch: named.watch },
+            None => Found::Version(backend),
+        })
+    }
+}
+
+/// What a path names in a [`Table`].
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// `/apis/{group}`, of which some versions are served from elsewhere.
+    Group(Arc<str>),
+    /// `/apis/{group}/{version}`.
+    Version(Arc<Backend>),
+    /// Below that.
+    Resource {
+        backend: Arc<Backend>,
+        path: ResourcePath,
+        /// The deprecated `/watch/` prefix stood in the path.
+        watch: bool,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! What a backend says of itself, read and held to its bounds.
+
+use super::{BackendError, DOCUMENT_BYTES_MAX};
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use setpoint_object::GroupVersion;
+use sha2::{Digest as _, Sha256, Sha512};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The documents as they were given.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    pub(super) resources: Option<Bytes>,
+    pub(super) discovery: Option<Bytes>,
+    pub(super) forward_discovery: bool,
+    pub(super) v3: Option<Bytes>,
+    pub(super) v2: Option<Bytes>,
+}
+
+/// The documents of one backend.
+#[derive(Debug)]
+pub(crate) struct Documents {
+    /// What `GET /apis/{group}/{version}` is answered with; `None`: the backend is asked.
+    pub(crate) resources: Option<Bytes>,
+    /// The resources as aggregated discovery lists them; `None`: nobody knows them.
+    pub(crate) discovery: Option<Value>,
+    /// The OpenAPI v3 document and its ETag, without quotes.
+    pub(crate) v3: Option<(Bytes, String)>,
+    /// What it brings into the OpenAPI v2 document.
+    pub(crate) v2: Option<Swagger>,
+    len: usize,
+}
+
+/// SHA-256 of a definition.
+pub(crate) type Digest = [u8; 32];
+
+/// What a backend brings into the OpenAPI v2 document.
+#[derive(Debug)]
+pub(crate) struct Swagger {
+    /// Its paths, by name.
+    pub(crate) paths: BTreeMap<String, Box<RawValue>>,
+    /// Its definitions, by name.
+    pub(crate) definitions: BTreeMap<String, (Digest, Box<RawValue>)>,
+    /// Of what it was read from, without quotes.
+    pub(crate) etag: String,
+}
+
+const RESOURCE_LIST: &str = "APIResourceList";
+const DISCOVERY: &str = "APIVersionDiscovery";
+const OPEN_API_V3: &str = "OpenAPI v3 document";
+const OPEN_API_V2: &str = "OpenAPI v2 document";
+/// The extension that definitions of the same type may differ in: every server lists its own kinds
+/// there.
+const KINDS: &str = "x-kubernetes-group-version-kind";
+
+impl Given {
+    pub(super) fn read(self, group_version: &GroupVersion) -> Result<Documents, BackendError> {
+        let len = [&self.resources, &self.discovery, &self.v3, &self.v2]
+            .map(|document| document.as_ref().map_or(0, Bytes::len))
+            .into_iter()
+            .sum();
+        let list = self.resources.as_ref().map(|text| parse(RESOURCE_LIST, text)).transpose()?;
+        let discovery = match (&self.discovery, &list) {
+            (Some(text), _) => {
+                let mut version: Value = parse(DISCOVERY, text)?;
+                array(DISCOVERY, &version, "resources")?;
+                Some(version["resources"].take())
+            }
+            (None, Some(list)) => Some(discovery_of(array(RESOURCE_LIST, list, "resources")?)),
+            (None, None) => None,
+        };
+        let v3 = match self.v3 {
+            Some(text) => {
+                let members: BTreeMap<String, &RawValue> = parse(OPEN_API_V3, &text)?;
+                lacks(OPEN_API_V3, members.contains_key("openapi"), "openapi")?;
+                let etag = hex(&Sha512::digest(&text));
+                Some((text, etag))
+            }
+            None => None,
+        };
+        let v2 = self.v2.map(|text| Swagger::read(&text, group_version)).transpose()?;
+        let resources = self.resources.filter(|_| !self.forward_discovery);
+        Ok(Documents { resources, discovery, v3, v2, len })
+    }
+}
+
+impl Documents {
+    /// Bytes of what was given.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Swagger {
+    fn read(text: &Bytes, group_version: &GroupVersion) -> Result<Self, BackendError> {
+        type Members = BTreeMap<String, Box<RawValue>>;
+        let mut members: BTreeMap<String, &RawValue> = parse(OPEN_API_V2, text)?;
+        lacks(OPEN_API_V2, members.contains_key("swagger"), "swagger")?;
+        let mut section = |name: &str| match members.remove(name) {
+            Some(section) => parse(OPEN_API_V2, section.get().as_bytes()),
+            None => Ok(Members::new()),
+        };
+        let (mut paths, definitions) = (section("paths")?, section("definitions")?);
+        let root = format!("/apis/{group_version}/");
+        paths.retain(|path, _| path.starts_with(&root));
+        let digested = definitions.into_iter().map(|(name, text)| {
+            let value: Value = parse(OPEN_API_V2, text.get().as_bytes())?;
+            Ok((name, (digest(value), text)))
+        });
+        Ok(Self {
+            definitions: digested.collect::<Result<_, BackendError>>()?,
+            paths,
+            etag: hex(&Sha512::digest(text)),
+        })
+    }
+}
+
+/// What a definition says, but for the kinds that it is of.
+pub(crate) fn digest(mut definition: Value) -> Digest {
+    if let Value::Object(members) = &mut definition {
+        members.remove(KINDS);
+    }
+    // Members of an object are sorted.
+    Sha256::digest(definition.to_string()).into()
+}
+
+fn parse<'a, T: serde::Deserialize<'a>>(
+    what: &'static str,
+    text: &'a [u8],
+) -> Result<T, BackendError> {
+    if text.len() > DOCUMENT_BYTES_MAX {
+        return Err(BackendError::TooLarge { what, bytes: text.len() });
+    }
+    serde_json::from_slice(text).map_err(|source| BackendError::Json { what, source })
+}
+
+fn lacks(what: &'static str, has: bool, member: &'static str) -> Result<(), BackendError> {
+    if has { Ok(()) } else { Err(BackendError::Member { what, member }) }
+}
+
+fn array<'a>(
+    what: &'static str,
+    document: &'a Value,
+    member: &'static str,
+) -> Result<&'a [Value], BackendError> {
+    document[member].as_array().map(Vec::as_slice).ok_or(BackendError::Member { what, member })
+}
+
+fn hex(hash: &[u8]) -> String {
+    hash.iter().fold(String::with_capacity(hash.len() * 2), |mut text, byte| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "{byte:02X}");
+        text
+    })
+}
+
+/// The entries of an `APIResourceList` as aggregated discovery has them: subresources stand in
+/// their resource's.
+fn discovery_of(list: &[Value]) -> Value {
+    let mut resources: Vec<(&str, Map<String, Value>)> = Vec::new();
+    for entry in list {
+        let name = entry["name"].as_str().unwrap_or_default();
+        let (resource, subresource) = match name.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource)),
+            None => (name, None),
+        };
+        let at = resources.iter().position(|(known, _)| *known == resource);
+        let at = at.unwrap_or_else(|| {
+            let scope = if entry["namespaced"] == true { "Namespaced" } else { "Cluster" };
+            let new = json!({"resource": resource, "scope": scope, "verbs": []});
+            resources.push((resource, new.as_object().cloned().unwrap_or_default()));
+            resources.len() - 1
+        });
+        let Some((_, members)) = resources.get_mut(at) else { continue };
+        let text = |member: &str| entry[member].as_str().unwrap_or_default();
+        let kind =
+            json!({"group": text("group"), "version": text("version"), "kind": text("kind")});
+        if let Some(subresource) = subresource {
+            let known = members.entry("subresources").or_insert_with(|| json!([]));
+            if let Value::Array(known) = known {
+                known.push(json!({
+                    "subresource": subresource, "responseKind": kind, "verbs": entry["verbs"],
+                }));
+            }
+            continue;
+        }
+        members.insert("responseKind".to_owned(), kind);
+        members.insert("singularResource".to_owned(), text("singularName").into());
+        for member in ["verbs", "shortNames", "categories"] {
+            if entry[member].is_array() {
+                members.insert(member.to_owned(), entry[member].clone());
+            }
+        }
+    }
+    resources.into_iter().map(|(_, members)| Value::Object(members)).collect()
+}

@@ -1,0 +1,146 @@
+//! Requests that a [`Backend`] answers, once they have passed the stages before.
+
+use crate::backend::Backend;
+use crate::body::{Body, BodyError, RequestBody};
+use crate::filter::authenticate;
+use crate::negotiate::{Endpoint, accept_header, negotiate};
+use crate::observe::Observation;
+use crate::respond::{self, Style};
+use bytes::Bytes;
+use futures::Stream;
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use http_body::Body as _;
+use setpoint_registry::Attributes;
+use setpoint_serve::Conversation;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// One request for a backend.
+pub(crate) struct Forwarded<'a> {
+    pub(crate) backend: &'a Backend,
+    pub(crate) parts: &'a Parts,
+    pub(crate) style: Style,
+    pub(crate) attributes: Arc<Attributes>,
+    pub(crate) observation: Arc<Observation>,
+    /// Its place among those in flight.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// When its answer must be whole; `None`: it is long-running.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) drain: &'a CancellationToken,
+}
+
+impl Forwarded<'_> {
+    /// Answers.
+    pub(crate) async fn answer(self, body: RequestBody) -> Response<Body> {
+        let Self { backend, parts, style, attributes, .. } = &self;
+        if !backend.is_available() {
+            return respond::service_unavailable();
+        }
+        if let Some(list) = &backend.documents().resources
+            && parts.method == Method::GET
+            && !attributes.is_resource()
+        {
+            return match negotiate(&accept_header(&parts.headers), Endpoint::Plain) {
+                Ok(accepted) => respond::document(StatusCode::OK, accepted, *style, list.clone()),
+                Err(error) => respond::error(&error, &parts.headers, *style),
+            };
+        }
+        let mut request = Request::from_parts((*parts).clone(), body);
+        authenticate::strip_credentials(request.headers_mut());
+        request.extensions_mut().insert(attributes.clone());
+        let mut response = backend.handler().handle(request).await;
+        respond::add_warnings(response.headers_mut(), &attributes.warnings());
+        self.follow(response)
+    }
+
+    /// Holds on to what the answer needs until it is whole, however it goes on.
+    fn follow(self, mut response: Response<Body>) -> Response<Body> {
+        let Self { observation, permit, deadline, drain, .. } = self;
+        if let Some(conversation) = Conversation::take(&mut response) {
+            let drained = drain.clone().cancelled_owned();
+            response.extensions_mut().insert(Conversation::new(async move {
+                tokio::select! {
+                    // Cancel safe: whichever comes first ends the connection.
+                    () = conversation => {}
+                    () = drained => {}
+                }
+                drop((observation, permit));
+            }));
+            return response;
+        }
+        if response.body().as_bytes().is_some() {
+            return response;
+        }
+        response.map(|body| {
+            Body::try_stream(Streamed {
+                body,
+                end: match deadline {
+                    Some(deadline) => End::Deadline(Box::pin(tokio::time::sleep_until(deadline))),
+                    None => End::Drain(Box::pin(drain.clone().cancelled_owned())),
+                },
+                is_over: false,
+                _held: (observation, permit),
+            })
+        })
+    }
+}
+
+/// What ends an answer that its backend does not.
+enum End {
+    /// The time of an ordinary request: the answer breaks off.
+    Deadline(Pin<Box<Sleep>>),
+    /// The server's end: a long-running answer ends between two pieces.
+    Drain(Pin<Box<WaitForCancellationFutureOwned>>),
+}
+
+/// The pieces of an answer as they come.
+struct Streamed {
+    body: Body,
+    end: End,
+    is_over: bool,
+    _held: (Arc<Observation>, Option<OwnedSemaphorePermit>),
+}
+
+impl Stream for Streamed {
+    type Item = Result<Bytes, BodyError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        // Time counts although there are always more pieces; a drain lets out what is there.
+        if let End::Deadline(deadline) = &mut self.end
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            self.is_over = true;
+            return Poll::Ready(Some(Err(BodyError::Late)));
+        }
+        loop {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    // Only data is left of a body.
+                    if let Ok(bytes) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(bytes)));
+                    }
+                }
+                Poll::Ready(end) => {
+                    self.is_over = true;
+                    return Poll::Ready(end.and_then(Result::err).map(Err));
+                }
+                Poll::Pending => {
+                    let End::Drain(drained) = &mut self.end else { return Poll::Pending };
+                    if drained.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    self.is_over = true;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+}
