@@ -27,7 +27,7 @@ fn invalid(kind: &str, errors: &[field::Error]) -> ApiError {
 ///
 /// 422 on that kind.
 pub(crate) fn write(query: &Query, kind: &str) -> Result<WriteOptions, ApiError> {
-    let mut errors = Vec::new();
+    let mut errors = field::Errors::new();
     let options = write_fields(query, &mut errors);
     if errors.is_empty() { Ok(options) } else { Err(invalid(kind, &errors)) }
 }
@@ -38,7 +38,7 @@ pub(crate) fn write(query: &Query, kind: &str) -> Result<WriteOptions, ApiError>
 ///
 /// 422 on `PatchOptions`.
 pub(crate) fn patch(query: &Query, patch_type: PatchType) -> Result<WriteOptions, ApiError> {
-    let mut errors = Vec::new();
+    let mut errors = field::Errors::new();
     let force = query.flag("force");
     if patch_type == PatchType::Apply {
         if query.text("fieldManager").is_empty() {
@@ -57,7 +57,7 @@ pub(crate) fn patch(query: &Query, patch_type: PatchType) -> Result<WriteOptions
     if errors.is_empty() { Ok(options) } else { Err(invalid("PatchOptions", &errors)) }
 }
 
-fn write_fields(query: &Query, errors: &mut Vec<field::Error>) -> WriteOptions {
+fn write_fields(query: &Query, errors: &mut field::Errors) -> WriteOptions {
     let field_manager = query.text("fieldManager").to_owned();
     check_field_manager(&field_manager, errors);
     let dry_run = dry_run(&query.all("dryRun").collect::<Vec<_>>(), errors);
@@ -77,7 +77,7 @@ fn write_fields(query: &Query, errors: &mut Vec<field::Error>) -> WriteOptions {
     WriteOptions { dry_run, field_manager, field_validation, force: None }
 }
 
-fn check_field_manager(manager: &str, errors: &mut Vec<field::Error>) {
+fn check_field_manager(manager: &str, errors: &mut field::Errors) {
     let path = || Path::new("fieldManager");
     if manager.len() > FIELD_MANAGER_BYTES_MAX {
         errors.push(field::Error::too_long(path(), FIELD_MANAGER_BYTES_MAX));
@@ -95,7 +95,7 @@ fn check_field_manager(manager: &str, errors: &mut Vec<field::Error>) {
     }
 }
 
-fn dry_run(values: &[&str], errors: &mut Vec<field::Error>) -> bool {
+fn dry_run(values: &[&str], errors: &mut field::Errors) -> bool {
     if values.iter().any(|value| *value != "All") {
         errors.push(field::Error::not_supported(Path::new("dryRun"), &json!(values), &["All"]));
     }
@@ -195,7 +195,7 @@ pub(crate) fn delete(
     } else {
         delete_body(body, format, served)?
     };
-    let mut errors = Vec::new();
+    let mut errors = field::Errors::new();
     let path = || Path::new("propagationPolicy");
     if let (Some(policy), Some(_)) = (&raw.propagation, raw.orphan_dependents) {
         errors.push(field::Error::invalid(

@@ -1,40 +1,13 @@
 //! Field paths and field errors: what `Status.details.causes` is made of (spec: api-server §4).
 use serde_json::Value;
 
-/// A path to a field: `spec.containers[0].name`, `data[key]`; the root displays as `<nil>`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
-pub struct Path(String);
-impl Path {
-    /// The root.
-    pub fn root() -> Self {
-        Self::default()
-    }
-    /// A path of one name (may contain dots already).
-    pub fn new(name: impl Into<String>) -> Self {
-        Self(name.into())
-    }
-    /// `self.name`.
-    pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
-    }
-    /// `self[index]`.
-    pub fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
-    }
-    /// `self[key]`.
-    pub fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
-    }
-    /// The text, empty for the root.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-impl std::fmt::Display for Path {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
-    }
-}
+mod errors;
+mod path;
+mod show;
+
+pub use errors::Errors;
+pub use path::Path;
+pub use show::{quote, show};
 
 /// What kind of fault a field error reports; gives the cause's `reason` and the text's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -129,6 +102,10 @@ impl Error {
     pub fn internal(path: Path, detail: impl Into<String>) -> Self {
         Self { kind: ErrorKind::Internal, path, shown: None, detail: detail.into() }
     }
+    /// How many bytes its path and what it says are.
+    pub fn n_bytes(&self) -> usize {
+        self.path.n_bytes() + self.detail.len() + self.shown.as_deref().map_or(0, str::len)
+    }
     /// The cause's `reason`, such as `FieldValueInvalid`.
     pub fn reason(&self) -> &'static str {
         match self.kind {
@@ -191,9 +168,6 @@ pub fn aggregate(errors: &[Error]) -> String {
     }
     if texts.len() == 1 { texts.swap_remove(0) } else { format!("[{}]", texts.join(", ")) }
 }
-
-mod show;
-pub use show::{quote, show};
 
 #[cfg(test)]
 mod tests;

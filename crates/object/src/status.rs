@@ -238,8 +238,7 @@ impl ApiError {
         let mut bytes = 0;
         let fits = |error: &&field::Error| {
             let before = bytes;
-            bytes += error.path.as_str().len() + error.detail.len();
-            bytes += error.shown.as_deref().map_or(0, str::len);
+            bytes += error.n_bytes();
             before < ERRORS_BYTES_MAX
         };
         let n_shown = errors.iter().take_while(fits).count();

@@ -133,7 +133,7 @@ pub type Default = fn(&mut Members, &str);
 /// Settles what clients may not: (context, object, stored object, which a create has none of).
 pub type Prepare = fn(&Context<'_>, &mut Value, Option<&Value>);
 /// Reports what clients may not ask for: (object, stored object, errors).
-pub type Validate = fn(&Value, Option<&Value>, &mut Vec<field::Error>);
+pub type Validate = fn(&Value, Option<&Value>, &mut field::Errors);
 /// Changes an object from one served `apiVersion` to another; `false`: there is no way.
 pub type Convert = fn(&mut Value, from: &str, to: &str) -> bool;
 /// The text of the refusal of a field label that the kind does not have.
@@ -368,7 +368,7 @@ pub(crate) static CUSTOM: Kind = Kind {
 fn default_nothing(_: &mut Members, _: &str) {}
 fn prepare_nothing(_: &Context<'_>, _: &mut Value, _: Option<&Value>) {}
 fn prepare_status_nothing(_: &Context<'_>, _: &mut Value, _: &Value) {}
-fn validate_nothing(_: &Value, _: Option<&Value>, _: &mut Vec<field::Error>) {}
+fn validate_nothing(_: &Value, _: Option<&Value>, _: &mut field::Errors) {}
 fn no_warnings(_: &Value) -> Vec<String> {
     Vec::new()
 }

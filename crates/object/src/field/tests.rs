@@ -81,3 +81,51 @@ fn an_aggregate_names_each_fault_once() {
     assert_eq!(aggregate(std::slice::from_ref(&a)), "a: Required value");
     assert_eq!(aggregate(&[a.clone(), b, a]), "[a: Required value, b: Required value]");
 }
+
+#[test]
+fn paths_are_their_text_however_they_were_made() {
+    let long = Path::root().child("spec").child("a.b").index(10).key("k").child("c");
+    assert_eq!(long.text(), "spec.a.b[10][k].c");
+    for (path, text) in [
+        (Path::root(), ""),
+        (Path::new(""), ""),
+        (Path::root().index(0).child("a"), "[0].a"),
+        (Path::new("a").index(9).index(10).index(100), "a[9][10][100]"),
+        (Path::root().key("").key("é"), "[][é]"),
+        (long.clone(), "spec.a.b[10][k].c"),
+    ] {
+        assert_eq!((path.text().as_str(), path.n_bytes()), (text, text.len()));
+        assert_eq!(path, Path::new(text));
+    }
+    assert_eq!(Path::root().to_string(), "<nil>");
+    assert!(Path::new("a").child("c") > Path::new("a.b"));
+}
+
+#[test]
+fn a_longer_path_copies_nothing_of_the_shorter_one() {
+    let mut path = Path::new("x".repeat(1 << 20));
+    // Would be a terabyte.
+    let children: Vec<Path> = (0..1 << 20).map(|n| path.index(n)).collect();
+    assert_eq!(children[7].n_bytes(), (1 << 20) + 3);
+    for _ in 0..100_000 {
+        path = path.child("a");
+    }
+    assert_eq!(path.n_bytes(), (1 << 20) + 200_000);
+}
+
+#[test]
+fn errors_stop_where_nobody_reads_on() {
+    let mut errors = Errors::new();
+    let path = Path::new("x".repeat(1 << 20));
+    for n in 0..1000 {
+        errors.push(Error::required(path.index(n), ""));
+    }
+    assert!(errors.is_full());
+    assert_eq!(errors.len(), 4);
+    errors.retain(|error| error.path == path.index(2));
+    assert!(!errors.is_full());
+    // Without a word they count as well.
+    let mut errors = Errors::new();
+    errors.extend((0..1 << 20).map(|_| Error::required(Path::root(), "")));
+    assert_eq!(errors.len(), Errors::BYTES_MAX / size_of::<Error>() + 1);
+}

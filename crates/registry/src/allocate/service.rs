@@ -20,7 +20,7 @@ pub(crate) async fn give<'a>(
     rng: &Mutex<SmallRng>,
     service: &mut Value,
     old: Option<&Value>,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) -> Result<Reservation<'a>, ApiError> {
     let mut reservation = allocator.reserve(store);
     let held = old.map(Held::of).unwrap_or_default();
@@ -47,7 +47,7 @@ async fn allocate_addresses(
     rng: &Mutex<SmallRng>,
     spec: &mut Value,
     held: &Held,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) -> Result<(), ApiError> {
     let path = field::Path::new("spec.clusterIPs");
     let first = text(spec, "clusterIP").to_owned();
@@ -87,7 +87,7 @@ async fn allocate_ports(
     spec: &mut Value,
     held: &Held,
     wants_ports: bool,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) -> Result<(), ApiError> {
     // Ports of one number share a node port whatever their protocols.
     let mut given: HashMap<i64, i64> = HashMap::new();

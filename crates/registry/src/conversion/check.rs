@@ -95,7 +95,7 @@ fn merged(
     mut kept: Map<String, Value>,
     mut came: Map<String, Value>,
 ) -> Result<Map<String, Value>, Fault> {
-    let mut errors = Vec::new();
+    let mut errors = field::Errors::new();
     for member in ["labels", "annotations"] {
         let Some(now) = came.remove(member).filter(|now| !now.is_null()) else {
             kept.remove(member);

@@ -19,7 +19,7 @@ pub fn one_of(
     name: &str,
     supported: &[&str],
     path: &field::Path,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     let given = text(value, name);
     if given.is_empty() {
@@ -30,7 +30,7 @@ pub fn one_of(
 }
 
 /// Reports a number below zero.
-pub fn not_negative(value: &Value, name: &str, path: &field::Path, errors: &mut Vec<field::Error>) {
+pub fn not_negative(value: &Value, name: &str, path: &field::Path, errors: &mut field::Errors) {
     if let Some(number) = value.get(name).and_then(Value::as_i64).filter(|n| *n < 0) {
         errors.push(field::Error::invalid(
             path.child(name),
@@ -41,7 +41,7 @@ pub fn not_negative(value: &Value, name: &str, path: &field::Path, errors: &mut 
 }
 
 /// A port is 1 to 65535.
-pub fn validate_port_number(number: i64, path: field::Path, errors: &mut Vec<field::Error>) {
+pub fn validate_port_number(number: i64, path: field::Path, errors: &mut field::Errors) {
     if !(1..=65_535).contains(&number) {
         errors.push(field::Error::invalid(
             path,
@@ -52,11 +52,7 @@ pub fn validate_port_number(number: i64, path: field::Path, errors: &mut Vec<fie
 }
 
 /// The parts of a `LabelSelector`.
-pub fn validate_label_selector(
-    selector: &Value,
-    path: &field::Path,
-    errors: &mut Vec<field::Error>,
-) {
+pub fn validate_label_selector(selector: &Value, path: &field::Path, errors: &mut field::Errors) {
     validate_labels(selector.get("matchLabels"), &path.child("matchLabels"), errors);
     for (i, expression) in list(selector, "matchExpressions").iter().enumerate() {
         let path = path.child("matchExpressions").index(i);
@@ -92,7 +88,7 @@ pub fn validate_label_selector(
 /// The most bytes that keys and values of one object's annotations may have together: 256 KiB, as `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 262_144;
 /// Validates labels, here or in a pod template.
-pub fn validate_labels(labels: Option<&Value>, path: &field::Path, errors: &mut Vec<field::Error>) {
+pub fn validate_labels(labels: Option<&Value>, path: &field::Path, errors: &mut field::Errors) {
     for (key, value) in members(labels) {
         for message in name::qualified_name(key) {
             errors.push(field::Error::invalid(path.clone(), &key.as_str().into(), message));
@@ -106,7 +102,7 @@ pub fn validate_labels(labels: Option<&Value>, path: &field::Path, errors: &mut 
 pub fn validate_annotations(
     annotations: Option<&Value>,
     path: &field::Path,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     let mut size = 0;
     for (key, value) in members(annotations) {

@@ -22,7 +22,7 @@ pub(super) fn validate_immutable(
     new: &Value,
     old: &Value,
     members: &[&str],
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     if !is_immutable(old) {
         return;

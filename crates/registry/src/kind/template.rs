@@ -10,23 +10,19 @@ use std::collections::{BTreeMap, HashSet};
 pub(super) fn validate_template_labels(
     template: &Value,
     path: &field::Path,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     validate_labels(template["metadata"].get("labels"), &path.child("labels"), errors);
 }
 /// A template of a workload.
-pub(super) fn validate_template(
-    template: &Value,
-    path: &field::Path,
-    errors: &mut Vec<field::Error>,
-) {
+pub(super) fn validate_template(template: &Value, path: &field::Path, errors: &mut field::Errors) {
     validate_template_labels(template, path, errors);
     let annotations = template["metadata"].get("annotations");
     validate_annotations(annotations, &path.child("metadata.annotations"), errors);
     validate_spec(&template["spec"], &path.child("spec"), errors);
 }
 
-pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut Vec<field::Error>) {
+pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut field::Errors) {
     let volumes = validate_volumes(list(spec, "volumes"), &path.child("volumes"), errors);
     let containers = list(spec, "containers");
     if containers.is_empty() {
@@ -74,7 +70,7 @@ pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut Vec<f
 fn validate_volumes<'a>(
     volumes: &'a [Value],
     path: &field::Path,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) -> HashSet<&'a str> {
     let mut names = HashSet::new();
     for (i, volume) in volumes.iter().enumerate() {
@@ -113,7 +109,7 @@ fn validate_container<'a>(
     volumes: &HashSet<&str>,
     names: &mut HashSet<&'a str>,
     path: &field::Path,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     let name = text(container, "name");
     if name.is_empty() {
@@ -157,7 +153,7 @@ fn validate_container<'a>(
     one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
 }
 
-fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut Vec<field::Error>) {
+fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut field::Errors) {
     let mut names = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let path = path.index(i);

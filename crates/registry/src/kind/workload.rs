@@ -14,7 +14,7 @@ pub(super) const REVISIONS: i32 = 10;
 pub(super) const TEMPLATE_CONTAINERS: &str = "spec.template.spec.containers";
 
 /// Deployment and ReplicaSet.
-pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     validate_common(object, "deployment", true, validate_template, errors);
     if let Some(old) = old {
         validate_selector_kept(object, old, errors);
@@ -22,7 +22,7 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut Vec<fie
 }
 
 /// What is asked of the template: (template, path, errors).
-type ValidateTemplate = fn(&Value, &field::Path, &mut Vec<field::Error>);
+type ValidateTemplate = fn(&Value, &field::Path, &mut field::Errors);
 
 /// Selector, template and numbers. `noun`: the kind's word in the API's texts.
 pub(super) fn validate_common(
@@ -30,7 +30,7 @@ pub(super) fn validate_common(
     noun: &str,
     needs_selector: bool,
     validate_template: ValidateTemplate,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     let path = field::Path::new("spec");
     let spec = &object["spec"];
@@ -84,7 +84,7 @@ pub(super) fn validate_always(
     template: &Value,
     path: &field::Path,
     kind: &str,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     let policy = text(&template["spec"], "restartPolicy");
     if !policy.is_empty() && policy != "Always" {
@@ -104,7 +104,7 @@ pub(super) fn validate_always(
     }
 }
 
-pub(super) fn validate_selector_kept(object: &Value, old: &Value, errors: &mut Vec<field::Error>) {
+pub(super) fn validate_selector_kept(object: &Value, old: &Value, errors: &mut field::Errors) {
     if object["spec"]["selector"] != old["spec"]["selector"] {
         errors.push(field::Error::invalid(
             field::Path::new("spec.selector"),

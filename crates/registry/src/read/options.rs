@@ -1,6 +1,6 @@
 //! Which combinations of list and watch options there are (spec: api-server §6, §7).
 use crate::request::{ListOptions, VersionMatch};
-use setpoint_object::field::{Error, Path, quote};
+use setpoint_object::field::{Error, Errors, Path, quote};
 use setpoint_object::meta::parse_resource_version;
 use setpoint_object::{ApiError, GroupKind};
 
@@ -27,7 +27,7 @@ pub(crate) enum WatchStart {
 impl WatchStart {
     /// Checks the options of a watch.
     pub(crate) fn of(options: &ListOptions) -> Result<Self, ApiError> {
-        let mut errors = Vec::new();
+        let mut errors = Errors::new();
         let mut forbid =
             |name: &str, why: &str| errors.push(Error::forbidden(Path::new(name), why));
         let version_match = options.resource_version_match;
@@ -78,7 +78,7 @@ pub(super) enum ListAt {
 impl ListAt {
     /// Checks the options of a list, the continue token's content aside.
     pub(super) fn of(options: &ListOptions) -> Result<Self, ApiError> {
-        let mut errors = Vec::new();
+        let mut errors = Errors::new();
         let mut forbid =
             |name: &str, why: &str| errors.push(Error::forbidden(Path::new(name), why));
         let text = options.resource_version.as_str();
@@ -127,7 +127,7 @@ pub(super) fn parse_revision(text: &str) -> Result<u64, String> {
     parse_resource_version(text)
         .map_err(|fault| format!("resourceVersion: Invalid value: {}: {fault}", quote(text)))
 }
-fn refuse(errors: Vec<Error>) -> Result<(), ApiError> {
+fn refuse(errors: Errors) -> Result<(), ApiError> {
     if errors.is_empty() {
         return Ok(());
     }

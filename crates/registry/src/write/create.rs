@@ -100,7 +100,7 @@ impl Write<'_> {
         object.set_meta("resourceVersion", Value::Null);
         let mut stored = self.stored_tree(object).await?;
         self.prepare_create(&mut stored);
-        let mut errors = Vec::new();
+        let mut errors = field::Errors::new();
         self.validate_create(&stored, &mut errors);
         let reservation = if errors.is_empty() {
             self.allocate(&mut stored, None, &mut errors).await?
@@ -178,7 +178,7 @@ impl Write<'_> {
         }
         (self.resource.kind.prepare)(&self.context(), object, None);
     }
-    fn validate_create(&self, object: &Value, errors: &mut Vec<field::Error>) {
+    fn validate_create(&self, object: &Value, errors: &mut field::Errors) {
         if self.resource.custom {
             self.validate_kind(object, errors);
             metadata::validate(self.resource, object, errors);
@@ -191,7 +191,7 @@ impl Write<'_> {
         (self.resource.kind.validate)(object, None, errors);
     }
     /// Custom resources: the kind of the body.
-    pub(super) fn validate_kind(&self, object: &Value, errors: &mut Vec<field::Error>) {
+    pub(super) fn validate_kind(&self, object: &Value, errors: &mut field::Errors) {
         let kind = object.get("kind").unwrap_or(&Value::Null);
         if kind.as_str() != Some(&*self.resource.gvk.kind) {
             errors.push(field::Error::invalid(

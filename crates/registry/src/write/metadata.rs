@@ -142,7 +142,7 @@ impl NameRule {
 }
 
 /// Validates the metadata of a new object.
-pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut Vec<field::Error>) {
+pub(super) fn validate(resource: &Resource, object: &Value, errors: &mut field::Errors) {
     let path = field::Path::new("metadata");
     let rule = resource.kind.names;
     let base = object.meta_str("generateName");
@@ -188,7 +188,7 @@ pub(super) fn validate_update(
     resource: &Resource,
     new: &Value,
     old: &Value,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     let path = field::Path::new("metadata");
     if !old.deletion_timestamp().is_empty() {
@@ -236,7 +236,7 @@ fn validate_common(
     resource: &Resource,
     object: &Value,
     path: &field::Path,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     validate_labels(member_of(object, "labels"), &path.child("labels"), errors);
     validate_annotations(member_of(object, "annotations"), &path.child("annotations"), errors);
@@ -267,7 +267,7 @@ fn validate_common(
         }
     }
 }
-fn validate_owners(object: &Value, path: &field::Path, errors: &mut Vec<field::Error>) {
+fn validate_owners(object: &Value, path: &field::Path, errors: &mut field::Errors) {
     let Some(owners) = member_of(object, "ownerReferences").and_then(Value::as_array) else {
         return;
     };

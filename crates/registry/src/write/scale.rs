@@ -162,7 +162,7 @@ impl Write<'_> {
         Ok(Written { object: Object { bytes: encode::to_bytes(&scale) }, created: written.created })
     }
     /// Custom resources: the replicas that the definition names.
-    pub(super) fn validate_scale(&self, object: &Value, errors: &mut Vec<field::Error>) {
+    pub(super) fn validate_scale(&self, object: &Value, errors: &mut field::Errors) {
         let Ok(paths) = paths(self.resource) else { return };
         let Some(value) = at(object, &paths.spec_replicas) else { return };
         let Some(replicas) = value.as_i64() else { return };

@@ -191,7 +191,7 @@ impl Write<'_> {
         self.check_grant(&object, Some(old)).await?;
         let mut new = self.stored_tree(object).await?;
         self.prepare_update(&mut new, &stored);
-        let mut errors = Vec::new();
+        let mut errors = field::Errors::new();
         self.validate_update(&new, &stored, &mut errors);
         let reservation = if errors.is_empty() {
             self.allocate(&mut new, Some(&stored), &mut errors).await?
@@ -353,14 +353,14 @@ impl Write<'_> {
             new.set_meta("generation", generation.into());
         }
     }
-    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Vec<field::Error>) {
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut field::Errors) {
         // Kubernetes checks metadata of an update twice and reports both.
         metadata::validate_update(self.resource, new, old, errors);
         if errors.is_empty() && self.resource.custom {
             self.validate_kind(new, errors);
         } else {
-            let mut again = errors.clone();
-            errors.append(&mut again);
+            let again = errors.clone();
+            errors.extend(again);
         }
         if self.resource.custom {
             errors.extend(validate::validate(&self.resource.schema, new, Some(old)));
@@ -389,7 +389,7 @@ impl Write<'_> {
         &self,
         new: &mut Value,
         old: Option<&Value>,
-        errors: &mut Vec<field::Error>,
+        errors: &mut field::Errors,
     ) -> Result<Option<Reservation<'_>>, ApiError> {
         if !self.is_service() || self.target.subresource.is_some() {
             return Ok(None);

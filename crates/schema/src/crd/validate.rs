@@ -19,14 +19,14 @@ pub use ca::valid as ca_bundle_valid;
 pub use names::{Approval, approval_of};
 
 use serde_json::Value;
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 use std::collections::HashSet;
 
 /// Validates a definition on create (`old` absent) or update; paths as the API reports them.
 ///
 /// On update, what the old definition already had wrong is let through, and what may not change is checked. Rules in CEL are
 /// checked as far as that needs no compiler.
-pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<Error> {
+pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
     let mut errors = definition(crd);
     if let Some(old) = old {
         let before = definition(old);
@@ -63,8 +63,8 @@ pub fn definition_warnings(crd: &Value) -> Vec<String> {
     warnings
 }
 
-fn definition(crd: &Value) -> Vec<Error> {
-    let mut errors = Vec::new();
+fn definition(crd: &Value) -> Errors {
+    let mut errors = Errors::new();
     names::name(crd, &mut errors);
     versions::spec(crd, &mut errors);
     versions::stored(crd, &mut errors);
@@ -80,13 +80,13 @@ fn definition(crd: &Value) -> Vec<Error> {
 }
 
 /// All that an error says.
-fn identity(error: &Error) -> (&str, &str, Option<&str>, &str) {
-    (error.reason(), error.path.as_str(), error.shown.as_deref(), &error.detail)
+fn identity(error: &Error) -> (&str, String, Option<&str>, &str) {
+    (error.reason(), error.path.text(), error.shown.as_deref(), &error.detail)
 }
 
 /// Whether an error that was there before may stay.
 fn tolerated(error: &Error) -> bool {
-    let path = error.path.as_str();
+    let path = error.path.text();
     path.starts_with("spec.validation")
         || path.starts_with("spec.selectableFields")
         || (path.starts_with("spec.versions[")
@@ -94,7 +94,7 @@ fn tolerated(error: &Error) -> bool {
 }
 
 /// What may not change.
-fn immutable(crd: &Value, old: &Value, errors: &mut Vec<Error>) {
+fn immutable(crd: &Value, old: &Value, errors: &mut Errors) {
     let mut fixed = vec!["group", "names/plural"];
     if condition_is_true(old, "Established") {
         fixed.splice(0..0, ["scope", "names/kind"]);

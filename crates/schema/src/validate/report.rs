@@ -2,7 +2,7 @@
 
 use crate::pattern::{Matcher, Pattern};
 use serde_json::Value;
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 
 /// The most steps of one validation: 16 Mi, well below a second unless a pattern is at its worst. A
 /// step is a node that is looked at, a value of an enum, a required name, 16 bytes of text, or a
@@ -10,7 +10,7 @@ use setpoint_object::field::{Error, Path};
 pub const STEPS_MAX: usize = 16 << 20;
 /// The most bytes of errors that one validation reports: 4 MiB. An error repeats the path of its
 /// value, which may be as long as the object.
-pub const ERRORS_BYTES_MAX: usize = 4 << 20;
+pub const ERRORS_BYTES_MAX: usize = Errors::BYTES_MAX;
 /// Bytes of text that are looked at or written in one step.
 const STEP_BYTES: usize = 16;
 
@@ -42,8 +42,7 @@ impl Report {
     }
 
     pub(super) fn push(&mut self, error: Error) {
-        let shown = error.shown.as_deref().map_or(0, str::len);
-        let bytes = error.path.as_str().len() + error.detail.len() + shown;
+        let bytes = error.n_bytes();
         self.read(bytes);
         self.bytes = self.bytes.saturating_add(bytes);
         self.errors.push(error);

@@ -74,7 +74,7 @@ fn prepare_status(_: &Context<'_>, definition: &mut Value, _old: &Value) {
 }
 
 /// A definition, new or changed.
-fn validate(definition: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(definition: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     errors.extend(crd::validate_definition(definition, old));
 }
 

@@ -67,7 +67,7 @@ fn prepare(_: &Context<'_>, object: &mut Value, old: Option<&Value>) {
     annotations[key] = generation.to_string().into();
 }
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     validate_common(object, "daemonset", false, validate_template, errors);
     if let Some(old) = old {
         validate_selector_kept(object, old, errors);

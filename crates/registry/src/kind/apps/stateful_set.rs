@@ -50,7 +50,7 @@ fn default(object: &mut Members, _version: &str) {
     pod_default::template(spec);
 }
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     validate_common(object, "statefulset", true, validate_template, errors);
     validate_strategies(&object["spec"], &field::Path::new("spec"), errors);
     let Some(old) = old else { return };
@@ -80,12 +80,12 @@ fn validate(object: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>)
 
 /// Labels and annotations, no more: claim templates become volumes that the containers mount, and the pods are validated when
 /// they are created.
-fn validate_template(template: &Value, path: &field::Path, errors: &mut Vec<field::Error>) {
+fn validate_template(template: &Value, path: &field::Path, errors: &mut field::Errors) {
     validate_template_labels(template, path, errors);
     let annotations = template["metadata"].get("annotations");
     validate_annotations(annotations, &path.child("annotations"), errors);
 }
-fn validate_strategies(spec: &Value, path: &field::Path, errors: &mut Vec<field::Error>) {
+fn validate_strategies(spec: &Value, path: &field::Path, errors: &mut field::Errors) {
     let policy = text(spec, "podManagementPolicy");
     if !["OrderedReady", "Parallel"].contains(&policy) {
         errors.push(field::Error::invalid(

@@ -63,7 +63,7 @@ fn rules(behavior: &mut Members, name: &str, window_seconds: Option<i32>, polici
 }
 
 /// Autoscalers: bounds and a target.
-fn validate(autoscaler: &Value, _old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(autoscaler: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &autoscaler["spec"];
     let (min, max) =

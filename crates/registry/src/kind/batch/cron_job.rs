@@ -33,7 +33,7 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// A CronJob, new or changed.
-fn validate(cron_job: &Value, _old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(cron_job: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &cron_job["spec"];
     let schedule = text(spec, "schedule");

@@ -105,7 +105,7 @@ fn prepare(_: &Context<'_>, job: &mut Value, old: Option<&Value>) {
 }
 
 /// A Job, new or changed.
-fn validate(job: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(job: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &job["spec"];
     if old.is_none() && job.name().len() > 63 {
@@ -154,7 +154,7 @@ fn validate(job: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
 }
 
 /// What Jobs and the templates of CronJobs say.
-pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut Vec<field::Error>) {
+pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut field::Errors) {
     for member in [
         "parallelism",
         "completions",

@@ -88,7 +88,7 @@ fn prepare_status(_: &Context<'_>, request: &mut Value, old: &Value) {
 }
 
 /// Certificate requests.
-fn validate(request: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(request: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if old.is_some() {
         return;
     }

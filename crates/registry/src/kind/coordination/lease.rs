@@ -15,7 +15,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 };
 
 /// Leases: positive durations.
-fn validate(lease: &Value, _old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(lease: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &lease["spec"];
     if let Some(seconds) =

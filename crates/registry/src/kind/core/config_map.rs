@@ -11,7 +11,7 @@ pub(in crate::kind) static KIND: Kind =
     Kind { validate, cells: Some(cells), ..Kind::plain("", "ConfigMap") };
 
 /// Keys, size, and what `immutable` forbids.
-fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let mut size = 0;
     for (member, other) in [("data", "binaryData"), ("binaryData", "data")] {
         for (key, value) in map(new, member).into_iter().flatten() {

@@ -66,7 +66,7 @@ const EVENTS_LABELS: [Selectable; 10] = [
 ];
 
 /// Events live in the namespace of what they are about; cluster-scoped things have theirs in `default`.
-fn validate(event: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(event: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if old.is_some() {
         return;
     }

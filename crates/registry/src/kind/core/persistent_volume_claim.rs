@@ -20,7 +20,7 @@ fn default(claim: &mut Members, _version: &str) {
 }
 
 /// Claims: something to claim; nearly nothing may change.
-fn validate(claim: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(claim: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &claim["spec"];
     if let Some(old) = old {

@@ -83,7 +83,7 @@ fn warnings(pod: &Value) -> Vec<String> {
 }
 
 /// A pod, new or changed.
-fn validate(pod: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(pod: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     match old {
         None => {
             let path = field::Path::new("spec");

@@ -41,7 +41,7 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// ReplicationController: its selector is a plain map.
-fn validate(object: &Value, _old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(object: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &object["spec"];
     not_negative(spec, "minReadySeconds", &path, errors);

@@ -59,7 +59,7 @@ fn required_keys(kind: &str) -> &'static [&'static str] {
 }
 
 /// Keys, size, type and what `immutable` forbids. Values never show.
-fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let data = field::Path::new("data");
     let mut size = 0;
     for (key, value) in map(new, "data").into_iter().flatten() {

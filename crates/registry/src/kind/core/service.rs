@@ -215,7 +215,7 @@ pub(crate) fn wants_health_port(spec: &Map<String, Value>) -> bool {
 }
 
 /// A Service, new or changed.
-fn validate(service: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(service: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &service["spec"];
     let external = is_external(service);
@@ -271,7 +271,7 @@ fn validate(service: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>
     }
 }
 
-fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut Vec<field::Error>) {
+fn validate_ports(ports: &[Value], path: &field::Path, errors: &mut field::Errors) {
     let mut names: HashSet<&str> = HashSet::new();
     let mut seen: HashSet<(i64, &str)> = HashSet::new();
     for (i, port) in ports.iter().enumerate() {

@@ -24,7 +24,7 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// Slices: of one family.
-fn validate(slice: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(slice: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let family = text(slice, "addressType");
     let path = field::Path::new("addressType");
     if family.is_empty() {

@@ -17,7 +17,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 const LISTED_MAX: usize = 3;
 
 /// Ingresses: where to, and how paths match.
-fn validate(ingress: &Value, _old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(ingress: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &ingress["spec"];
     if list(spec, "rules").is_empty() && spec.get("defaultBackend").is_none() {

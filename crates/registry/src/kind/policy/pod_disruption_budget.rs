@@ -21,7 +21,7 @@ pub(in crate::kind) static KIND: Kind = Kind {
 };
 
 /// Budgets: one of two bounds.
-fn validate(budget: &Value, _old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(budget: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let spec = &budget["spec"];
     if spec.get("minAvailable").is_some() && spec.get("maxUnavailable").is_some() {

@@ -19,7 +19,7 @@ pub(in crate::kind) static CLUSTER: Kind = Kind {
     ..Kind::plain("rbac.authorization.k8s.io", "ClusterRole")
 };
 
-fn validate(object: &Value, _old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(object: &Value, _old: Option<&Value>, errors: &mut field::Errors) {
     let is_namespaced = text(object, "kind") == KIND.kind;
     for (i, rule) in list(object, "rules").iter().enumerate() {
         validate_rule(rule, is_namespaced, &field::Path::new("rules").index(i), errors);
@@ -30,7 +30,7 @@ fn validate_rule(
     rule: &Value,
     is_namespaced: bool,
     path: &field::Path,
-    errors: &mut Vec<field::Error>,
+    errors: &mut field::Errors,
 ) {
     if list(rule, "verbs").is_empty() {
         errors.push(field::Error::required(

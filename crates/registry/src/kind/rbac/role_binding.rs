@@ -42,7 +42,7 @@ fn default(object: &mut Members, _version: &str) {
     }
 }
 
-fn validate(object: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let is_namespaced = text(object, "kind") == KIND.kind;
     let path = field::Path::new("roleRef");
     let role = &object["roleRef"];

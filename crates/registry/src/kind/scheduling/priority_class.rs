@@ -26,7 +26,7 @@ const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
 /// Priority classes: bounded, and not another value tomorrow.
-fn validate(class: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let value = class["value"].as_i64().unwrap_or(0);
     let name = class.name();
     let system = SYSTEM_CLASSES.iter().find(|(n, _)| *n == name);

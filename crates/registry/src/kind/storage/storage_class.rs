@@ -27,7 +27,7 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 /// Storage classes: who provisions does not change.
-fn validate(class: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate(class: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if text(class, "provisioner").is_empty() {
         errors.push(field::Error::required(field::Path::new("provisioner"), ""));
     }

@@ -1,7 +1,7 @@
 //! Printer columns, the scale subresource and selectable fields.
 use super::text;
 use serde_json::Value;
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 use std::collections::HashSet;
 
 const COLUMN_TYPES: &str = "boolean,date,integer,number,string";
@@ -14,7 +14,7 @@ fn one_of(list: &str, value: &str) -> bool {
 }
 
 /// `additionalPrinterColumns`.
-pub(super) fn columns(columns: &Value, path: &Path, errors: &mut Vec<Error>) {
+pub(super) fn columns(columns: &Value, path: &Path, errors: &mut Errors) {
     for (i, column) in columns.as_array().into_iter().flatten().enumerate() {
         let path = path.index(i);
         let (ty, format) = (text(column, "type"), text(column, "format"));
@@ -36,7 +36,7 @@ pub(super) fn columns(columns: &Value, path: &Path, errors: &mut Vec<Error>) {
 }
 
 /// A path must start with a dot; whether it may be used further.
-fn simple_path(json_path: &str, path: Path, errors: &mut Vec<Error>) -> bool {
+fn simple_path(json_path: &str, path: Path, errors: &mut Errors) -> bool {
     if json_path.is_empty() {
         errors.push(Error::required(path, ""));
         return false;
@@ -50,7 +50,7 @@ fn simple_path(json_path: &str, path: Path, errors: &mut Vec<Error>) -> bool {
 }
 
 /// `subresources.scale`.
-pub(super) fn scale(subresources: &Value, path: &Path, errors: &mut Vec<Error>) {
+pub(super) fn scale(subresources: &Value, path: &Path, errors: &mut Errors) {
     let Some(scale) = subresources.get("scale") else { return };
     let path = path.child("scale");
     for (field, root) in [("specReplicasPath", ".spec"), ("statusReplicasPath", ".status")] {
@@ -74,7 +74,7 @@ pub(super) fn scale(subresources: &Value, path: &Path, errors: &mut Vec<Error>) 
 }
 
 /// `selectableFields`.
-pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+pub(super) fn selectable(fields: &Value, schema: &Value, path: &Path, errors: &mut Errors) {
     let fields = fields.as_array().map_or(&[][..], Vec::as_slice);
     if fields.len() > SELECTABLE_FIELDS_MAX {
         errors.push(Error::too_many(path.clone(), fields.len(), SELECTABLE_FIELDS_MAX));

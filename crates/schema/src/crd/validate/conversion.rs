@@ -1,14 +1,14 @@
 //! `spec.conversion`.
 use super::text;
 use serde_json::Value;
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::name;
 use std::collections::HashSet;
 
 /// The versions of ConversionReview.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-pub(super) fn conversion(conversion: &Value, errors: &mut Vec<Error>) {
+pub(super) fn conversion(conversion: &Value, errors: &mut Errors) {
     let path = Path::new("spec.conversion");
     let (config_path, versions_path) =
         (path.child("webhookClientConfig"), path.child("conversionReviewVersions"));
@@ -44,7 +44,7 @@ pub(super) fn conversion(conversion: &Value, errors: &mut Vec<Error>) {
     }
 }
 
-fn review_versions(versions: &[Value], path: &Path, errors: &mut Vec<Error>) {
+fn review_versions(versions: &[Value], path: &Path, errors: &mut Errors) {
     if versions.is_empty() {
         errors.push(Error::required(path.clone(), ""));
         return;
@@ -64,7 +64,7 @@ fn review_versions(versions: &[Value], path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-fn client_config(config: &Value, path: &Path, errors: &mut Vec<Error>) {
+fn client_config(config: &Value, path: &Path, errors: &mut Errors) {
     match (config.get("url").and_then(Value::as_str), config.get("service")) {
         (Some(url), None) => webhook_url(url, path.child("url"), errors),
         (None, Some(service)) => webhook_service(service, &path.child("service"), errors),
@@ -74,7 +74,7 @@ fn client_config(config: &Value, path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-fn webhook_url(url: &str, path: Path, errors: &mut Vec<Error>) {
+fn webhook_url(url: &str, path: Path, errors: &mut Errors) {
     const FORM: &str = "; desired format: https://host[/path]";
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let host = rest.split(['/', '?', '#']).next().unwrap_or("");
@@ -101,7 +101,7 @@ fn webhook_url(url: &str, path: Path, errors: &mut Vec<Error>) {
     }
 }
 
-fn webhook_service(service: &Value, path: &Path, errors: &mut Vec<Error>) {
+fn webhook_service(service: &Value, path: &Path, errors: &mut Errors) {
     for field in ["name", "namespace"] {
         if text(service, field).is_empty() {
             errors.push(Error::required(path.child(field), ""));

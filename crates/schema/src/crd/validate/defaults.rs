@@ -3,10 +3,10 @@ use crate::crd::build;
 use crate::node::TypeSchema;
 use crate::{prune, validate as instance};
 use serde_json::Value;
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 
 /// Checks every default below a structural schema.
-pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Errors) {
     if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
         check(schema, default, &path.child("default"), errors);
     }
@@ -20,7 +20,7 @@ pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-fn check(schema: &Value, default: &Value, path: &Path, errors: &mut Vec<Error>) {
+fn check(schema: &Value, default: &Value, path: &Path, errors: &mut Errors) {
     let schema: TypeSchema = build::node_schema(schema);
     let mut pruned = default.clone();
     if !prune::prune_node(&schema, &mut pruned).is_empty() {
@@ -28,8 +28,8 @@ fn check(schema: &Value, default: &Value, path: &Path, errors: &mut Vec<Error>) 
         return;
     }
     for mut error in instance::validate_node(&schema, default) {
-        let below = error.path.as_str();
-        error.path = match below {
+        let below = error.path.text();
+        error.path = match below.as_str() {
             "" => path.clone(),
             below if below.starts_with('[') => Path::new(format!("{path}{below}")),
             below => path.child(below),

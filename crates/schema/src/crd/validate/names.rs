@@ -1,12 +1,12 @@
 //! The definition's own name, the names it defines, and who may take a protected group.
 use super::text;
 use serde_json::Value;
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::name;
 
 /// `metadata.name` is made of plural and group.
-pub(super) fn name(crd: &Value, errors: &mut Vec<Error>) {
+pub(super) fn name(crd: &Value, errors: &mut Errors) {
     let spec = crd.get("spec").unwrap_or(&Value::Null);
     let plural = spec.pointer("/names/plural").and_then(Value::as_str).unwrap_or("");
     let required = format!("{plural}.{}", text(spec, "group"));
@@ -26,7 +26,7 @@ pub(super) fn name(crd: &Value, errors: &mut Vec<Error>) {
 }
 
 /// `spec.names`.
-pub(super) fn names(names: &Value, errors: &mut Vec<Error>) {
+pub(super) fn names(names: &Value, errors: &mut Errors) {
     let path = Path::new("spec.names");
     for field in ["plural", "singular", "kind", "listKind"] {
         if text(names, field).is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn names(names: &Value, errors: &mut Vec<Error>) {
     labels(names, "categories", &path, errors);
 }
 
-fn labels(names: &Value, field: &str, path: &Path, errors: &mut Vec<Error>) {
+fn labels(names: &Value, field: &str, path: &Path, errors: &mut Errors) {
     let list = names.get(field).and_then(Value::as_array).into_iter().flatten();
     for (i, label) in list.enumerate() {
         let label = label.as_str().unwrap_or("");
@@ -118,7 +118,7 @@ pub fn approval_of(crd: &Value) -> Approval {
     }
 }
 
-pub(super) fn approval(crd: &Value, errors: &mut Vec<Error>) {
+pub(super) fn approval(crd: &Value, errors: &mut Errors) {
     let path = Path::new("metadata.annotations").key(APPROVAL);
     let must = format!("protected groups must have approval annotation {APPROVAL:?}");
     match approval_of(crd) {

@@ -1,13 +1,13 @@
 //! Rules in CEL, as far as they can be checked without compiling them.
 use super::text;
 use serde_json::Value;
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// Checks `x-kubernetes-validations` of one node.
-pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Errors) {
     let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
     for (i, rule) in rules.into_iter().flatten().enumerate() {
         let path = path.child("x-kubernetes-validations").index(i);
@@ -31,7 +31,7 @@ pub(super) fn validate(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-fn message(rule: &Value, expression: &str, path: &Path, errors: &mut Vec<Error>) {
+fn message(rule: &Value, expression: &str, path: &Path, errors: &mut Errors) {
     let message = text(rule, "message");
     if !message.is_empty() && message.trim().is_empty() {
         let detail = "must be non-empty if specified";
@@ -50,7 +50,7 @@ fn message(rule: &Value, expression: &str, path: &Path, errors: &mut Vec<Error>)
     }
 }
 
-fn field_path(rule: &Value, schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+fn field_path(rule: &Value, schema: &Value, path: &Path, errors: &mut Errors) {
     let given = text(rule, "fieldPath");
     if given.is_empty() {
         return;

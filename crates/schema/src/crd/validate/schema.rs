@@ -2,7 +2,7 @@
 use super::{defaults, rules, structural, text};
 use crate::validate::is_known_format;
 use serde_json::Value;
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 use std::collections::HashSet;
 
 /// Members of every object with type information.
@@ -38,7 +38,7 @@ const ROOT_FIELDS: &[(&str, &str)] = &[
 ];
 
 /// Validates one schema; `status` when a status subresource goes with it.
-pub(super) fn validate(schema: &Value, status: bool, path: &Path, errors: &mut Vec<Error>) {
+pub(super) fn validate(schema: &Value, status: bool, path: &Path, errors: &mut Errors) {
     let before = errors.len();
     if status {
         beside_status(schema, path, errors);
@@ -59,7 +59,7 @@ pub(super) fn validate(schema: &Value, status: bool, path: &Path, errors: &mut V
     }
 }
 
-fn beside_status(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+fn beside_status(schema: &Value, path: &Path, errors: &mut Errors) {
     let ty = text(schema, "type");
     if !ty.is_empty() && ty != "object" {
         let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
@@ -94,7 +94,7 @@ struct Place {
     in_metadata: bool,
 }
 
-fn node(schema: &Value, path: &Path, place: &Place, errors: &mut Vec<Error>) {
+fn node(schema: &Value, path: &Path, place: &Place, errors: &mut Errors) {
     if !schema.is_object() {
         return;
     }
@@ -142,7 +142,7 @@ fn node(schema: &Value, path: &Path, place: &Place, errors: &mut Vec<Error>) {
     rules::validate(schema, path, errors);
 }
 
-fn unsupported(schema: &Value, path: &Path, place: &Place, errors: &mut Vec<Error>) {
+fn unsupported(schema: &Value, path: &Path, place: &Place, errors: &mut Errors) {
     let mut forbid = |name: &str, detail: String| {
         errors.push(Error::forbidden(path.child(name), detail));
     };
@@ -176,13 +176,13 @@ fn unsupported(schema: &Value, path: &Path, place: &Place, errors: &mut Vec<Erro
     }
 }
 
-fn extensions(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+fn extensions(schema: &Value, path: &Path, errors: &mut Errors) {
     let ty = text(schema, "type");
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let path = path.child("x-kubernetes-preserve-unknown-fields");
         errors.push(Error::invalid(path, &Value::Bool(false), "must be true or undefined"));
     }
-    let needs_type = |extension: &str, wanted: &str, errors: &mut Vec<Error>| {
+    let needs_type = |extension: &str, wanted: &str, errors: &mut Errors| {
         let detail = format!("must be {wanted} if {extension} is specified");
         errors.push(match ty {
             "" => Error::required(path.child("type"), detail),
@@ -224,7 +224,7 @@ fn extensions(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-fn map_list(schema: &Value, keys: &[Value], path: &Path, errors: &mut Vec<Error>) {
+fn map_list(schema: &Value, keys: &[Value], path: &Path, errors: &mut Errors) {
     let keys_path = path.child("x-kubernetes-list-map-keys");
     if keys.is_empty() {
         let detail = "must not be empty if x-kubernetes-list-type is map";
@@ -291,7 +291,7 @@ fn map_list(schema: &Value, keys: &[Value], path: &Path, errors: &mut Vec<Error>
     }
 }
 
-fn set_items(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
+fn set_items(schema: &Value, path: &Path, errors: &mut Errors) {
     let path = path.child("items");
     let Some(items) = schema.get("items").filter(|items| items.is_object()) else { return };
     not_nullable(items, "set", &path, errors);
@@ -307,7 +307,7 @@ fn set_items(schema: &Value, path: &Path, errors: &mut Vec<Error>) {
     }
 }
 
-fn not_nullable(items: &Value, list_type: &str, path: &Path, errors: &mut Vec<Error>) {
+fn not_nullable(items: &Value, list_type: &str, path: &Path, errors: &mut Errors) {
     if is_true(items, "nullable") {
         let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
         errors.push(Error::forbidden(path.child("nullable"), detail));

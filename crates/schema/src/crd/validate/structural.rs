@@ -3,7 +3,7 @@ use super::schema::is_true;
 use super::text;
 use crate::pattern;
 use serde_json::{Map, Value};
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const COMBINATORS: [&str; 3] = ["anyOf", "allOf", "oneOf"];
@@ -17,11 +17,11 @@ enum Level {
 }
 
 /// Every violation of the rules below a schema.
-pub(super) fn validate(schema: &Value, path: &Path) -> Vec<Error> {
-    let mut errors = Vec::new();
+pub(super) fn validate(schema: &Value, path: &Path) -> Errors {
+    let mut errors = Errors::new();
     invariants(schema, Level::Root, path, &mut errors);
     complete(schema, Some(schema), path, path, &mut errors);
-    errors.sort_by_cached_key(Error::to_string);
+    errors.sort_by_text();
     errors
 }
 
@@ -37,7 +37,7 @@ fn branches<'a>(schema: &'a Value, list: &str) -> &'a [Value] {
     schema.get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn invariants(schema: &Value, level: Level, path: &Path, errors: &mut Vec<Error>) {
+fn invariants(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
     let ty = text(schema, "type");
     let embedded = is_true(schema, "x-kubernetes-embedded-resource");
     let preserve = is_true(schema, "x-kubernetes-preserve-unknown-fields");
@@ -89,7 +89,7 @@ fn invariants(schema: &Value, level: Level, path: &Path, errors: &mut Vec<Error>
     }
 }
 
-fn typed(schema: &Value, ty: &str, level: Level, path: &Path, errors: &mut Vec<Error>) {
+fn typed(schema: &Value, ty: &str, level: Level, path: &Path, errors: &mut Errors) {
     let path = path.child("type");
     let untyped = is_true(schema, "x-kubernetes-int-or-string")
         || is_true(schema, "x-kubernetes-preserve-unknown-fields");
@@ -116,7 +116,7 @@ fn typed(schema: &Value, ty: &str, level: Level, path: &Path, errors: &mut Vec<E
 }
 
 /// `apiVersion`, `kind` and `metadata` of a resource.
-fn type_and_metadata(schema: &Value, level: Level, path: &Path, errors: &mut Vec<Error>) {
+fn type_and_metadata(schema: &Value, level: Level, path: &Path, errors: &mut Errors) {
     let path = path.child("properties");
     for (name, wanted) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
         let Some(ty) = property(schema, name).map(|inner| text(inner, "type")) else { continue };
@@ -162,7 +162,7 @@ fn value_validation(
     skip_any_of: bool,
     skip_first_all_of: bool,
     path: &Path,
-    errors: &mut Vec<Error>,
+    errors: &mut Errors,
 ) {
     for list in COMBINATORS {
         if list == "anyOf" && skip_any_of {
@@ -184,7 +184,7 @@ fn value_validation(
 }
 
 /// A schema inside a combinator: only value validations.
-fn nested(schema: &Value, skip_any_of: bool, path: &Path, errors: &mut Vec<Error>) {
+fn nested(schema: &Value, skip_any_of: bool, path: &Path, errors: &mut Errors) {
     value_validation(schema, skip_any_of, false, path, errors);
     for (how, names) in [
         (
@@ -239,7 +239,7 @@ fn complete(
     outside: Option<&Value>,
     path: &Path,
     value_path: &Path,
-    errors: &mut Vec<Error>,
+    errors: &mut Errors,
 ) {
     for list in ["allOf", "anyOf", "oneOf"] {
         for (i, branch) in branches(schema, list).iter().enumerate() {
@@ -257,7 +257,7 @@ fn nested_complete(
     outside: Option<&Value>,
     path: &Path,
     value_path: &Path,
-    errors: &mut Vec<Error>,
+    errors: &mut Errors,
 ) {
     if outside.is_none() {
         let detail = format!("because it is defined in {value_path}");

@@ -234,7 +234,7 @@ fn a_status_subresource_limits_the_root() {
         None,
     );
     assert_eq!(errors.len(), 1);
-    assert_eq!(errors[0].path.as_str(), "spec.validation.openAPIV3Schema");
+    assert_eq!(errors[0].path.text(), "spec.validation.openAPIV3Schema");
     assert!(errors[0].detail.starts_with("only [Description Type Format Title Maximum") && errors[0].detail.ends_with("XPreserveUnknownFields XValidations] fields are allowed at the root of the schema if the status subresource is enabled"));
 }
 

@@ -1,13 +1,13 @@
 //! `spec` and its versions.
 use super::{columns, conversion, list, names, schema, shown, text};
 use serde_json::Value;
-use setpoint_object::field::{Error, Path};
+use setpoint_object::field::{Error, Errors, Path};
 use setpoint_object::name;
 
 /// The longest deprecation warning, in characters.
 const WARNING_CHARS_MAX: usize = 256;
 
-pub(super) fn spec(crd: &Value, errors: &mut Vec<Error>) {
+pub(super) fn spec(crd: &Value, errors: &mut Errors) {
     let null = Value::Null;
     let spec = crd.get("spec").unwrap_or(&null);
     group(text(spec, "group"), errors);
@@ -51,7 +51,7 @@ pub(super) fn spec(crd: &Value, errors: &mut Vec<Error>) {
     conversion::conversion(spec.get("conversion").unwrap_or(&null), errors);
 }
 
-fn group(group: &str, errors: &mut Vec<Error>) {
+fn group(group: &str, errors: &mut Errors) {
     let path = Path::new("spec.group");
     let problems = name::dns1123_subdomain(group);
     if group.is_empty() {
@@ -71,7 +71,7 @@ fn label_problems(name: &str) -> String {
     name::dns1035_label(name).join(",")
 }
 
-fn lists(versions: &[Value], path: &Path, errors: &mut Vec<Error>) {
+fn lists(versions: &[Value], path: &Path, errors: &mut Errors) {
     let mut seen: Vec<&str> = versions.iter().map(|version| text(version, "name")).collect();
     seen.sort_unstable();
     if seen.windows(2).any(|pair| pair[0] == pair[1]) {
@@ -95,7 +95,7 @@ fn storage_versions(versions: &[Value]) -> impl Iterator<Item = &str> {
 }
 
 /// What a version may say, either of its own (`lifted` false, when versions differ) or lifted (when they are equal).
-fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors: &mut Vec<Error>) {
+fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors: &mut Errors) {
     let here = |name: &str| {
         let first = all.first().and_then(|version| version.get(name));
         let equal = all.iter().all(|version| version.get(name) == first);
@@ -120,7 +120,7 @@ fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors:
     }
 }
 
-fn deprecation(version: &Value, path: &Path, errors: &mut Vec<Error>) {
+fn deprecation(version: &Value, path: &Path, errors: &mut Errors) {
     let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else { return };
     let deprecated = version.get("deprecated") == Some(&Value::Bool(true));
     let unprintable = warning.chars().position(|c| c.is_control() || c == '\u{fffd}');
@@ -145,7 +145,7 @@ fn deprecation(version: &Value, path: &Path, errors: &mut Vec<Error>) {
 }
 
 /// `status.storedVersions`.
-pub(super) fn stored(crd: &Value, errors: &mut Vec<Error>) {
+pub(super) fn stored(crd: &Value, errors: &mut Errors) {
     let versions = list(crd);
     let path = Path::new("status.storedVersions");
     let stored = crd.pointer("/status/storedVersions").and_then(Value::as_array);

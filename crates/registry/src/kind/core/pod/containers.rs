@@ -48,7 +48,7 @@ fn by_name(containers: &[Value]) -> HashMap<&str, &Value> {
     containers.iter().map(|c| (c["name"].as_str().unwrap_or_default(), c)).collect()
 }
 /// Ephemeral containers may only be added.
-fn validate_ephemeral(new: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate_ephemeral(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let path = field::Path::new("spec.ephemeralContainers");
     let sent = list_of(new, "ephemeralContainers");
     let mut names: HashSet<&str> = ["containers", "initContainers"]
@@ -85,7 +85,7 @@ fn validate_ephemeral(new: &Value, old: Option<&Value>, errors: &mut Vec<field::
     }
 }
 /// A resize keeps the pod's class.
-fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut Vec<field::Error>) {
+fn validate_resize(new: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     let Some(old) = old else { return };
     let (before, after) = (qos_class(old), qos_class(new));
     if before != after {

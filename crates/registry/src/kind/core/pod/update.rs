@@ -9,7 +9,7 @@ use std::collections::HashSet;
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Validates an update of the main endpoint.
-pub(super) fn validate(pod: &Value, old: &Value, errors: &mut Vec<field::Error>) {
+pub(super) fn validate(pod: &Value, old: &Value, errors: &mut field::Errors) {
     let path = field::Path::new("spec");
     let (new_spec, old_spec) = (&pod["spec"], &old["spec"]);
     if new_spec == old_spec {
@@ -76,7 +76,7 @@ fn take(spec: &mut Value, old: &Value, member: &str) {
     }
 }
 
-fn validate_deadline(new: &Value, old: &Value, path: &field::Path, errors: &mut Vec<field::Error>) {
+fn validate_deadline(new: &Value, old: &Value, path: &field::Path, errors: &mut field::Errors) {
     let path = path.child("activeDeadlineSeconds");
     let seconds = |spec: &Value| spec.get("activeDeadlineSeconds").and_then(Value::as_i64);
     match (seconds(new), seconds(old)) {
@@ -101,12 +101,7 @@ fn validate_deadline(new: &Value, old: &Value, path: &field::Path, errors: &mut 
     }
 }
 
-fn validate_tolerations(
-    new: &Value,
-    old: &Value,
-    path: &field::Path,
-    errors: &mut Vec<field::Error>,
-) {
+fn validate_tolerations(new: &Value, old: &Value, path: &field::Path, errors: &mut field::Errors) {
     let identity = |toleration: &Value| {
         let mut toleration = toleration.clone();
         if let Some(members) = toleration.as_object_mut() {
