@@ -55,6 +55,7 @@ pub use objects::{
 };
 pub use owners::Owners;
 pub(crate) use resource::{ResourceCache, Taken, Watcher};
+pub use view::VIEW_BYTES_MAX;
 pub(crate) use view::{Reading, serve};
 
 use fill::Filled;
@@ -109,6 +110,8 @@ pub(crate) struct WatchCache {
 struct Shared {
     /// How long changes are kept.
     history: Duration,
+    /// How many bytes of converted objects a view holds.
+    view_bytes_max: usize,
     resources: RwLock<Resources>,
     views: Mutex<Views>,
     /// There are views that have still to be run.
@@ -135,12 +138,22 @@ struct Views {
 }
 
 impl WatchCache {
-    /// An empty one that keeps changes so long.
-    pub(crate) fn new(history: Duration) -> Self {
+    /// An empty one that keeps changes so long, and so many bytes of converted objects for each
+    /// version.
+    pub(crate) fn new(history: Duration, view_bytes_max: usize) -> Self {
         let (resources, views, reached) = (RwLock::default(), Mutex::default(), Arc::default());
         let (has_new_views, mailboxes) = (Notify::new(), Mailboxes::default());
-        let shared = Shared { history, resources, views, has_new_views, mailboxes, reached };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(Shared {
+                history,
+                view_bytes_max,
+                resources,
+                views,
+                has_new_views,
+                mailboxes,
+                reached,
+            }),
+        }
     }
 
     /// Fills itself from the store and follows its change feed until `stop`, then ends every watch
@@ -172,8 +185,7 @@ impl WatchCache {
         loop {
             let new = std::mem::take(&mut self.shared.views.lock().new);
             for view in new {
-                let shared = self.shared.clone();
-                tasks.spawn(view.run(move |view| shared.forget_unread(view)));
+                tasks.spawn(view.run(self.shared.clone()));
             }
             tokio::select! {
                 // Cancel safe: a dropped wait leaves the permit.
@@ -379,7 +391,7 @@ impl Shared {
         if let Some(view) = views.all.iter().find(|view| Arc::ptr_eq(view.row(), row)) {
             return view.read();
         }
-        let view = View::new(row.clone(), converter, stored, self.history);
+        let view = View::new(row.clone(), converter, stored, self.history, self.view_bytes_max);
         let reading = view.read();
         if views.is_stopped {
             view.end();
@@ -399,6 +411,10 @@ impl Shared {
             views.all.retain(|other| !Arc::ptr_eq(other, view));
         }
         is_unread
+    }
+    /// Forgets a view, whoever reads it.
+    fn forget(&self, view: &Arc<View>) {
+        self.views.lock().all.retain(|other| !Arc::ptr_eq(other, view));
     }
     fn end_views(&self, which: impl Fn(&View) -> bool) {
         let ended: Vec<_> = {

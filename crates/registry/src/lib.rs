@@ -65,6 +65,7 @@ pub use attributes::{
 pub use authorize::{AllowAuthenticated, Authorizer, Decision};
 pub use cache::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Owners, StoredObject,
+    VIEW_BYTES_MAX,
 };
 pub use catalog::{Catalog, Resource, SubresourceRow};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};

@@ -43,6 +43,7 @@ pub struct RegistryBuilder {
     replayed_revisions: Option<u64>,
     event_ttl: Duration,
     history: Duration,
+    view_bytes_max: usize,
     is_shared: bool,
     kinds: Vec<CompiledKind>,
     converter: Option<Arc<dyn ConversionProvider>>,
@@ -79,6 +80,13 @@ impl RegistryBuilder {
     /// twice as much.
     pub fn history(mut self, history: Duration) -> Self {
         self.history = history;
+        self
+    }
+    /// How many bytes of objects are held of each version that a conversion webhook makes. Beyond
+    /// it, lists and watches of the whole resource in that version are refused with 503.
+    /// [`VIEW_BYTES_MAX`](crate::VIEW_BYTES_MAX) when not given.
+    pub fn view_bytes_max(mut self, n_bytes: usize) -> Self {
+        self.view_bytes_max = n_bytes;
         self
     }
     /// Whether other servers, perhaps other programs, write to the same store. Then nothing is believed that only this registry's own
@@ -124,7 +132,7 @@ impl RegistryBuilder {
             compiled,
             ready: tokio::sync::watch::Sender::new(false),
             serves: Followed::default(),
-            cache: cache::WatchCache::new(self.history),
+            cache: cache::WatchCache::new(self.history, self.view_bytes_max),
             replayed_revisions,
             event_ttl: self.event_ttl,
             history: self.history,
@@ -231,6 +239,7 @@ impl Registry {
             replayed_revisions: None,
             event_ttl: EVENT_TTL,
             history: HISTORY_PERIOD,
+            view_bytes_max: cache::VIEW_BYTES_MAX,
             is_shared: false,
             kinds: Vec::new(),
             converter: None,

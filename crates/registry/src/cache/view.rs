@@ -16,8 +16,9 @@
 //!   of the window is filled anew.
 //! - Readers see what they would see of the stored objects: the same changes, in the same order, at
 //!   the same revisions.
-//! - Memory: one converted copy of the objects, a window of its own with the bounds of every
-//!   window, and one batch.
+//! - Memory: one converted copy of the objects, [`VIEW_BYTES_MAX`] unless the registry's owner says
+//!   otherwise; a window of its own with the bounds of every window; and one batch. A view that
+//!   would take more is over: those who read it get the error, and who asks next begins a new one.
 //!
 //! | a view is | because                                      | readers                       | goes on to           |
 //! |-----------|----------------------------------------------|-------------------------------|----------------------|
@@ -26,11 +27,12 @@
 //! | dormant   | a conversion failed: everybody was told      | wake it                       | filling or following |
 //! | dormant   | the stored objects' own watches ended        | wake it                       | filling              |
 //! | over      | idle, its row is gone, or the server stopped | watches end; lists convert alone |                   |
+//! | over      | it is too large: everybody was told          | get the error                 |                      |
 //!
 //! What was converted is kept over a failure. So a converter that fails for a while is asked again
 //! for what is missing only, and watches go on where they were.
 use super::resource::{Begin, ResourceCache, Taken, Watcher};
-use super::{Change, Index, Item};
+use super::{Change, Index, Item, Shared};
 use crate::catalog::Resource;
 use crate::conversion::{
     BATCH_BYTES_MAX, BATCH_OBJECTS_MAX, BATCHES_MAX, Converter, Lookup, ObjectVersion,
@@ -41,11 +43,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use setpoint_object::{ApiError, Reason};
 use setpoint_store::is_sealed;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -57,8 +59,15 @@ const IDLE_PERIOD: Duration = Duration::from_secs(120);
 /// How many changes ago a view begins at most, for the sake of a watch that resumes there. Each is
 /// converted again.
 const REPLAYED_CHANGES_MAX: usize = 1000;
-/// How long a reader waits for a view. One minute, as kube-apiserver's `--request-timeout`.
-const VIEW_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a reader waits for a view: less than the minute that a request may take, so that it is
+/// told why.
+const VIEW_TIMEOUT: Duration = Duration::from_secs(55);
+/// How many bytes of converted objects a view holds at most, unless it is said otherwise.
+///
+/// 1 GiB: a quarter of a million objects of 4 KiB in a version that is not the stored one.
+pub const VIEW_BYTES_MAX: usize = 1 << 30;
+/// Stored bytes that are converted between two looks at the bound.
+const CHUNK_BYTES_MAX: usize = BATCHES_MAX * BATCH_BYTES_MAX;
 
 /// See the module.
 #[derive(Debug)]
@@ -67,10 +76,13 @@ pub(crate) struct View {
     row: Arc<Resource>,
     converter: Arc<Converter>,
     stored: Arc<ResourceCache>,
+    bytes_max: usize,
     // What it has made.
     served: Arc<ResourceCache>,
     /// Converted in an attempt to fill it that has not ended well yet.
     filling: Mutex<Index>,
+    /// Bytes of the converted objects that are served.
+    n_bytes: AtomicUsize,
     // How far it is.
     progress: Followed<Progress>,
     failure: Mutex<Option<ApiError>>,
@@ -88,12 +100,27 @@ struct Progress {
     is_following: bool,
     n_failures: u64,
     is_over: bool,
+    /// And that is why it is over.
+    is_too_large: bool,
 }
 #[derive(Debug, Default)]
 struct Readers {
     n: usize,
     /// Since somebody last looked.
     were_there: bool,
+}
+/// Why a view does not follow the stored objects.
+#[derive(Debug)]
+enum Stopped {
+    /// A conversion failed: whoever asks has it tried again.
+    Failed(ApiError),
+    /// It would be larger than it may.
+    TooLarge(ApiError),
+}
+impl From<ApiError> for Stopped {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
 }
 /// A reader's hold on a view.
 #[derive(Debug)]
@@ -119,14 +146,17 @@ impl View {
         converter: Arc<Converter>,
         stored: Arc<ResourceCache>,
         history: Duration,
+        bytes_max: usize,
     ) -> Arc<Self> {
         let served = ResourceCache::new(row.storage_prefix.len(), history, 0, false);
         let view = Arc::new(Self {
             row,
             converter,
             stored,
+            bytes_max,
             served: Arc::new(served),
             filling: Mutex::default(),
+            n_bytes: AtomicUsize::new(0),
             progress: Followed::default(),
             failure: Mutex::default(),
             readers: Mutex::default(),
@@ -160,21 +190,32 @@ impl View {
         self.served.stop();
     }
 
-    /// Follows the stored objects until it is over, or `forget` says at the end of a period that it
-    /// is to go.
+    /// Follows the stored objects until it is over, nobody has read it for a period, or it is too
+    /// large.
     ///
     /// Dropping the future ends the view.
-    pub(super) async fn run(self: Arc<Self>, forget: impl Fn(&Arc<Self>) -> bool) {
+    pub(super) async fn run(self: Arc<Self>, shared: Arc<Shared>) {
         let _end = EndOnDrop(self.clone());
         tokio::select! {
             biased;
             // Cancel safe, all of them: nothing comes after them.
             () = self.progress.wait_for(|progress| progress.is_over) => {}
-            () = self.work() => {}
+            error = self.work() => {
+                // Whoever comes from here on begins a new one.
+                shared.forget(&self);
+                *self.failure.lock() = Some(error.clone());
+                self.progress.change(|progress| {
+                    progress.is_following = false;
+                    progress.n_failures += 1;
+                    progress.is_over = true;
+                    progress.is_too_large = true;
+                });
+                self.served.fail(error);
+            }
             () = async {
                 loop {
                     tokio::time::sleep(IDLE_PERIOD).await;
-                    if forget(&self) {
+                    if shared.forget_unread(&self) {
                         return;
                     }
                     self.served.trim(Instant::now());
@@ -182,7 +223,8 @@ impl View {
             } => {}
         }
     }
-    async fn work(&self) {
+    /// Returns when it is too large.
+    async fn work(&self) -> ApiError {
         let mut position = None;
         loop {
             match self.follow(&mut position).await {
@@ -191,7 +233,8 @@ impl View {
                     self.progress.change(|progress| progress.is_following = false);
                     self.served.close_watches();
                 }
-                Err(error) => {
+                Err(Stopped::TooLarge(error)) => return error,
+                Err(Stopped::Failed(error)) => {
                     *self.failure.lock() = Some(error.clone());
                     self.progress.change(|progress| {
                         progress.is_following = false;
@@ -204,13 +247,14 @@ impl View {
         }
     }
     /// Returns when the stored objects' watches end.
-    async fn follow(&self, position: &mut Option<Position>) -> Result<(), ApiError> {
+    async fn follow(&self, position: &mut Option<Position>) -> Result<(), Stopped> {
         let position = match position {
             Some(position) => position,
             None => position.insert(self.fill().await?),
         };
         while position.take().await {
             let changes = self.convert(&position.taken).await?;
+            self.n_bytes.store(self.check_size(self.n_bytes_with(&changes))?, Ordering::Relaxed);
             let newest = position.taken.back().map(|change| change.revision);
             position.taken.clear();
             position.n_bytes = 0;
@@ -222,7 +266,7 @@ impl View {
         }
         Ok(())
     }
-    async fn fill(&self) -> Result<Position, ApiError> {
+    async fn fill(&self) -> Result<Position, Stopped> {
         let after = self.after.swap(u64::MAX, Ordering::Relaxed);
         let Begin { watcher, index, newest } = self.stored.begin_back(after, REPLAYED_CHANGES_MAX);
         let stored = self.stored.clone();
@@ -231,8 +275,12 @@ impl View {
         let items = index.range(Bound::Unbounded, Bound::Unbounded);
         let items: Vec<_> = items.filter(|item| !is_sealed(&item.value)).cloned().collect();
         let mut served = Vec::with_capacity(items.len());
-        for items in items.chunks(BATCHES_MAX * BATCH_OBJECTS_MAX) {
+        let (mut rest, mut n_bytes) = (&*items, 0);
+        while !rest.is_empty() {
+            let items;
+            (items, rest) = rest.split_at(chunk_of(rest));
             let made = serve(&self.converter, &self.row, items).await?;
+            n_bytes = self.check_size(n_bytes + made.iter().map(weight).sum::<usize>())?;
             let mut filling = self.filling.lock();
             for item in made.iter().filter(|item| item.is_converted()) {
                 filling.insert(item.clone());
@@ -241,6 +289,7 @@ impl View {
             served.extend(made);
         }
         self.served.fill(newest, Index::from_sorted(served), sealed);
+        self.n_bytes.store(n_bytes, Ordering::Relaxed);
         drop(std::mem::take(&mut *self.filling.lock()));
         self.progress.change(|progress| {
             progress.newest = newest;
@@ -261,6 +310,42 @@ impl View {
         });
         Ok(changes.collect())
     }
+}
+impl View {
+    /// What it holds once changes are in.
+    fn n_bytes_with(&self, changes: &[(u64, Bytes, Option<Arc<Item>>)]) -> usize {
+        let last: HashMap<&[u8], usize> =
+            changes.iter().map(|(_, key, now)| (&**key, now.as_ref().map_or(0, weight))).collect();
+        let before = last.keys().filter_map(|key| self.served.get(key));
+        let n_gone: usize = before.map(|item| weight(&item)).sum();
+        let n_new: usize = last.values().sum();
+        (self.n_bytes.load(Ordering::Relaxed) + n_new).saturating_sub(n_gone)
+    }
+    fn check_size(&self, n_bytes: usize) -> Result<usize, Stopped> {
+        if n_bytes <= self.bytes_max {
+            return Ok(n_bytes);
+        }
+        let text = format!(
+            "the objects of {} take more than {} bytes when they are converted",
+            self.row.gvk, self.bytes_max
+        );
+        tracing::warn!("{text}");
+        Err(Stopped::TooLarge(ApiError::new(503, Reason::ServiceUnavailable, text)))
+    }
+}
+/// What a view holds for an item: nothing when it shares what is stored.
+fn weight(item: &Arc<Item>) -> usize {
+    if item.is_converted() { item.value.len() } else { 0 }
+}
+/// How many of some items are converted before the next look at the bound.
+fn chunk_of(items: &[Arc<Item>]) -> usize {
+    let mut n_bytes = 0;
+    let fits = |item: &&Arc<Item>| {
+        n_bytes += item.value.len();
+        n_bytes <= CHUNK_BYTES_MAX
+    };
+    let objects_max = BATCHES_MAX * BATCH_OBJECTS_MAX;
+    items.iter().take(objects_max).take_while(fits).count().max(1)
 }
 impl Lookup for View {
     fn find(&self, key: &[u8], revision: u64) -> Option<Bytes> {
@@ -318,7 +403,7 @@ impl Reading {
     ///
     /// # Errors
     ///
-    /// What the conversion failed with; 504 after a minute.
+    /// What the conversion failed with; 503 when the view is too large; 504 after a minute.
     pub(crate) async fn wait(&self) -> Result<bool, ApiError> {
         self.wait_from(u64::MAX).await
     }
@@ -340,7 +425,7 @@ impl Reading {
             return Err(ApiError::new(504, Reason::Timeout, text));
         }
         let now = view.progress.get();
-        if has_failed(&now) && !is_there(&now) {
+        if (has_failed(&now) || now.is_too_large) && !is_there(&now) {
             let failure = view.failure.lock().clone();
             return Err(failure.unwrap_or_else(|| ApiError::internal("a conversion failed")));
         }

@@ -4,6 +4,7 @@ use super::options::ListAt;
 use super::token::Token;
 use crate::attributes::Target;
 use crate::cache::{Index, Item, serve};
+use crate::conversion::CALL_TIMEOUT;
 use crate::request::{self, ListOptions, Listed};
 use crate::shared::Inner;
 use crate::stored::read_error;
@@ -12,6 +13,7 @@ use setpoint_object::ApiError;
 use setpoint_store::{At, RangeRequest, Revision, StoreError};
 use std::ops::Bound;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Keys read at once when a selector leaves open how many a page takes.
 const CHUNK_MAX: usize = 1000;
@@ -144,10 +146,13 @@ impl<'a> List<'a> {
         // Read before the snapshot: everything up to there is in it.
         let reached = cache.reached().revision;
         let resource = cache.resource(&self.scope.resource.storage_prefix);
+        let begun = Instant::now();
         let view = match self.inner.view(&self.scope.resource) {
             Some(view) => match view.wait().await {
                 Ok(true) => Some(view),
                 Err(error) if self.scope.is_whole_resource() => return Err(error),
+                // Its own objects would wait as long again, for the same converter.
+                Err(error) if begun.elapsed() >= CALL_TIMEOUT => return Err(error),
                 // Objects outside the scope are no concern of this list.
                 Ok(false) | Err(_) => None,
             },

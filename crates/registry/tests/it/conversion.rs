@@ -12,9 +12,9 @@ use setpoint_object::label::Selector;
 use setpoint_registry::conversion::{BATCH_OBJECTS_MAX, CALL_TIMEOUT};
 use setpoint_registry::{
     Conversion, ConversionError, ConversionProvider, ConversionRequest, DeleteOptions, EventKind,
-    ListOptions, Verb, WatchStream, WriteOptions,
+    ListOptions, RegistryBuilder, Verb, WatchStream, WriteOptions,
 };
-use setpoint_store::{Op, Store as _, Txn};
+use setpoint_store::{MemoryStore, Op, Store as _, Txn};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,9 +128,16 @@ fn definition(color: bool) -> Value {
 }
 /// A server that serves `foos`, and what its converter has done.
 async fn serving() -> (Server, Arc<Mutex<State>>) {
+    serving_with(|builder| builder).await
+}
+async fn serving_with(
+    configure: impl FnOnce(RegistryBuilder) -> RegistryBuilder,
+) -> (Server, Arc<Mutex<State>>) {
     let converter = Converter::default();
     let state = converter.state.clone();
-    let server = Server::converting(Arc::new(converter)).await;
+    let store = Arc::new(MemoryStore::default());
+    let configure = |b: RegistryBuilder| configure(b.seed(7).converter(Arc::new(converter)));
+    let server = Server::configured(store.clone(), store, configure).await;
     server.create(DEFINITIONS, definition(false)).await.unwrap();
     let mut catalogs = server.registry.catalog_changes();
     catalogs.wait_for(|catalog| catalog.get("ex.io", "v2", "foos").is_some()).await.unwrap();
@@ -401,7 +408,54 @@ async fn a_converter_that_never_answers_is_given_up() {
     assert_eq!(error, "500 conversion webhook for ex.io/v1, Kind=Foo failed: no answer after 30 s");
     assert_eq!(started.elapsed(), CALL_TIMEOUT);
     assert_eq!(server.get(&format!("{V1}/a")).await.unwrap()["spec"], json!({"size": 1}));
+    // A namespace waits no longer than everything, or than one object.
+    let started = Instant::now();
+    let of_namespace = list(&server, V2, &ListOptions::default()).await.unwrap_err();
+    assert_eq!((&of_namespace, started.elapsed()), (&error, CALL_TIMEOUT));
+    let of_one = server.get(&format!("{V2}/a")).await.unwrap_err();
+    assert_eq!(format!("{} {of_one}", of_one.code()), error);
     server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_takes_too_many_bytes_ends_with_those_who_read_it() {
+    let (server, state) = serving_with(|builder| builder.view_bytes_max(2000)).await;
+    let everywhere = "/apis/ex.io/v2/foos";
+    let all = ListOptions::default();
+    let three = (0..3).map(|n| (format!("a{n}"), n));
+    store(&server, three).await;
+    let (found, revision) = list(&server, everywhere, &all).await.unwrap();
+    assert_eq!(found, "a0=0 a1=1 a2=2");
+    let mut stream = watch(&server, everywhere, &watching_from(revision)).await;
+    let mut stored = watch(&server, "/apis/ex.io/v1/foos", &watching_from(revision)).await;
+    // Changes of what is there take no more than before.
+    for n in 0..40 {
+        store(&server, [("a1".to_owned(), 10 + n)].into_iter()).await;
+        assert_eq!(next(&mut stream).await, format!("~a1={}", 10 + n));
+        next_stored(&mut stored).await;
+    }
+    store(&server, (0..20).map(|n| (format!("b{n:02}"), n))).await;
+    let refusal =
+        "503 the objects of ex.io/v2, Kind=Foo take more than 2000 bytes when they are converted";
+    assert_eq!(next(&mut stream).await, refusal);
+    assert_eq!(next(&mut stream).await, "end");
+    next_stored(&mut stored).await;
+    assert_eq!(list(&server, everywhere, &all).await.unwrap_err(), refusal);
+    assert_eq!(list(&server, everywhere, &all).await.unwrap_err(), refusal);
+    // One object, and what a page of one namespace holds, is made for whoever asks.
+    assert_eq!(server.get(&format!("{V2}/b07")).await.unwrap()["spec"], json!({"length": 7}));
+    let page = ListOptions { limit: 2, ..ListOptions::default() };
+    assert_eq!(list(&server, V2, &page).await.unwrap().0, "a0=0 a1=49");
+    // Once it is small enough, it begins anew.
+    for n in 0..20 {
+        server.delete(&format!("{V1}/b{n:02}")).await.unwrap();
+    }
+    assert_eq!(list(&server, everywhere, &all).await.unwrap().0, "a0=0 a1=49 a2=2");
+    drop(state);
+    server.stop().await;
+}
+async fn next_stored(stream: &mut WatchStream) {
+    assert!(stream.next().await.is_some_and(|event| event.is_ok()), "v1 is not concerned");
 }
 
 #[tokio::test(start_paused = true)]

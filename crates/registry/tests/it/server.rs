@@ -5,9 +5,8 @@ use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::time::{Clock, Timestamp};
 use setpoint_registry::{
-    Attributes, Body, ConversionProvider, DeleteOptions, Deleted, Format, Identity, ListOptions,
-    PatchType, Registry, RegistryBuilder, Requested, Subresource, Target, Verb, WriteOptions,
-    Written,
+    Attributes, Body, DeleteOptions, Deleted, Format, Identity, ListOptions, PatchType, Registry,
+    RegistryBuilder, Requested, Subresource, Target, Verb, WriteOptions, Written,
 };
 use setpoint_store::{MemoryStore, Store, memory::MemoryOptions};
 use std::sync::{Arc, Mutex};
@@ -42,33 +41,16 @@ impl Server {
         Self::over_with(other.store.clone(), seed).await
     }
     pub(crate) async fn over_with(store: Arc<MemoryStore>, seed: u64) -> Self {
-        Self::with(store.clone(), store, seed, None).await
-    }
-    /// One whose conversion webhooks are called.
-    pub(crate) async fn converting(provider: Arc<dyn ConversionProvider>) -> Self {
-        let store = Arc::new(MemoryStore::new(MemoryOptions::default()));
-        Self::with(store.clone(), store, 7, Some(provider)).await
+        Self::on(store.clone(), store, seed).await
     }
     /// Another one over the same store, whose answers take it a while.
     pub(crate) async fn slow(&self, seed: u64) -> Self {
         let slow = Arc::new(SlowStore::new(MemoryStore::clone(&self.store), seed));
-        Self::with(slow, self.store.clone(), seed, None).await
+        Self::on(slow, self.store.clone(), seed).await
     }
     /// One whose registry sees another store than the tests do.
     pub(crate) async fn on(seen: Arc<dyn Store>, store: Arc<MemoryStore>, seed: u64) -> Self {
-        Self::with(seen, store, seed, None).await
-    }
-    async fn with(
-        seen: Arc<dyn Store>,
-        store: Arc<MemoryStore>,
-        seed: u64,
-        converter: Option<Arc<dyn ConversionProvider>>,
-    ) -> Self {
-        let configure = |builder: RegistryBuilder| match converter {
-            Some(converter) => builder.seed(seed).converter(converter),
-            None => builder.seed(seed),
-        };
-        Self::configured(seen, store, configure).await
+        Self::configured(seen, store, |builder| builder.seed(seed)).await
     }
     /// One as a builder makes it; without a seed unless it is given one.
     pub(crate) async fn configured(
