@@ -255,7 +255,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "registry",
         &[
-            &["followed", "foreign", "stored", "verb", "subresource", "threads"],
+            &["followed", "foreign", "request", "stored", "verb", "subresource", "threads"],
             // The cells that a kind's rows are printed with.
             &["table"],
             &["kind"],
@@ -263,9 +263,12 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["catalog", "convert", "conversion"],
             &["attributes", "scale", "allocate"],
             &["connect", "authorize"],
-            // An answer to a list shares the cache's items, an event is framed in the cache, and
-            // plugins look objects up.
-            &["request", "cache", "read", "watch", "shared", "admission"],
+            // Fed by the store; of kinds it knows their rows.
+            &["cache"],
+            // Plugins look objects up.
+            &["shared", "admission"],
+            &["read"],
+            &["watch"],
             &["write", "bootstrap"],
             &["crd"],
             &["registry"],

@@ -35,11 +35,14 @@
 //! no care but
 //! [`WatchCache::close_watches`].
 mod change;
+mod event;
 mod fanout;
+mod field;
 mod fill;
 mod index;
 mod interest;
 mod item;
+mod meter;
 mod objects;
 mod owners;
 mod resource;
@@ -47,9 +50,12 @@ mod view;
 mod window;
 
 pub(crate) use change::{Change, event_of};
+pub use event::{Event, EventKind};
+pub(crate) use field::Field;
 pub(crate) use index::Index;
 pub(crate) use interest::{Interest, Term};
 pub(crate) use item::Item;
+pub(crate) use meter::Meter;
 pub use objects::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
 };

@@ -70,6 +70,7 @@ pub use cache::{
 pub use catalog::{Catalog, Resource, SubresourceRow};
 pub use conversion::{Conversion, ConversionError, ConversionProvider, ConversionRequest};
 pub use crd::compare_versions;
+pub use read::{List, Listed};
 pub use registry::{
     EVENT_TTL, HISTORY_PERIOD, REPLAYED_REVISIONS, Registry, RegistryBuilder, RegistryWorker,
 };

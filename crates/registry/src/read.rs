@@ -12,13 +12,13 @@
 //!
 //! Objects go out as the bytes they are stored as, with the resourceVersion spliced in; a tree is made only for versions
 //! other than the stored one. A LIST before the cache is filled reads the store.
-mod field;
 mod list;
+mod listed;
 mod options;
 mod scope;
 mod token;
 
-pub(crate) use field::Field;
+pub use listed::{List, Listed};
 pub(crate) use options::{Fresh, WatchStart};
 pub(crate) use scope::Scope;
 

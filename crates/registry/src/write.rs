@@ -38,6 +38,7 @@ mod version;
 
 use crate::attributes::{Attributes, Target};
 use crate::catalog::Resource;
+use crate::read::List;
 use crate::request::*;
 use crate::shared::{Inner, Registry};
 use ask::{Create, Delete, Inline, Patch, Update};

@@ -1,8 +1,7 @@
 //! Changes of objects, with every event made of them.
-use super::Item;
+use super::{Event, EventKind, Item, Meter};
 use crate::catalog::Resource;
 use crate::convert;
-use crate::watch::{Event, EventKind, Meter};
 use parking_lot::Mutex;
 use setpoint_object::{ApiError, encode};
 use std::sync::Arc;

@@ -20,9 +20,8 @@
 //!
 //! A bucket is a *chain*: the sequence numbers of its changes in the window, from some number on (`since`). A watcher in
 //! front of that looks at the window's changes one by one until it is there.
-use super::{Change, Interest, Item, Term, WatcherId};
+use super::{Change, Field, Interest, Item, Term, WatcherId};
 use crate::catalog::Resource;
-use crate::read::Field;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

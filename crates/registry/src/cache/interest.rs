@@ -1,6 +1,6 @@
 //! What a watcher is interested in, as far as changes can be looked up by it.
+use super::Field;
 use crate::catalog::Resource;
-use crate::read::Field;
 use bytes::Bytes;
 use std::sync::Arc;
 

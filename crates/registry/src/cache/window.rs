@@ -13,8 +13,7 @@
 //! The period is [`HISTORY_PERIOD`](crate::HISTORY_PERIOD) unless the registry's owner says otherwise. It is that of the store's history,
 //! so that a client that comes back sooner goes on where it was; kube-apiserver keeps 75 s at least. A window holds it wherever that fits
 //! into its changes and bytes, and a resource that changes rarely still holds its last hundred changes.
-use super::Change;
-use crate::watch::Meter;
+use super::{Change, Meter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! One LIST.
-use super::Scope;
 use super::options::ListAt;
 use super::token::Token;
+use super::{Listed, Scope};
 use crate::attributes::Target;
 use crate::cache::{Index, Item, serve};
 use crate::conversion::CALL_TIMEOUT;
-use crate::request::{self, ListOptions, Listed};
+use crate::request::ListOptions;
 use crate::shared::Inner;
 use crate::stored::read_error;
 use bytes::Bytes;
@@ -62,7 +62,7 @@ impl<'a> List<'a> {
         Ok(Self { inner, scope, at, limit, token, resource_version })
     }
 
-    pub(super) async fn run(mut self) -> Result<request::List, ApiError> {
+    pub(super) async fn run(mut self) -> Result<super::List, ApiError> {
         let cache = &self.inner.cache;
         match self.at {
             ListAt::Continue => self.go_on().await,
@@ -102,7 +102,7 @@ impl<'a> List<'a> {
     }
 
     /// The page that a token asks for.
-    async fn go_on(&self) -> Result<request::List, ApiError> {
+    async fn go_on(&self) -> Result<super::List, ApiError> {
         let token = Token::decode(self.token)?;
         if !matches!(self.resource_version, "" | "0") {
             let text = "specifying resource version is not allowed when using continue";
@@ -126,13 +126,13 @@ impl<'a> List<'a> {
         Ok(self.answer(revision, page))
     }
 
-    fn answer(&self, revision: u64, page: Page) -> request::List {
+    fn answer(&self, revision: u64, page: Page) -> super::List {
         let token = page.last.map(|last| {
             let start = last.get(self.scope.prefix.len()..).unwrap_or_default();
             let start = format!("{}\0", String::from_utf8_lossy(start));
             Token { revision: Some(revision), start }.encode()
         });
-        request::List {
+        super::List {
             revision,
             items: page.objects,
             continue_token: token.unwrap_or_default(),
@@ -141,7 +141,7 @@ impl<'a> List<'a> {
     }
 
     /// A page of the cache's present.
-    async fn cached_page(&self) -> Result<request::List, ApiError> {
+    async fn cached_page(&self) -> Result<super::List, ApiError> {
         let cache = &self.inner.cache;
         // Read before the snapshot: everything up to there is in it.
         let reached = cache.reached().revision;

@@ -1,7 +1,6 @@
 //! Which objects a list or watch is about: a range of keys, and selectors.
-use super::Field;
 use crate::attributes::Target;
-use crate::cache::{Interest, Item, Term};
+use crate::cache::{Field, Interest, Item, Term};
 use crate::catalog::Resource;
 use crate::request::ListOptions;
 use bytes::Bytes;

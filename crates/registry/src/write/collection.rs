@@ -1,6 +1,7 @@
 //! DELETE of a collection: a list, then each object by itself (spec: api-server §5.5).
 use super::ask::{self, Delete};
 use crate::attributes::{Attributes, Target};
+use crate::read::List;
 use crate::request::*;
 use crate::shared::Registry;
 use setpoint_object::{ApiError, Reason, Skim};

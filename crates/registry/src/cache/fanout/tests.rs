@@ -1,9 +1,9 @@
 use super::*;
 use crate::attributes::Target;
 use crate::bootstrap;
+use crate::cache::Meter;
 use crate::read::Scope;
 use crate::testing::options;
-use crate::watch::Meter;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use setpoint_object::encode;

@@ -1,5 +1,5 @@
 //! Where the values of field labels are found (spec: api-server §8).
-use crate::cache::Item;
+use super::Item;
 use crate::catalog::{Resource, SelectableField};
 use crate::convert;
 use setpoint_object::{ApiError, skim};
