@@ -44,7 +44,6 @@ mod interest;
 mod item;
 mod meter;
 mod objects;
-mod owners;
 mod resource;
 mod view;
 mod window;
@@ -59,7 +58,6 @@ pub(crate) use meter::Meter;
 pub use objects::{
     MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
 };
-pub use owners::Owners;
 pub(crate) use resource::{ResourceCache, Taken, Watcher};
 pub use view::VIEW_BYTES_MAX;
 pub(crate) use view::{Reading, serve};

@@ -64,7 +64,7 @@ pub use attributes::{
 };
 pub use authorize::{AllowAuthenticated, Authorizer, Decision};
 pub use cache::{
-    MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, Owners, StoredObject,
+    MAILBOX_BYTES_MAX, MAILBOX_CHANGES_MAX, ObjectChange, ObjectChanges, StoredObject,
     VIEW_BYTES_MAX,
 };
 pub use catalog::{Catalog, Resource, SubresourceRow};

@@ -10,7 +10,7 @@
 //! resync. Nobody waits for a reader, and none costs anything while there is none.
 //!
 //! It takes one of these to know all objects, where an informer knows one resource: the garbage
-//! collector's graph, say ([`Owners`](super::Owners)). Bytes are shared with the cache.
+//! collector's graph, say. Bytes are shared with the cache.
 use super::{Index, Shared};
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -66,6 +66,24 @@ pub(super) fn validate_spec(spec: &Value, path: &field::Path, errors: &mut field
     }
 }
 
+/// The name of a volume or a container: a label that no other has.
+fn validate_name<'a>(
+    item: &'a Value,
+    names: &mut HashSet<&'a str>,
+    path: &field::Path,
+    errors: &mut field::Errors,
+) {
+    let (name, path) = (text(item, "name"), path.child("name"));
+    if name.is_empty() {
+        return errors.push(field::Error::required(path, ""));
+    }
+    for message in name::dns1123_label(name) {
+        errors.push(field::Error::invalid(path.clone(), &name.into(), message));
+    }
+    if !names.insert(name) {
+        errors.push(field::Error::duplicate(path, &name.into()));
+    }
+}
 /// The names that mounts may use.
 fn validate_volumes<'a>(
     volumes: &'a [Value],
@@ -75,17 +93,7 @@ fn validate_volumes<'a>(
     let mut names = HashSet::new();
     for (i, volume) in volumes.iter().enumerate() {
         let path = path.index(i);
-        let name = text(volume, "name");
-        if name.is_empty() {
-            errors.push(field::Error::required(path.child("name"), ""));
-        } else {
-            for message in name::dns1123_label(name) {
-                errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
-            }
-            if !names.insert(name) {
-                errors.push(field::Error::duplicate(path.child("name"), &name.into()));
-            }
-        }
+        validate_name(volume, &mut names, &path, errors);
         let sources = volume.as_object().map_or(0, |v| v.keys().filter(|k| *k != "name").count());
         if sources == 0 {
             errors.push(field::Error::required(path.clone(), "must specify a volume type"));
@@ -111,17 +119,7 @@ fn validate_container<'a>(
     path: &field::Path,
     errors: &mut field::Errors,
 ) {
-    let name = text(container, "name");
-    if name.is_empty() {
-        errors.push(field::Error::required(path.child("name"), ""));
-    } else {
-        for message in name::dns1123_label(name) {
-            errors.push(field::Error::invalid(path.child("name"), &name.into(), message));
-        }
-        if !names.insert(name) {
-            errors.push(field::Error::duplicate(path.child("name"), &name.into()));
-        }
-    }
+    validate_name(container, names, path, errors);
     let image = text(container, "image");
     if image.is_empty() {
         errors.push(field::Error::required(path.child("image"), ""));

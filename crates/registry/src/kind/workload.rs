@@ -13,6 +13,14 @@ pub(super) const REVISIONS: i32 = 10;
 /// Where their containers are.
 pub(super) const TEMPLATE_CONTAINERS: &str = "spec.template.spec.containers";
 
+/// The first cells of Deployment and StatefulSet: the name, and how many replicas of how many are
+/// ready.
+pub(super) fn name_and_ready(object: &Value) -> [Value; 2] {
+    let [ready, wanted] =
+        ["status.readyReplicas", "spec.replicas"].map(|path| cell::int(object, path));
+    [cell::name(object), format!("{ready}/{wanted}").into()]
+}
+
 /// Deployment and ReplicaSet.
 pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     validate_common(object, "deployment", true, validate_template, errors);

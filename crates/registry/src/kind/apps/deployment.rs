@@ -1,5 +1,5 @@
 //! Deployments.
-use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS};
+use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready};
 use crate::kind::{Fill, Kind, Members, StatusMeta, not_supported, pod_default, workload};
 use crate::table::cell;
 use serde_json::Value;
@@ -33,15 +33,11 @@ fn default(object: &mut Members, _version: &str) {
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let [name, ready] = name_and_ready(object);
     let [names, images] = cell::containers(object, TEMPLATE_CONTAINERS);
     vec![
-        cell::name(object),
-        format!(
-            "{}/{}",
-            cell::int(object, "status.readyReplicas"),
-            cell::int(object, "spec.replicas")
-        )
-        .into(),
+        name,
+        ready,
         cell::int(object, "status.updatedReplicas").into(),
         cell::int(object, "status.availableReplicas").into(),
         cell::age(object, now),

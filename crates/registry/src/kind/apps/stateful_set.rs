@@ -1,6 +1,6 @@
 //! StatefulSets.
 use crate::kind::template::validate_template_labels;
-use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, validate_common};
+use crate::kind::workload::{REVISIONS, TEMPLATE_CONTAINERS, name_and_ready, validate_common};
 use crate::kind::{
     Fill, Kind, Members, NameRule, StatusMeta, not_negative, not_supported, pod_default, text,
     validate_annotations,
@@ -118,17 +118,7 @@ fn validate_strategies(spec: &Value, path: &field::Path, errors: &mut field::Err
 }
 
 fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
+    let [name, ready] = name_and_ready(object);
     let [names, images] = cell::containers(object, TEMPLATE_CONTAINERS);
-    vec![
-        cell::name(object),
-        format!(
-            "{}/{}",
-            cell::int(object, "status.readyReplicas"),
-            cell::int(object, "spec.replicas")
-        )
-        .into(),
-        cell::age(object, now),
-        names,
-        images,
-    ]
+    vec![name, ready, cell::age(object, now), names, images]
 }
