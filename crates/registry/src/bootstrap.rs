@@ -3,8 +3,8 @@
 //! Rows are made once per process from the facts table and shared by every registry: they never change. What changes (custom
 //! resources) is a new [`Catalog`] that holds the same rows and some more.
 use crate::catalog::{
-    Catalog, DefinitionSource, Group, Resource, ScalePaths, SelectableField, SubresourceRow,
-    storage_version_hash,
+    Catalog, DefinitionSource, Group, Resource, ScalePaths, Schema, SelectableField,
+    SubresourceRow, storage_version_hash,
 };
 use crate::kind::{self, CompiledKind, Kind};
 use crate::subresource::Subresource;
@@ -77,7 +77,7 @@ fn compiled_row(compiled: &CompiledKind) -> Resource {
         short_names: words(&compiled.short_names),
         categories: words(&compiled.categories),
         subresources,
-        schema: setpoint_schema::crd::type_schema(schema).into(),
+        schema: Schema::open_api(setpoint_schema::crd::type_schema(schema)),
         storage_group: kind.group.into(),
         storage_version: version.as_str().into(),
         storage_prefix: keys::custom_prefix(kind.group, resource).into(),

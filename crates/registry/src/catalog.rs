@@ -196,10 +196,9 @@ impl Resource {
         // Relaxed: the lock of the resource's cache is taken between the store and the load.
         self.stored.as_ref().is_some_and(|stored| stored.retired.load(atomic::Ordering::Relaxed))
     }
-    /// The schemas of a custom resource: of this version, and of the one that is stored.
+    /// Its schemas: of this version, and of the one that is stored where that is another.
     pub(crate) fn schemas(&self) -> impl Iterator<Item = &Schema> {
-        let stored = self.stored.as_ref().map(|stored| &stored.schema);
-        stored.into_iter().chain(self.custom.then_some(&self.schema))
+        [&self.schema].into_iter().chain(self.stored.as_ref().map(|stored| &stored.schema))
     }
     /// A subresource by name.
     pub fn subresource(&self, name: &Subresource) -> Option<&SubresourceRow> {

@@ -18,8 +18,8 @@ use std::borrow::Cow;
 /// The stored object is not of a version that this row's kind has.
 pub(crate) fn to_served(resource: &Resource, mut stored: Value) -> Result<Value, ApiError> {
     let target = resource.group_version().to_string();
-    if convert(resource, &mut stored, target)? && resource.custom {
-        setpoint_schema::prune::prune(&resource.schema, &mut stored);
+    if convert(resource, &mut stored, target)? {
+        resource.schema.prune(&mut stored);
     }
     Ok(stored)
 }
@@ -37,9 +37,9 @@ pub(crate) fn to_stored(
 ) -> Result<Value, ApiError> {
     let target = resource.storage_group_version();
     if convert(resource, &mut served, target.to_string())?
-        && let Some(storage) = storage.filter(|storage| storage.custom)
+        && let Some(storage) = storage
     {
-        setpoint_schema::prune::prune(&storage.schema, &mut served);
+        storage.schema.prune(&mut served);
     }
     Ok(served)
 }

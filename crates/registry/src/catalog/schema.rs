@@ -4,8 +4,10 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use setpoint_schema::INLINE_BYTES_MAX;
+use setpoint_object::{ApiError, Reason, field};
+use setpoint_schema::decode::{self, DecodeError};
 use setpoint_schema::node::TypeSchema;
+use setpoint_schema::{INLINE_BYTES_MAX, default, prune, validate};
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -18,14 +20,29 @@ pub struct Schema(Arc<Lazy>);
 #[derive(Debug)]
 struct Lazy {
     compiled: OnceLock<TypeSchema>,
+    language: Language,
     /// The definition and the version's name.
     source: Option<(Arc<DefinitionSource>, Box<str>)>,
+}
+/// What a schema is written in. Both mean types, and differ in what they say of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Language {
+    /// The types of the built-in kinds: what is of another type is refused, and rules are code.
+    GoTypes,
+    /// `openAPIV3Schema`: what is not declared is pruned, and rules are part of it.
+    OpenApi,
 }
 impl Schema {
     /// The schema of one version of a definition.
     pub(crate) fn of_definition(source: Arc<DefinitionSource>, version: &str) -> Self {
         let source = Some((source, version.into()));
-        Self(Arc::new(Lazy { compiled: OnceLock::new(), source }))
+        let language = Language::OpenApi;
+        Self(Arc::new(Lazy { compiled: OnceLock::new(), language, source }))
+    }
+    /// The schema of a kind that is compiled in and has an `openAPIV3Schema`.
+    pub(crate) fn open_api(schema: TypeSchema) -> Self {
+        let (compiled, language) = (OnceLock::from(schema), Language::OpenApi);
+        Self(Arc::new(Lazy { compiled, language, source: None }))
     }
 }
 impl Schema {
@@ -36,12 +53,62 @@ impl Schema {
     }
     /// Whether making or validating an object of this type may take long, however small it is.
     pub(crate) fn is_costly(&self) -> bool {
-        self.compiles_slowly() || self.has_costly_validation()
+        let has_rules = self.0.language == Language::OpenApi;
+        has_rules && (self.compiles_slowly() || self.has_costly_validation())
     }
 }
+impl Schema {
+    /// Holds a tree to the type: canonical scalars, unknown fields noted and dropped.
+    ///
+    /// # Errors
+    ///
+    /// A value is of another type.
+    pub(crate) fn conform(
+        &self,
+        kind: &str,
+        value: &mut Value,
+        problems: &mut Vec<String>,
+    ) -> Result<(), DecodeError> {
+        match self.0.language {
+            Language::GoTypes => decode::conform(self, kind, value, problems),
+            Language::OpenApi => decode::conform_custom(self, value, problems),
+        }
+    }
+    /// Fills the defaults that it declares.
+    ///
+    /// # Errors
+    ///
+    /// 413: the defaults of items multiply beyond bounds.
+    pub(crate) fn fill_defaults(&self, value: &mut Value) -> Result<(), ApiError> {
+        match self.0.language {
+            Language::GoTypes => default::declared(self, value),
+            Language::OpenApi => {
+                default::apply(self, value).map_err(|why| {
+                    ApiError::new(413, Reason::RequestEntityTooLarge, why.to_string())
+                })?;
+            }
+        }
+        Ok(())
+    }
+    /// What its rules say against an object. Those of built-in kinds are in their rooms.
+    pub(crate) fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<field::Error> {
+        match self.0.language {
+            Language::GoTypes => Vec::new(),
+            Language::OpenApi => validate::validate(self, object, old),
+        }
+    }
+    /// Drops what it does not declare of an object that was of another version.
+    pub(crate) fn prune(&self, object: &mut Value) {
+        if self.0.language == Language::OpenApi {
+            prune::prune(self, object);
+        }
+    }
+}
+/// Of a built-in type.
 impl From<TypeSchema> for Schema {
     fn from(schema: TypeSchema) -> Self {
-        Self(Arc::new(Lazy { compiled: OnceLock::from(schema), source: None }))
+        let (compiled, language) = (OnceLock::from(schema), Language::GoTypes);
+        Self(Arc::new(Lazy { compiled, language, source: None }))
     }
 }
 impl Deref for Schema {

@@ -1,10 +1,11 @@
 //! From a request body to a complete tree of the endpoint's kind: decoded, held to its type, defaulted (spec: api-server §5.2).
 use super::Write;
+use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, Format};
 use serde_json::Value;
-use setpoint_object::{ApiError, GroupVersion, GroupVersionKind, Reason};
+use setpoint_object::{ApiError, GroupVersion, GroupVersionKind};
 use setpoint_schema::node::TypeSchema;
-use setpoint_schema::{builtin, decode, default};
+use setpoint_schema::{builtin, decode};
 use std::fmt::Write as _;
 
 /// How much of a body without a leading `{` an error shows, in bytes.
@@ -148,27 +149,15 @@ impl Write<'_> {
         value: &mut Value,
         problems: &mut Vec<String>,
     ) -> Result<(), String> {
-        if self.resource.custom {
-            decode::conform_custom(&self.resource.schema, value, problems)
-                .map_err(|e| e.to_string())
-        } else {
-            decode::conform(&self.resource.schema, &self.resource.gvk.kind, value, problems)
-                .map_err(|e| e.to_string())
-        }
+        let Resource { schema, gvk, .. } = self.resource;
+        schema.conform(&gvk.kind, value, problems).map_err(|error| error.to_string())
     }
     /// Fills the defaults of the endpoint's version.
     ///
     /// # Errors
     /// 413: the defaults of a custom resource's items multiply beyond bounds.
     pub(super) fn default(&self, value: &mut Value) -> Result<(), ApiError> {
-        let schema = &self.resource.schema;
-        if self.resource.custom {
-            default::apply(schema, value).map_err(|why| {
-                ApiError::new(413, Reason::RequestEntityTooLarge, why.to_string())
-            })?;
-        } else {
-            default::declared(schema, value);
-        }
+        self.resource.schema.fill_defaults(value)?;
         if let Some(members) = value.as_object_mut() {
             (self.resource.kind.default)(members, &self.resource.gvk.version);
         }

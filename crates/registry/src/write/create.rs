@@ -13,7 +13,6 @@ use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason, encode, field};
-use setpoint_schema::validate;
 
 impl Write<'_> {
     /// Decodes and creates.
@@ -182,7 +181,7 @@ impl Write<'_> {
         if self.resource.custom {
             self.validate_kind(object, errors);
             metadata::validate(self.resource, object, errors);
-            errors.extend(validate::validate(&self.resource.schema, object, None));
+            errors.extend(self.resource.schema.validate(object, None));
             self.validate_scale(object, errors);
             metadata::warn_of_finalizers(self.attributes, object, None);
         } else {

@@ -26,7 +26,7 @@ impl Write<'_> {
         new: &Value,
         old: Option<&Value>,
     ) -> Result<(), ApiError> {
-        if self.resource.custom || &*self.resource.gvk.group != RBAC {
+        if self.resource.kind.group != RBAC {
             return Ok(());
         }
         let changes = |members: [&str; 2]| {

@@ -11,7 +11,7 @@ use crate::subresource::Subresource;
 use serde_json::Value;
 use setpoint_object::meta::{ObjectExt, parse_resource_version};
 use setpoint_object::{ApiError, GroupKind, Reason, encode, field};
-use setpoint_schema::{apply, diff, validate};
+use setpoint_schema::{apply, diff};
 use setpoint_store::{KeyValue, Revision};
 
 /// How often a write that may lose races is tried before its client is told to try again.
@@ -362,12 +362,11 @@ impl Write<'_> {
             let again = errors.clone();
             errors.extend(again);
         }
-        if self.resource.custom {
-            errors.extend(validate::validate(&self.resource.schema, new, Some(old)));
-            if matches!(self.target.subresource, None | Some(Subresource::Scale)) {
-                self.validate_scale(new, errors);
-                metadata::warn_of_finalizers(self.attributes, new, Some(old));
-            }
+        errors.extend(self.resource.schema.validate(new, Some(old)));
+        let is_whole = matches!(self.target.subresource, None | Some(Subresource::Scale));
+        if self.resource.custom && is_whole {
+            self.validate_scale(new, errors);
+            metadata::warn_of_finalizers(self.attributes, new, Some(old));
         }
         match self.target.subresource.as_ref() {
             None | Some(Subresource::Scale) => {
