@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 /// Answers requests under a path, or for a [`Backend`](crate::Backend). Functions are handlers.
 ///
-/// The request was authenticated, authorized (under a path as a request on it: `get /prefix/…`) and counted as any other; its
-/// [`Attributes`](crate::Attributes) are an extension, as `Arc<Attributes>`. It carries no `Authorization` header any more.
+/// The request was authenticated, authorized (under a path as a request on it: `get /prefix/…`) and
+/// counted as any other; its [`Attributes`](crate::Attributes) are an extension, as
+/// `Arc<Attributes>`. It carries no `Authorization` header any more.
 pub trait Handler: Send + Sync {
     /// Answers. Dropped when the client goes away or the request's time is over.
     fn handle(&self, request: Request<RequestBody>) -> BoxFuture<'static, Response<Body>>;

@@ -1,7 +1,7 @@
 //! What only this process can say about a request, as its extensions.
 //!
-//! An [`Identity`](setpoint_registry::Identity) as a request extension is trusted: a transport sets it for a verified client
-//! certificate, the in-process client for itself.
+//! An [`Identity`](setpoint_registry::Identity) as a request extension is trusted: a transport sets
+//! it for a verified client certificate, the in-process client for itself.
 
 use std::sync::Arc;
 

@@ -226,8 +226,9 @@ impl Exchange<'_> {
         options::delete(self.query, &bytes, format, served)
     }
 
-    /// Answers with one object, transformed. A `Status` is never transformed. What makes a tree of a large object does so off the threads
-    /// that serve. `is_done`: a write has been done, and its answer is not refused.
+    /// Answers with one object, transformed. A `Status` is never transformed. What makes a tree of
+    /// a large object does so off the threads that serve. `is_done`: a write has been done, and its
+    /// answer is not refused.
     async fn object(
         &self,
         code: StatusCode,

@@ -207,8 +207,8 @@ pub(crate) struct Unserved {
     pub(crate) watch: bool,
 }
 
-/// What a path says of a resource that is not served here, for those who decide about requests before they are answered.
-/// `None`: the path is no resource's.
+/// What a path says of a resource that is not served here, for those who decide about requests
+/// before they are answered. `None`: the path is no resource's.
 pub(crate) fn unserved(path: &str) -> Option<Unserved> {
     let path = decode(path, false)?;
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();

@@ -62,8 +62,9 @@ pub(crate) fn indent(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends a part of a JSON text, indented. `depth`: how many brackets are open before it. A part ends where a value or an item of
-/// a list does, or behind an opening bracket that something follows.
+/// Appends a part of a JSON text, indented. `depth`: how many brackets are open before it. A part
+/// ends where a value or an item of a list does, or behind an opening bracket that something
+/// follows.
 pub(crate) fn push_indented(out: &mut Vec<u8>, bytes: &[u8], mut depth: usize) {
     let mut at = 0;
     while at < bytes.len() {

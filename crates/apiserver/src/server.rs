@@ -83,8 +83,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Hands requests whose path begins with `prefix` to a handler, where nothing else answers them. They are authenticated and
-    /// authorized as any request on a path.
+    /// Hands requests whose path begins with `prefix` to a handler, where nothing else answers
+    /// them. They are authenticated and authorized as any request on a path.
     pub fn route(mut self, prefix: &str, handler: Arc<dyn Handler>) -> Self {
         self.extra.add(prefix, handler);
         self
@@ -102,8 +102,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Serves a group version from elsewhere, from the beginning on. More can be put, and these removed, while it runs:
-    /// [`ApiServer::backends`]. None when not given.
+    /// Serves a group version from elsewhere, from the beginning on. More can be put, and these
+    /// removed, while it runs: [`ApiServer::backends`]. None when not given.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backends.push(backend);
         self
@@ -172,7 +172,8 @@ impl ApiServer {
         &self.inner.registry
     }
 
-    /// The group versions that are served from elsewhere: more can be put, and these removed, at any time.
+    /// The group versions that are served from elsewhere: more can be put, and these removed, at
+    /// any time.
     pub fn backends(&self) -> &Backends {
         &self.inner.backends
     }
@@ -182,13 +183,15 @@ impl ApiServer {
         self.inner.drain.cancel();
     }
 
-    /// Lists a resource in process: the same stages as a request over HTTP, and objects instead of bytes that must be cut. The
-    /// request names the resource ([`Requested::Unrouted`](setpoint_registry::Requested::Unrouted)) and its user is trusted; its selectors are read from it.
+    /// Lists a resource in process: the same stages as a request over HTTP, and objects instead of
+    /// bytes that must be cut. The request names the resource
+    /// ([`Requested::Unrouted`](setpoint_registry::Requested::Unrouted)) and its user is trusted;
+    /// its selectors are read from it.
     ///
     /// # Errors
     ///
-    /// The `Status` that the same request is answered with over HTTP; 501 for a resource that a [`Backend`] serves, which is
-    /// asked over HTTP only: use [`ApiServer::client`].
+    /// The `Status` that the same request is answered with over HTTP; 501 for a resource that a
+    /// [`Backend`] serves, which is asked over HTTP only: use [`ApiServer::client`].
     pub async fn list(&self, request: Attributes, options: ListOptions) -> Result<List, ApiError> {
         let request = self.inner.enter_in_process(request).await?;
         let observation = self.inner.observers.begin(&request);
@@ -224,7 +227,8 @@ impl ApiServer {
         Ok(Events::new(events?, self.inner.drain.clone(), observation))
     }
 
-    /// Ends large lists that their clients take too slowly, until it is dropped. Whoever serves over sockets runs it.
+    /// Ends large lists that their clients take too slowly, until it is dropped. Whoever serves
+    /// over sockets runs it.
     pub(crate) async fn end_slow_answers(&self) {
         self.inner.large.end_slow().await;
     }
@@ -289,7 +293,8 @@ fn selected(request: &Attributes, options: ListOptions) -> Result<ListOptions, A
     Ok(ListOptions { labels, fields, ..options })
 }
 
-/// The events of a watch. It ends when the registry ends it, or when the server drains and no event is at hand.
+/// The events of a watch. It ends when the registry ends it, or when the server drains and no event
+/// is at hand.
 #[must_use = "a stream does nothing unless polled"]
 pub struct Events {
     // Inputs.
@@ -325,7 +330,8 @@ impl Stream for Events {
         if self.is_over {
             return Poll::Ready(None);
         }
-        // Events that are there go out before the drain is looked at: a watch ends between events, with none held back.
+        // Events that are there go out before the drain is looked at: a watch ends between events,
+        // with none held back.
         let next = match Pin::new(&mut self.events).poll_next(cx) {
             Poll::Ready(Some(Ok(event))) => return Poll::Ready(Some(Ok(event))),
             Poll::Ready(end) => end,

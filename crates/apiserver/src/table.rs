@@ -53,8 +53,8 @@ pub(crate) struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// A Table of one object. `metadata` is the JSON of its metadata; `headings`: with column definitions (a watch sends them in its
-    /// first event only).
+    /// A Table of one object. `metadata` is the JSON of its metadata; `headings`: with column
+    /// definitions (a watch sends them in its first event only).
     pub(crate) fn table(&self, object: &[u8], metadata: &str, headings: bool) -> Vec<u8> {
         let (head, tail) = self.envelope(metadata, headings);
         let mut out = Vec::with_capacity(head.len() + object.len() + tail.len());

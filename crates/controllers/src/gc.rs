@@ -9,8 +9,9 @@
 //!   discovery: every 30 s, and at once when a CRD changes                                live reads and writes ◀────┘
 //! ```
 //!
-//! The graph only says which objects to look at. Before it acts a worker reads the object and its owners from the server, and it
-//! writes with uid and resourceVersion as preconditions, so that a stale graph costs a look and never an object.
+//! The graph only says which objects to look at. Before it acts a worker reads the object and its
+//! owners from the server, and it writes with uid and resourceVersion as preconditions, so that a
+//! stale graph costs a look and never an object.
 //!
 //! | the live object | what happens |
 //! |---|---|
@@ -21,8 +22,8 @@
 //! | has only owners that wait for it, and dependents of its own | it is deleted in the foreground |
 //! | has references and no owner | it is deleted |
 //!
-//! A resource that cannot be listed delays nothing else: workers start once every resource has been listed, or its list has
-//! been refused, or has failed for 30 s.
+//! A resource that cannot be listed delays nothing else: workers start once every resource has been
+//! listed, or its list has been refused, or has failed for 30 s.
 //!
 //! Events are never collected. A reference to a kind that the server does not know keeps the object, and is tried again.
 
@@ -53,9 +54,11 @@ use tokio_util::sync::CancellationToken;
 /// How often discovery is read again although nothing seems to have changed: 30 s, as the reference.
 pub const REDISCOVER_PERIOD: Duration = Duration::from_secs(30);
 
-/// How long the collector waits at start for resources whose list fails for a reason other than a refusal.
+/// How long the collector waits at start for resources whose list fails for a reason other than a
+/// refusal.
 ///
-/// 30 s, as kube-controller-manager's initial sync timeout. The others are collected without them after that.
+/// 30 s, as kube-controller-manager's initial sync timeout. The others are collected without them
+/// after that.
 pub const FIRST_LISTS_MAX: Duration = Duration::from_secs(30);
 
 /// The pause before discovery is read again at the earliest: what asks for it may come in thousands.
@@ -162,7 +165,8 @@ pub struct GarbageCollector {
 }
 
 impl GarbageCollector {
-    /// A collector that works through `client` and watches every resource that can be deleted, by metadata.
+    /// A collector that works through `client` and watches every resource that can be deleted, by
+    /// metadata.
     pub fn new(client: Client) -> Self {
         let shared = Shared {
             api: Api::new(client, "generic-garbage-collector"),
@@ -174,14 +178,15 @@ impl GarbageCollector {
         Self { shared: Arc::new(shared), feed: None }
     }
 
-    /// Learns of objects from `feed` instead of watching each resource: for a server in the same process.
+    /// Learns of objects from `feed` instead of watching each resource: for a server in the same
+    /// process.
     pub fn feed(mut self, feed: impl ObjectFeed) -> Self {
         self.feed = Some(Feed::new(feed));
         self
     }
 
-    /// Runs until `stop`. Nothing is deleted before every resource has been listed once, as far as it can be. Dropping it stops
-    /// everything at once.
+    /// Runs until `stop`. Nothing is deleted before every resource has been listed once, as far as
+    /// it can be. Dropping it stops everything at once.
     pub async fn run(self, stop: CancellationToken) {
         let Self { shared, feed } = self;
         let mut tasks = JoinSet::new();

@@ -2,17 +2,18 @@
 //!
 //! # Theory
 //!
-//! Admission gives every PersistentVolumeClaim the finalizer `kubernetes.io/pvc-protection` and every PersistentVolume
-//! `kubernetes.io/pv-protection`. Two controllers take them off again:
+//! Admission gives every PersistentVolumeClaim the finalizer `kubernetes.io/pvc-protection` and
+//! every PersistentVolume `kubernetes.io/pv-protection`. Two controllers take them off again:
 //!
 //! | object being deleted | loses its finalizer when |
 //! |---|---|
 //! | claim | no pod with a node uses it, by name or as the claim of a generic ephemeral volume |
 //! | volume | its phase is not `Bound` |
 //!
-//! Claims are looked at by namespace: a claim whose deletion begins and a pod that ends both ask for a look at their namespace.
-//! A look lists the pods of the namespace once, from the server, so that no pod is overlooked that a cache does not show yet.
-//! A pod without a node does not count, as no kubelet starts a pod whose claim is being deleted. The rules are those of
+//! Claims are looked at by namespace: a claim whose deletion begins and a pod that ends both ask
+//! for a look at their namespace. A look lists the pods of the namespace once, from the server, so
+//! that no pod is overlooked that a cache does not show yet. A pod without a node does not count,
+//! as no kubelet starts a pod whose claim is being deleted. The rules are those of
 //! kube-controller-manager's `pvc-protection-controller` and `pv-protection-controller`.
 
 use crate::api::{Api, RequestError};
@@ -49,7 +50,8 @@ impl ProtectionController {
         Self { client, clock }
     }
 
-    /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything at once.
+    /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything
+    /// at once.
     ///
     /// # Errors
     ///
@@ -202,7 +204,8 @@ impl Used {
         if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
             return;
         }
-        // It has been set up for deletion and only waits for its removal, perhaps by way of this very claim.
+        // It has been set up for deletion and only waits for its removal, perhaps by way of this
+        // very claim.
         let is_shut_down = !pod.deletion_timestamp().is_empty()
             && pod["metadata"]["deletionGracePeriodSeconds"] == 0;
         for volume in pod["spec"]["volumes"].as_array().into_iter().flatten() {

@@ -17,7 +17,8 @@ use std::ops::Range;
 pub fn to_bytes(value: &Value) -> Bytes {
     to_bytes_of_about(value, 256)
 }
-/// As [`to_bytes`], with room for so many bytes to begin with: for whoever knows what the tree was before.
+/// As [`to_bytes`], with room for so many bytes to begin with: for whoever knows what the tree was
+/// before.
 pub fn to_bytes_of_about(value: &Value, room: usize) -> Bytes {
     let mut out = Vec::with_capacity(room);
     write_value(&mut out, value);

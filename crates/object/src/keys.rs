@@ -19,10 +19,11 @@ pub const ROOT: &str = "/registry/";
 pub const SERVICES: &str = "/registry/services/specs/";
 /// The prefix of CustomResourceDefinitions, which say what else is served.
 pub const DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
-/// Where the fences of definitions are: per definition a key that orders writes of its objects with changes of its schema. No
-/// resource has this name: there is a dot in it.
+/// Where the fences of definitions are: per definition a key that orders writes of its objects with
+/// changes of its schema. No resource has this name: there is a dot in it.
 pub const SCHEMA_FENCES: &str = "/registry/apiextensions.k8s.io/schema.fences/";
-/// A key for each cluster address in use. Beside the keys in which kube-apiserver keeps its bitmaps; not served.
+/// A key for each cluster address in use. Beside the keys in which kube-apiserver keeps its
+/// bitmaps; not served.
 pub const CLUSTER_ADDRESSES: &str = "/registry/ranges/serviceips/";
 /// The same for node ports.
 pub const NODE_PORTS: &str = "/registry/ranges/servicenodeports/";
@@ -109,8 +110,8 @@ pub fn names(prefix_len: usize, scope: Scope, key: &[u8]) -> (&str, &str) {
     }
 }
 
-/// The part of a key that names its resource, with the slash behind it: [`ROOT`] and one word, or two when the first has a dot
-/// (a group) or is `services`. `None` when the key has no such part.
+/// The part of a key that names its resource, with the slash behind it: [`ROOT`] and one word, or
+/// two when the first has a dot (a group) or is `services`. `None` when the key has no such part.
 ///
 /// So a reader of keys needs no catalog.
 pub fn prefix_of(key: &[u8]) -> Option<&str> {
@@ -132,7 +133,8 @@ pub struct Directory {
     words: BTreeMap<&'static str, (&'static str, &'static str)>,
 }
 impl Directory {
-    /// Of built-in resources, as `(group, plural)`. Where two groups serve the same objects (Events), the first is named.
+    /// Of built-in resources, as `(group, plural)`. Where two groups serve the same objects
+    /// (Events), the first is named.
     pub fn of(resources: impl IntoIterator<Item = (&'static str, &'static str)>) -> Self {
         let mut words = BTreeMap::new();
         for (group, resource) in resources {

@@ -13,10 +13,11 @@
 //! - No input makes anything here panic, recurse without bound, or take more than time linear in its length.
 //! - Every text that a client sees is made here or from here: [`status`], [`field`], [`name`], the messages of
 //!   [`label`] and [`field_selector`].
-//! - Nobody asks the machine for the time or for randomness: [`time::Clock`] and a seed ([`seed::from_entropy`]) are handed down
-//!   from the program's edge.
+//! - Nobody asks the machine for the time or for randomness: [`time::Clock`] and a seed
+//!   ([`seed::from_entropy`]) are handed down from the program's edge.
 //!
-//! This crate knows nothing about HTTP and nothing about storage, but for the names that objects have there ([`keys`]).
+//! This crate knows nothing about HTTP and nothing about storage, but for the names that objects
+//! have there ([`keys`]).
 //!
 //! ```
 //! use setpoint_object::{Skim, encode};

@@ -1,4 +1,5 @@
-//! Admission: who may change or refuse a write. A chain of plugins, each with a mutating and a validating half (spec: admission §1).
+//! Admission: who may change or refuse a write. A chain of plugins, each with a mutating and a
+//! validating half (spec: admission §1).
 //!
 //! # Theory
 //!
@@ -8,11 +9,12 @@
 //! ```
 //!
 //! The plugins of Kubernetes come first, in Kubernetes' order, then those of
-//! [`RegistryBuilder::admission`](crate::RegistryBuilder::admission), in the order in which they were added. Webhooks and policies
-//! become further links of the same chain.
+//! [`RegistryBuilder::admission`](crate::RegistryBuilder::admission), in the order in which they
+//! were added. Webhooks and policies become further links of the same chain.
 //!
-//! *Reinvocation*: when a plugin has changed an object that an earlier added plugin had seen, the earlier one sees it once more, if it
-//! [asks for it](Admission::reinvoked). Once: a second pass settles what depends on each other or leaves it to the validating halves.
+//! *Reinvocation*: when a plugin has changed an object that an earlier added plugin had seen, the
+//! earlier one sees it once more, if it [asks for it](Admission::reinvoked). Once: a second pass
+//! settles what depends on each other or leaves it to the validating halves.
 //!
 //! A plugin reads other objects through [`Review::objects`], from the watch cache.
 mod classes;
@@ -77,7 +79,8 @@ pub(crate) struct Preconditions {
 }
 
 impl<'a> Review<'a> {
-    /// The request. One that deletes a collection names no object, and one that evicts or binds a pod names its subresource.
+    /// The request. One that deletes a collection names no object, and one that evicts or binds a
+    /// pod names its subresource.
     pub fn attributes(&self) -> &'a Attributes {
         self.attributes
     }
@@ -126,7 +129,8 @@ impl<'a> Review<'a> {
         ApiError::forbidden(&self.group_resource(), self.name, why)
     }
 
-    /// Holds something still until the commit: when it has changed by then, what decided by it decides again.
+    /// Holds something still until the commit: when it has changed by then, what decided by it
+    /// decides again.
     pub(crate) fn require(&self, compare: Compare) {
         self.preconditions.compares.lock().push(compare);
     }
@@ -147,8 +151,9 @@ impl<'a> Review<'a> {
 
 /// One link of the chain: changes objects before they are validated, or refuses writes.
 ///
-/// It is called inside the write, once per attempt: it should be quick, and must expect to be called again for the same request.
-/// It has no effect but what it does to `object` and what it says through the [`Review`].
+/// It is called inside the write, once per attempt: it should be quick, and must expect to be
+/// called again for the same request. It has no effect but what it does to `object` and what it
+/// says through the [`Review`].
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt as _};
@@ -199,7 +204,8 @@ pub trait Admission: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         futures::future::ready(Ok(())).boxed()
     }
-    /// Refuses. `object` is what will be stored, in the storage version; absent on delete and connect. Default: allows.
+    /// Refuses. `object` is what will be stored, in the storage version; absent on delete and
+    /// connect. Default: allows.
     fn validate<'a>(
         &'a self,
         _review: &'a Review<'a>,
@@ -207,7 +213,8 @@ pub trait Admission: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<(), ApiError>> {
         futures::future::ready(Ok(())).boxed()
     }
-    /// Whether its mutating half is called once more when a later plugin changed the object. Default: no.
+    /// Whether its mutating half is called once more when a later plugin changed the object.
+    /// Default: no.
     fn reinvoked(&self) -> bool {
         false
     }

@@ -1,7 +1,8 @@
 //! Authorization: may this user do this?
 //!
-//! The API server asks once for every request, before it is routed to an answer. The registry asks again for what a request turns
-//! out to do besides: an apply or a PUT that creates, a role that grants rights, a binding that refers to such a role.
+//! The API server asks once for every request, before it is routed to an answer. The registry asks
+//! again for what a request turns out to do besides: an apply or a PUT that creates, a role that
+//! grants rights, a binding that refers to such a role.
 use crate::attributes::{Attributes, MASTERS};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -9,7 +10,8 @@ use setpoint_object::{ApiError, GroupResource};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What an authorizer says, with its reason: a sentence for the client (of a refusal) and for the audit log. May be empty.
+/// What an authorizer says, with its reason: a sentence for the client (of a refusal) and for the
+/// audit log. May be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The request is allowed. Nobody else is asked.
@@ -20,10 +22,11 @@ pub enum Decision {
     NoOpinion(String),
 }
 
-/// Says whether a user may do something. [`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer) adds one.
+/// Says whether a user may do something.
+/// [`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer) adds one.
 ///
-/// It is asked for every request: it should answer from memory. When it cannot answer, it says so with an error: the request is
-/// then refused unless a later authorizer allows it.
+/// It is asked for every request: it should answer from memory. When it cannot answer, it says so
+/// with an error: the request is then refused unless a later authorizer allows it.
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt as _};
@@ -53,8 +56,9 @@ pub trait Authorizer: Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<Decision, ApiError>>;
 }
 
-/// Allows everything to whoever is authenticated, and the health endpoints to everybody. What a registry has when it is given no
-/// authorizer; as the last one of a chain, it lets pass what the others did not decide.
+/// Allows everything to whoever is authenticated, and the health endpoints to everybody. What a
+/// registry has when it is given no authorizer; as the last one of a chain, it lets pass what the
+/// others did not decide.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AllowAuthenticated;
 
@@ -72,8 +76,8 @@ impl Authorizer for AllowAuthenticated {
     }
 }
 
-/// The authorizers, in the order in which they are asked. Before them, `system:masters` may do everything, and everybody may ask
-/// the health endpoints.
+/// The authorizers, in the order in which they are asked. Before them, `system:masters` may do
+/// everything, and everybody may ask the health endpoints.
 #[derive(Debug)]
 pub(crate) struct Chain {
     authorizers: Vec<Arc<dyn Authorizer>>,
@@ -164,7 +168,8 @@ pub(crate) fn forbidden(request: &Attributes, reason: &str) -> ApiError {
     ApiError::forbidden(&resource, request.name(), &why)
 }
 
-/// Whether a path is a health endpoint's. Kubernetes' `--authorization-always-allow-paths` has these three by default.
+/// Whether a path is a health endpoint's. Kubernetes' `--authorization-always-allow-paths` has
+/// these three by default.
 fn is_health(path: &str) -> bool {
     let first = path.strip_prefix('/').and_then(|path| path.split('/').next());
     matches!(first, Some("healthz" | "livez" | "readyz"))

@@ -199,7 +199,8 @@ fn subresource(fact: &setpoint_facts::Subresource) -> SubresourceRow {
     }
 }
 
-/// Served versions of a kind as `apiVersion`s, one object's other faces included (Events are served by two groups).
+/// Served versions of a kind as `apiVersion`s, one object's other faces included (Events are served
+/// by two groups).
 fn served_versions(fact: &setpoint_facts::Resource) -> Vec<String> {
     let prefix = keys::built_in_prefix(fact.group, fact.resource);
     setpoint_facts::RESOURCES

@@ -1,9 +1,9 @@
-//! Stored bytes to the version asked for, and back, without waiting. What a conversion webhook makes is in
-//! [`crate::conversion`].
+//! Stored bytes to the version asked for, and back, without waiting. What a conversion webhook
+//! makes is in [`crate::conversion`].
 //!
 //! One object has one identity in every served version of its kind. Custom resources without a conversion webhook change
-//! nothing but `apiVersion`, and lose what the other version's schema does not declare. Built-in kinds that are served in several
-//! versions have a function of their own (`Kind::convert`).
+//! nothing but `apiVersion`, and lose what the other version's schema does not declare. Built-in
+//! kinds that are served in several versions have a function of their own (`Kind::convert`).
 use crate::catalog::Resource;
 use bytes::Bytes;
 use serde_json::Value;
@@ -87,7 +87,8 @@ pub(crate) fn refreshed(
 pub(crate) fn serve(resource: &Resource, stored: &[u8], revision: u64) -> Result<Bytes, ApiError> {
     serve_as(resource, stored, revision, revision)
 }
-/// The same of bytes that were written at one revision and are shown with another: a deleted object carries that of its removal.
+/// The same of bytes that were written at one revision and are shown with another: a deleted object
+/// carries that of its removal.
 ///
 /// # Errors
 ///

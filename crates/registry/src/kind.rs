@@ -158,7 +158,8 @@ impl Selectable {
     }
 }
 
-/// A subresource that takes one part of a whole object and leaves the rest as stored (`finalize`, `resize`, `approval`).
+/// A subresource that takes one part of a whole object and leaves the rest as stored (`finalize`,
+/// `resize`, `approval`).
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     /// Its name.
@@ -342,8 +343,8 @@ impl Kind {
     }
 }
 
-/// Fills the defaults of a built-in kind: those its schema declares, then those of its row. The tree must have been put in order by
-/// [`setpoint_schema::decode::conform`].
+/// Fills the defaults of a built-in kind: those its schema declares, then those of its row. The
+/// tree must have been put in order by [`setpoint_schema::decode::conform`].
 pub fn fill_defaults(
     group: &str,
     version: &str,

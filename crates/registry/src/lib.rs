@@ -1,7 +1,8 @@
 //! What happens to an object between HTTP and the store: one write path, one read path, every resource.
 //!
-//! It must not know HTTP. A request comes as [`Attributes`] and options; it leaves as bytes or as an `ApiError`, which
-//! is a Kubernetes `Status`. Who serves what over which transport is the API server's.
+//! It must not know HTTP. A request comes as [`Attributes`] and options; it leaves as bytes or as
+//! an `ApiError`, which is a Kubernetes `Status`. Who serves what over which transport is the API
+//! server's.
 //!
 //! # Theory
 //!

@@ -24,8 +24,9 @@ use tokio_util::sync::CancellationToken;
 /// Five minutes, as kube-apiserver's `--etcd-compaction-interval`, so that clients' watches live as long as they are used to.
 pub const HISTORY_PERIOD: Duration = Duration::from_secs(300);
 
-/// How many revisions of a durable store's history are taken in at start: watches of before the restart that are no further behind go
-/// on. Ten thousand: clients are seldom further behind, and reading them takes a fraction of a second.
+/// How many revisions of a durable store's history are taken in at start: watches of before the
+/// restart that are no further behind go on. Ten thousand: clients are seldom further behind, and
+/// reading them takes a fraction of a second.
 pub const REPLAYED_REVISIONS: u64 = 10_000;
 
 /// How long an Event is kept unless it is said otherwise: one hour, as kube-apiserver's `--event-ttl`.
@@ -56,16 +57,18 @@ impl RegistryBuilder {
         self.kinds.push(kind);
         self
     }
-    /// The seed of uids, generated names and watch time-outs. Default: from the operating system. Two registries with one seed make
-    /// the same names, so only simulations set it. With a seed costly work is done where it is asked for, without one on threads of its
-    /// own: which of two threads is faster would be chance.
+    /// The seed of uids, generated names and watch time-outs. Default: from the operating system.
+    /// Two registries with one seed make the same names, so only simulations set it. With a seed
+    /// costly work is done where it is asked for, without one on threads of its own: which of two
+    /// threads is faster would be chance.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
     /// How many revisions of the store's history are taken in at start, as far as they are kept: watches from one of them go on, as if
-    /// there had been no restart. Each costs the start a little. When not given, [`REPLAYED_REVISIONS`] of a store that keeps its
-    /// history over restarts ([`Store::keeps_history`]), and none of another.
+    /// there had been no restart. Each costs the start a little. When not given,
+    /// [`REPLAYED_REVISIONS`] of a store that keeps its history over restarts
+    /// ([`Store::keeps_history`]), and none of another.
     pub fn replayed_revisions(mut self, n: u64) -> Self {
         self.replayed_revisions = Some(n);
         self
@@ -96,14 +99,15 @@ impl RegistryBuilder {
         self.is_shared = is_shared;
         self
     }
-    /// Who converts the custom resources whose definitions have the conversion strategy `Webhook`. When not given, requests for
-    /// versions other than the stored one are refused.
+    /// Who converts the custom resources whose definitions have the conversion strategy `Webhook`.
+    /// When not given, requests for versions other than the stored one are refused.
     pub fn converter(mut self, converter: Arc<dyn ConversionProvider>) -> Self {
         self.converter = Some(converter);
         self
     }
-    /// Asks an authorizer, after those added before. The API server asks for each request, the registry for what a request does
-    /// besides. None when not given: whoever is authenticated may do everything ([`AllowAuthenticated`](crate::AllowAuthenticated)).
+    /// Asks an authorizer, after those added before. The API server asks for each request, the
+    /// registry for what a request does besides. None when not given: whoever is authenticated may
+    /// do everything ([`AllowAuthenticated`](crate::AllowAuthenticated)).
     pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.authorizers.push(authorizer);
         self

@@ -1,4 +1,5 @@
-//! The `scale` subresource: an `autoscaling/v1 Scale` made of its parent (spec: api-server §5.6, crd §7).
+//! The `scale` subresource: an `autoscaling/v1 Scale` made of its parent (spec: api-server §5.6,
+//! crd §7).
 use crate::catalog::{Resource, ScalePaths};
 use crate::subresource::Subresource;
 use serde_json::{Value, json};

@@ -1,6 +1,8 @@
-//! What the stages of a request share: the store, the clock, what is served, the watch cache, numbers in use, admission.
+//! What the stages of a request share: the store, the clock, what is served, the watch cache,
+//! numbers in use, admission.
 //!
-//! It belongs to nobody: `registry` makes it and keeps it going, `read`, `write` and `watch` are handed it.
+//! It belongs to nobody: `registry` makes it and keeps it going, `read`, `write` and `watch` are
+//! handed it.
 use crate::admission;
 use crate::allocate::Allocator;
 use crate::attributes::Attributes;
@@ -18,7 +20,8 @@ use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the store may take to answer before it counts as out of reach: two seconds, as kube-apiserver's `--etcd-healthcheck-timeout`.
+/// How long the store may take to answer before it counts as out of reach: two seconds, as
+/// kube-apiserver's `--etcd-healthcheck-timeout`.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What every part of the registry shares.
@@ -114,7 +117,8 @@ impl Registry {
     pub fn ready(&self) -> tokio::sync::watch::Receiver<bool> {
         self.inner.ready.subscribe()
     }
-    /// Waits until start-up is done. Those who wait go on in the order in which they came. Dropping it loses nothing.
+    /// Waits until start-up is done. Those who wait go on in the order in which they came. Dropping
+    /// it loses nothing.
     pub async fn wait_ready(&self) {
         self.inner.serves.wait_for(|serves| *serves).await;
     }
@@ -129,7 +133,8 @@ impl Registry {
     pub fn object_changes(&self) -> cache::ObjectChanges {
         self.inner.cache.object_changes()
     }
-    /// Whether a request is allowed: asks the authorizers ([`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer)).
+    /// Whether a request is allowed: asks the authorizers
+    /// ([`RegistryBuilder::authorizer`](crate::RegistryBuilder::authorizer)).
     ///
     /// # Errors
     ///

@@ -38,7 +38,8 @@ pub(crate) fn read_error(error: StoreError) -> ApiError {
     }
 }
 
-/// Why a store that encrypts nothing cannot tell what a value holds. The words are those of Kubernetes' API server.
+/// Why a store that encrypts nothing cannot tell what a value holds. The words are those of
+/// Kubernetes' API server.
 pub(crate) const NOT_ENCRYPTING: &str = "identity transformer tried to read encrypted data";
 /// A value that could not be made out.
 pub(crate) fn unreadable(key: &[u8], reason: &str) -> ApiError {

@@ -1,7 +1,9 @@
 //! Table columns: how a kind's rows are printed (spec: api-server §3.1, crd §9).
 //!
-//! A built-in kind's headings come from the facts table and its cells from a printer, a function in the kind's room. Kinds without a printer show their name and when they were created. A custom resource's headings and JSONPaths come from its
-//! definition. Cells are computed from the object's tree and the moment that is given as *now*; nothing here reads a clock.
+//! A built-in kind's headings come from the facts table and its cells from a printer, a function in
+//! the kind's room. Kinds without a printer show their name and when they were created. A custom
+//! resource's headings and JSONPaths come from its definition. Cells are computed from the object's
+//! tree and the moment that is given as *now*; nothing here reads a clock.
 
 pub(crate) mod age;
 pub mod cell;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 /// What a request does, in the words of authorization, audit and metrics.
 ///
-/// On a resource these are the verbs that discovery lists; on any other path it is the HTTP method in lower case, for which
-/// `Get`, `Patch` and `Delete` stand in both cases.
+/// On a resource these are the verbs that discovery lists; on any other path it is the HTTP method
+/// in lower case, for which `Get`, `Patch` and `Delete` stand in both cases.
 ///
 /// ```
 /// use setpoint_registry::Verb;
@@ -36,7 +36,8 @@ pub enum Verb {
     Escalate,
     /// Refers to a role with more rights than the caller has (secondary check of role bindings).
     Bind,
-    /// Any other: `post`, `put`, `head` and `options` of a path, or a word that only an authorizer knows.
+    /// Any other: `post`, `put`, `head` and `options` of a path, or a word that only an authorizer
+    /// knows.
     Other(Arc<str>),
 }
 

@@ -131,13 +131,15 @@ pub(crate) fn memory(value: &Value) -> usize {
     }
 }
 
-/// Fills the scalars of a built-in object that are absent and have a declared default. It must have been put in order by
-/// [`crate::decode::conform`], so that "absent" covers null and, for plain fields, zero.
+/// Fills the scalars of a built-in object that are absent and have a declared default. It must have
+/// been put in order by [`crate::decode::conform`], so that "absent" covers null and, for plain
+/// fields, zero.
 pub fn declared(schema: &TypeSchema, value: &mut Value) {
     fill_declared(schema.view(), value);
 }
 
-/// Fills absent scalars that have a declared default. A default that the field's encoding would leave out is none.
+/// Fills absent scalars that have a declared default. A default that the field's encoding would
+/// leave out is none.
 fn fill_declared(schema: View<'_>, value: &mut Value) {
     match value {
         Value::Object(members) => {

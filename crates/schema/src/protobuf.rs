@@ -91,8 +91,8 @@ struct Partial<'a> {
     metadata: Option<&'a RawValue>,
 }
 
-/// Encodes a list in pieces: each item by itself, and, once the length of all is known, what stands around them. Lists of built-in
-/// kinds and `PartialObjectMetadataList` can be written.
+/// Encodes a list in pieces: each item by itself, and, once the length of all is known, what stands
+/// around them. Lists of built-in kinds and `PartialObjectMetadataList` can be written.
 ///
 /// ```
 /// use setpoint_schema::protobuf::ListEncoder;
@@ -132,7 +132,8 @@ impl ListEncoder {
         Ok(writer.finish())
     }
 
-    /// What stands before and behind the items, which have `items_bytes` in sum. `metadata` is that of the list, in JSON.
+    /// What stands before and behind the items, which have `items_bytes` in sum. `metadata` is that
+    /// of the list, in JSON.
     ///
     /// # Errors
     /// The metadata is no JSON.

@@ -69,9 +69,10 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Makes it deterministic, for simulations and tests: the clock starts at 2026-01-01T00:00:00Z and follows tokio's time, and uids,
-    /// generated names and everything else that is random come from `seed`. Two that share a store need different seeds. Default: the
-    /// operating system's entropy and the wall clock. A [`clock`](Self::clock) that is set later replaces this one's.
+    /// Makes it deterministic, for simulations and tests: the clock starts at 2026-01-01T00:00:00Z
+    /// and follows tokio's time, and uids, generated names and everything else that is random come
+    /// from `seed`. Two that share a store need different seeds. Default: the operating system's
+    /// entropy and the wall clock. A [`clock`](Self::clock) that is set later replaces this one's.
     pub fn simulated(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self.clock = Clock::starting_at(Timestamp::from_secs(SIMULATION_EPOCH_SECS));
@@ -97,8 +98,9 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// How many revisions of the store's history watches may begin at after a restart, as far as they are kept. Default:
-    /// [`setpoint_registry::REPLAYED_REVISIONS`] over a store that keeps its history ([`Store::keeps_history`]), none over another.
+    /// How many revisions of the store's history watches may begin at after a restart, as far as
+    /// they are kept. Default: [`setpoint_registry::REPLAYED_REVISIONS`] over a store that keeps
+    /// its history ([`Store::keeps_history`]), none over another.
     pub fn replayed_revisions(mut self, n: u64) -> Self {
         self.replayed_revisions = Some(n);
         self
@@ -170,7 +172,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// A builder with the wall clock and the operating system's entropy ([`ControlPlaneBuilder::simulated`] takes neither).
+    /// A builder with the wall clock and the operating system's entropy
+    /// ([`ControlPlaneBuilder::simulated`] takes neither).
     ///
     /// # Panics
     ///

@@ -3,8 +3,8 @@
 //! A folder belongs to the program that has it open. While that runs, `stat` and `backup` ask it through a socket in the folder
 //! ([`control`]); the others need the folder for themselves, and say so.
 //!
-//! Every command ends with 0, or says in one line what is wrong and what to do about it, leaves the store as it was, and ends with
-//! another exit code ([`exit_code`]).
+//! Every command ends with 0, or says in one line what is wrong and what to do about it, leaves the
+//! store as it was, and ends with another exit code ([`exit_code`]).
 
 pub(crate) mod control;
 
@@ -27,9 +27,9 @@ use std::{
 pub(crate) enum Command {
     /// Read the whole store and hold it to its checksums and its own rules. Nobody may have it open.
     ///
-    /// What is damaged is named: the objects that cannot be read, the tables in which pages are damaged, and how many objects can be
-    /// saved. A store that is in use can be checked by a copy: back it up, restore the copy into another
-    /// folder, and check that.
+    /// What is damaged is named: the objects that cannot be read, the tables in which pages are
+    /// damaged, and how many objects can be saved. A store that is in use can be checked by a copy:
+    /// back it up, restore the copy into another folder, and check that.
     Check(Folder),
     /// Say what the store holds and weighs, also while a control plane runs on the folder.
     Stat(Stat),
@@ -37,10 +37,12 @@ pub(crate) enum Command {
     ///
     /// The copy is the store at one moment, with its history. It holds Secrets as the store does: only its owner can read it.
     Backup(Copy),
-    /// Make a store in a folder that has none out of a copy, or out of what can be read of a damaged store.
+    /// Make a store in a folder that has none out of a copy, or out of what can be read of a
+    /// damaged store.
     ///
-    /// A copy that is damaged is refused, with the place of the damage, and nothing is left in the folder. With `--salvage` the new store
-    /// has every object of the damaged one that can be read, as it was last, without history; what was left out is listed.
+    /// A copy that is damaged is refused, with the place of the damage, and nothing is left in the
+    /// folder. With `--salvage` the new store has every object of the damaged one that can be read,
+    /// as it was last, without history; what was left out is listed.
     Restore(Restore),
     /// Give unused space in the file back. Nobody may have it open.
     ///

@@ -2,15 +2,17 @@
 //!
 //! # Theory
 //!
-//! [`InProcessSource`] asks the API server ([`ApiServer::list`], [`ApiServer::watch`]) without HTTP: what a reflector asks becomes
-//! one call, and what comes back are the objects that the watch cache holds, shared and not copied. There is no request to
-//! parse, no frame to write and to cut again. The request passes the stages that it passes over HTTP, start-up, routing,
-//! refusals and flow control, so that it is answered as [`ClientSource`](setpoint_informer::ClientSource) over
-//! [`ControlPlane::client`](crate::ControlPlane::client) is. One thing differs: items of a built-in list name their type,
-//! which over HTTP they leave out. An informer completes them anyway.
+//! [`InProcessSource`] asks the API server ([`ApiServer::list`], [`ApiServer::watch`]) without
+//! HTTP: what a reflector asks becomes one call, and what comes back are the objects that the watch
+//! cache holds, shared and not copied. There is no request to parse, no frame to write and to cut
+//! again. The request passes the stages that it passes over HTTP, start-up, routing, refusals and
+//! flow control, so that it is answered as [`ClientSource`](setpoint_informer::ClientSource) over
+//! [`ControlPlane::client`](crate::ControlPlane::client) is. One thing differs: items of a built-in
+//! list name their type, which over HTTP they leave out. An informer completes them anyway.
 //!
-//! A resource that a [`Backend`](setpoint_apiserver::Backend) serves has no objects in the watch cache, and a backend speaks HTTP:
-//! there the source makes the requests of a `ClientSource`, in process, for as long as there is such a backend.
+//! A resource that a [`Backend`](setpoint_apiserver::Backend) serves has no objects in the watch
+//! cache, and a backend speaks HTTP: there the source makes the requests of a `ClientSource`, in
+//! process, for as long as there is such a backend.
 //!
 //! It asks as the server itself, as the in-process client does; warnings of a deprecated type go nowhere.
 

@@ -70,7 +70,8 @@ struct EtcdFlags {
 enum Damaged {
     /// Say which objects and tables it is, and exit with code 3.
     Refuse,
-    /// Move the damaged file aside, and serve every object that can be read. A request for a damaged one is answered 500.
+    /// Move the damaged file aside, and serve every object that can be read. A request for a
+    /// damaged one is answered 500.
     Serve,
 }
 

@@ -301,8 +301,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
-    /// Whether its history outlives the process: who starts on it again may take up watches that began before. An engine whose
-    /// history ends with the process says no, which is the default.
+    /// Whether its history outlives the process: who starts on it again may take up watches that
+    /// began before. An engine whose history ends with the process says no, which is the default.
     fn keeps_history(&self) -> bool {
         false
     }

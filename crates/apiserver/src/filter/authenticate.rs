@@ -1,5 +1,6 @@
-//! Authentication: the identity that the transport vouches for, else a token the server was given, else what an
-//! [`Authenticator`] says, else 401. Health endpoints answer whoever shows no credentials.
+//! Authentication: the identity that the transport vouches for, else a token the server was given,
+//! else what an [`Authenticator`] says, else 401. Health endpoints answer whoever shows no
+//! credentials.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,7 +16,8 @@ use std::sync::Arc;
 /// What an authenticator says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authentication {
-    /// The request comes from this user. Nobody else is asked. The user is put into `system:authenticated`.
+    /// The request comes from this user. Nobody else is asked. The user is put into
+    /// `system:authenticated`.
     User(Identity),
     /// The next one is asked: the request shows no credentials of this kind.
     NoOpinion,
@@ -23,10 +25,12 @@ pub enum Authentication {
     Refused,
 }
 
-/// Says who sends a request. [`ApiServerBuilder::authenticator`](crate::ApiServerBuilder::authenticator) adds one.
+/// Says who sends a request.
+/// [`ApiServerBuilder::authenticator`](crate::ApiServerBuilder::authenticator) adds one.
 ///
-/// It is asked when neither the transport nor [`Credentials`] know the user. A request whose user nobody knows is answered with
-/// 401; the health endpoints answer it as `system:anonymous` if it shows no token.
+/// It is asked when neither the transport nor [`Credentials`] know the user. A request whose user
+/// nobody knows is answered with 401; the health endpoints answer it as `system:anonymous` if it
+/// shows no token.
 ///
 /// ```
 /// use futures::future::{BoxFuture, FutureExt as _};
@@ -152,7 +156,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Takes the user's secrets out of a request that goes on to somebody else: what they say has been heard.
+/// Takes the user's secrets out of a request that goes on to somebody else: what they say has been
+/// heard.
 pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
     let protocols = || headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();

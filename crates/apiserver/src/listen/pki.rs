@@ -157,7 +157,8 @@ impl Pki {
         &self.ca
     }
 
-    /// The server's certificate, for those who show it. One made of another [`Pki`] may take its place while the server runs.
+    /// The server's certificate, for those who show it. One made of another [`Pki`] may take its
+    /// place while the server runs.
     pub fn current(&self) -> CurrentCertificate {
         self.current.clone()
     }

@@ -118,7 +118,8 @@ pub(super) fn gvk(kind: &Kind<'_>) -> Value {
     json!({"group": kind.group, "kind": kind.kind, "version": kind.version})
 }
 
-/// What the fields of `ObjectMeta` are, which every kind has. The other built-in types are published without descriptions.
+/// What the fields of `ObjectMeta` are, which every kind has. The other built-in types are
+/// published without descriptions.
 fn describe_metadata(field: &str) -> Option<&'static str> {
     Some(match field {
         "annotations" => "Annotations are free-form texts by key that tools keep with an object.",

@@ -340,7 +340,8 @@ impl Server {
 }
 
 impl Server {
-    /// An HTTP/2 connection over TLS without credentials that asks nothing; its settings and pings are answered.
+    /// An HTTP/2 connection over TLS without credentials that asks nothing; its settings and pings
+    /// are answered.
     pub(crate) async fn idle_http2(
         &self,
     ) -> Option<hyper::client::conn::http2::SendRequest<Full<Bytes>>> {

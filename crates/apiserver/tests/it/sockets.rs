@@ -206,7 +206,8 @@ async fn body_of_one_byte_too_many_is_answered_with_413_over_both_protocols() {
     }
 }
 
-/// Four places for the unauthenticated, and a crowd of HTTP/2 peers that shake hands, answer pings and ask nothing.
+/// Four places for the unauthenticated, and a crowd of HTTP/2 peers that shake hands, answer pings
+/// and ask nothing.
 #[tokio::test]
 async fn crowd_of_unauthenticated_http2_peers_keeps_no_administrator_out() {
     let limits = Limits { connections_max: 8, unauthenticated_max: Some(4), ..LIMITS };

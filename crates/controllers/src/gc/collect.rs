@@ -142,8 +142,9 @@ impl Looked<'_> {
         }
     }
 
-    /// Deleted in the foreground: lets go when no dependent is left that blocks. The graph had every dependent looked at when
-    /// the deletion began, and asks for another look at this object as each of them goes.
+    /// Deleted in the foreground: lets go when no dependent is left that blocks. The graph had
+    /// every dependent looked at when the deletion began, and asks for another look at this object
+    /// as each of them goes.
     async fn delete_dependents(&self) -> Result<(), CollectError> {
         let is_blocked = self.shared.graph.lock().is_blocked(self.uid);
         if is_blocked { Ok(()) } else { self.drop_finalizer(FOREGROUND).await }

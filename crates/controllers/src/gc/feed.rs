@@ -1,4 +1,5 @@
-//! The objects of a server in the same process, told by the server itself: no informer for each resource.
+//! The objects of a server in the same process, told by the server itself: no informer for each
+//! resource.
 
 use super::Shared;
 use bytes::Bytes;
@@ -25,7 +26,8 @@ pub trait ObjectFeed: Send + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Told {
-    /// All objects that exist follow, then [`Told::Synced`]. What was told before and does not follow is gone.
+    /// All objects that exist follow, then [`Told::Synced`]. What was told before and does not
+    /// follow is gone.
     Restarted,
     /// An object as it is now: encoded JSON with `apiVersion`, `kind` and `metadata`.
     Present(Bytes),
@@ -43,7 +45,8 @@ impl Feed {
         Self(Box::new(feed))
     }
 
-    /// Takes the feed into the graph until it ends. `synced` becomes true once everything that existed has been told.
+    /// Takes the feed into the graph until it ends. `synced` becomes true once everything that
+    /// existed has been told.
     pub(super) async fn follow(
         mut self,
         shared: Arc<Shared>,

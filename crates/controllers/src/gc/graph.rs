@@ -1,10 +1,12 @@
 //! Who owns whom: a graph of objects by uid, and what each change of it asks for.
 //!
-//! Pure data: no requests, no time. [`Graph::observe`] and [`Graph::forget`] take in a change and return the objects that have
-//! to be looked at because of it. Each costs n·log n in the owner references of the object and the dependents it had.
+//! Pure data: no requests, no time. [`Graph::observe`] and [`Graph::forget`] take in a change and
+//! return the objects that have to be looked at because of it. Each costs n·log n in the owner
+//! references of the object and the dependents it had.
 //!
-//! An owner known only from a reference is a *virtual* node until a watch shows it or a look at the server says that it is
-//! not there. A reference whose coordinates differ from the real object of that uid is followed like any other: only uids count.
+//! An owner known only from a reference is a *virtual* node until a watch shows it or a look at the
+//! server says that it is not there. A reference whose coordinates differ from the real object of
+//! that uid is followed like any other: only uids count.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

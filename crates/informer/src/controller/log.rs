@@ -21,8 +21,8 @@ impl LogObserver {
     }
 }
 
-/// Levels as REF-32 has them: an expired version is nothing special, what passes by itself is information. Neither is a type that was
-/// served and is gone.
+/// Levels as REF-32 has them: an expired version is nothing special, what passes by itself is
+/// information. Neither is a type that was served and is gone.
 impl ReflectorObserver for LogObserver {
     fn failed(&self, error: Arc<ReflectorError>) {
         let is_gone = |source: &SourceError| {

@@ -61,7 +61,8 @@ pub(super) async fn check(review: &Review<'_>) -> Result<(), ApiError> {
     let key = keys::key(&prefix, Scope::Cluster, "", review.namespace);
     let is_terminating =
         |namespace: &[u8]| scalar(namespace, &["metadata", "deletionTimestamp"]).is_some();
-    // What the cache says is right or does not hold at the commit. Only a refusal needs the store's word.
+    // What the cache says is right or does not hold at the commit. Only a refusal needs the store's
+    // word.
     let cached = match review.preconditions.have_failed {
         true => None,
         false => review.inner.recent(&prefix, &key),
@@ -77,7 +78,8 @@ pub(super) async fn check(review: &Review<'_>) -> Result<(), ApiError> {
         },
     };
     if let Some(modified) = modified {
-        // Whoever deletes the namespace changes it. Of the two commits one is first, and the other one sees it.
+        // Whoever deletes the namespace changes it. Of the two commits one is first, and the other
+        // one sees it.
         review.require(Compare::Modified(key, modified));
         return Ok(());
     }

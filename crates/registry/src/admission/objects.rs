@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 /// The most objects that a plugin is given at once.
 ///
-/// 10,000: what a plugin looks through for every write should be few (classes, quotas, policies of a namespace). Beyond it, a plugin
-/// needs an index of its own, fed by a watch.
+/// 10,000: what a plugin looks through for every write should be few (classes, quotas, policies of
+/// a namespace). Beyond it, a plugin needs an index of its own, fed by a watch.
 pub const OBJECTS_MAX: usize = 10_000;
 
-/// Other objects, read from the watch cache. One object is what it was a moment ago, and looked for in the store when it is not in the
-/// cache. A list waits until the cache has what the store has. So what was acknowledged before the request began is found.
+/// Other objects, read from the watch cache. One object is what it was a moment ago, and looked for
+/// in the store when it is not in the cache. A list waits until the cache has what the store has.
+/// So what was acknowledged before the request began is found.
 #[derive(Debug, Clone, Copy)]
 pub struct Objects<'a> {
     inner: &'a Inner,
@@ -49,8 +50,8 @@ impl<'a> Objects<'a> {
     ///
     /// # Errors
     ///
-    /// 404 when the resource is not served; 413 when there are more than [`OBJECTS_MAX`]; 504 when the cache stays behind for three
-    /// seconds; what the store says.
+    /// 404 when the resource is not served; 413 when there are more than [`OBJECTS_MAX`]; 504 when
+    /// the cache stays behind for three seconds; what the store says.
     pub async fn list(
         &self,
         resource: &GroupVersionResource,

@@ -67,7 +67,8 @@ impl Event {
         }
         self
     }
-    /// The object, encoded in the watched version with its resourceVersion. Shared by those in this process who keep it.
+    /// The object, encoded in the watched version with its resourceVersion. Shared by those in this
+    /// process who keep it.
     pub fn object(&self) -> Bytes {
         match &self.object {
             Shown::Stored(item) => item.spliced(),
@@ -88,8 +89,9 @@ impl Event {
         };
         self.frame.get_or_init(encode).clone()
     }
-    /// The wire form in protobuf: four bytes of length, the highest first, and a `WatchEvent`; encoded once, shared. `None` when the
-    /// object has no form in protobuf, as custom resources do not.
+    /// The wire form in protobuf: four bytes of length, the highest first, and a `WatchEvent`;
+    /// encoded once, shared. `None` when the object has no form in protobuf, as custom resources do
+    /// not.
     pub fn protobuf_frame(&self) -> Option<Bytes> {
         let encode = || {
             let frame = Self::protobuf_frame_of(self.kind.as_str(), &self.object());

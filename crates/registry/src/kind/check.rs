@@ -85,7 +85,8 @@ pub fn validate_label_selector(selector: &Value, path: &field::Path, errors: &mu
     }
 }
 
-/// The most bytes that keys and values of one object's annotations may have together: 256 KiB, as `TotalAnnotationSizeLimitB`.
+/// The most bytes that keys and values of one object's annotations may have together: 256 KiB, as
+/// `TotalAnnotationSizeLimitB`.
 const ANNOTATIONS_BYTES_MAX: usize = 262_144;
 /// Validates labels, here or in a pod template.
 pub fn validate_labels(labels: Option<&Value>, path: &field::Path, errors: &mut field::Errors) {

@@ -24,7 +24,8 @@ const SLICE_COST: usize = 1_000_000;
 const LOOK_COST: usize = 500;
 /// What a byte costs of an object that is converted.
 const CONVERSION_COST: usize = 20;
-/// Objects that are counted before others have their turn: they are passed over in some nanoseconds each.
+/// Objects that are counted before others have their turn: they are passed over in some nanoseconds
+/// each.
 const COUNT_SLICE: usize = 16_384;
 
 /// What an expired continue token is answered with.
@@ -216,7 +217,8 @@ impl<'a> List<'a> {
         }
         Ok(page)
     }
-    /// Adds what is selected until the page is full; then gives the key of its last item. Others have their turn in between.
+    /// Adds what is selected until the page is full; then gives the key of its last item. Others
+    /// have their turn in between.
     async fn fill<'i>(
         &self,
         page: &mut Page,

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use setpoint_object::{ApiError, encode};
 use std::sync::Arc;
 
-/// One object of a list. It is written out where it is needed: until then it shares the bytes as they are stored.
+/// One object of a list. It is written out where it is needed: until then it shares the bytes as
+/// they are stored.
 #[derive(Debug, Clone)]
 pub struct Listed(Shown);
 #[derive(Debug, Clone)]
@@ -33,7 +34,8 @@ impl Listed {
             Shown::Made(bytes, _) => out.extend_from_slice(bytes),
         }
     }
-    /// Appends the object as an item of a list of a built-in kind: without `apiVersion` and `kind`, which the list tells.
+    /// Appends the object as an item of a list of a built-in kind: without `apiVersion` and `kind`,
+    /// which the list tells.
     pub fn push_item_to(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Shown::Stored(item) => item.push_list_item(out),

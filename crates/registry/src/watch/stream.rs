@@ -117,7 +117,8 @@ impl WatchStream {
             return Err(crate::stored::unreadable(&key, "the value cannot be decrypted"));
         }
         self.seen = self.after.unwrap_or(revision);
-        // The watches of this row have ended already: who watches starts over, with the row that is served now.
+        // The watches of this row have ended already: who watches starts over, with the row that is
+        // served now.
         if self.scope.resource.is_retired() {
             self.phase = Phase::Ended;
             return Ok(());

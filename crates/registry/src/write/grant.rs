@@ -1,4 +1,5 @@
-//! What a request does besides, and needs a right of its own for: creating by PUT or apply, granting rights.
+//! What a request does besides, and needs a right of its own for: creating by PUT or apply,
+//! granting rights.
 //!
 //! | write                                      | asks for                                    |
 //! |--------------------------------------------|---------------------------------------------|

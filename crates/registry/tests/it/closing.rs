@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 const CREATES: usize = 12;
 
-/// Creates ConfigMaps in a namespace while it is deleted. How many were created, and how many refused because it is going.
+/// Creates ConfigMaps in a namespace while it is deleted. How many were created, and how many
+/// refused because it is going.
 async fn race(store: impl Store + 'static, seed: u64) -> (usize, usize) {
     let store = Arc::new(SlowStore::new(store, seed));
     let clock = Clock::starting_at(Timestamp::from_secs(1_795_158_000));

@@ -91,7 +91,8 @@ async fn a_write_reads_the_store_once_at_most() {
     assert_eq!(reads(), 1, "delete");
 }
 
-/// The watch cache is one write behind: nothing is lost, and nothing is refused that the newest state allows.
+/// The watch cache is one write behind: nothing is lost, and nothing is refused that the newest
+/// state allows.
 #[tokio::test(start_paused = true)]
 async fn write_from_a_cache_that_is_behind_is_as_one_from_the_store() {
     const MAP: &str = "/api/v1/namespaces/default/configmaps/a";

@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub struct CurrentCertificate(Arc<RwLock<Certificate>>);
 
 impl CurrentCertificate {
-    /// A certificate that stays until it is [`set`](Self::set). One whose files are followed is its watcher's.
+    /// A certificate that stays until it is [`set`](Self::set). One whose files are followed is its
+    /// watcher's.
     pub fn new(certificate: Certificate) -> Self {
         Self(Arc::new(RwLock::new(certificate)))
     }

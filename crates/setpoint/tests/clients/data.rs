@@ -131,8 +131,8 @@ fn a_store_is_copied_while_it_serves_and_the_copy_serves_the_same() {
     assert!(refused.contains("is damaged") && refused.contains("at byte"), "{refused}");
 }
 
-/// Starts `setpoint up` on a folder. Its exit code and its message, if it ends by itself; `None` once it serves. A start that does
-/// neither within a minute ends with 124.
+/// Starts `setpoint up` on a folder. Its exit code and its message, if it ends by itself; `None`
+/// once it serves. A start that does neither within a minute ends with 124.
 fn failed_start(data: &Path, damaged: &str) -> Option<(i32, String)> {
     let folder = tempfile::tempdir().unwrap();
     let mut program = Command::new("timeout");
@@ -153,7 +153,8 @@ fn failed_start(data: &Path, damaged: &str) -> Option<(i32, String)> {
     Some((output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap()))
 }
 
-/// A damaged page is no start that never ends: the program says what is lost, or serves the rest when it is told to.
+/// A damaged page is no start that never ends: the program says what is lost, or serves the rest
+/// when it is told to.
 #[test]
 fn damage_is_an_exit_code_and_a_name_or_the_rest_is_served() {
     let data = tempfile::tempdir().unwrap();
@@ -198,7 +199,8 @@ fn damage_is_an_exit_code_and_a_name_or_the_rest_is_served() {
             is_damaged = true;
             n_damaged += 1;
         }
-        // As the reference answers a list in which an object cannot be decrypted: 500, which names it. Other kinds are served.
+        // As the reference answers a list in which an object cannot be decrypted: 500, which names
+        // it. Other kinds are served.
         let list = raw::get(&server, PATH);
         assert_eq!(list.code, if is_damaged { 500 } else { 200 }, "{list:?}");
         assert_eq!(raw::get(&server, "/api/v1/namespaces").code, 200);

@@ -46,8 +46,8 @@ fn file(data: &Path) -> PathBuf {
     data.join("store.redb")
 }
 
-/// What the program says about a folder that it cannot use: one line, which names the path. It ends with 3 when the folder is
-/// damaged, else with 1, and has touched nothing.
+/// What the program says about a folder that it cannot use: one line, which names the path. It ends
+/// with 3 when the folder is damaged, else with 1, and has touched nothing.
 #[track_caller]
 fn refusal(mut command: Command, arguments: &[&str], data: &Path) -> String {
     let before = fs::read(file(data)).ok();

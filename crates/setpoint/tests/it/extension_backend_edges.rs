@@ -1,4 +1,5 @@
-//! Backends at their edges: beside definitions, beside in-process sources, over upgrades, at the end of their time.
+//! Backends at their edges: beside definitions, beside in-process sources, over upgrades, at the
+//! end of their time.
 
 use crate::extension_backend::{
     JSON, WIDGETS, discovered, ex_io_v1, get, get_json, widget, widgets,

@@ -341,7 +341,8 @@ impl std::io::Write for Log {
     }
 }
 
-/// A collector over a remote server that serves Networks and answers lists of them with this status, or not at all.
+/// A collector over a remote server that serves Networks and answers lists of them with this
+/// status, or not at all.
 async fn collect_beside_networks_that_cannot_be_listed(code: Option<u16>) {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();
     let person = Person { client: plane.client() };

@@ -1,4 +1,5 @@
-//! `ControlPlane::serve`: certificates, credentials and clients over TLS; and the program of twelve lines.
+//! `ControlPlane::serve`: certificates, credentials and clients over TLS; and the program of twelve
+//! lines.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube_client::api::PostParams;

@@ -1,4 +1,5 @@
-//! Custom resource definitions: what their writes do to their status; what they may say is the schema crate's (spec: crd §1, §2).
+//! Custom resource definitions: what their writes do to their status; what they may say is the
+//! schema crate's (spec: crd §1, §2).
 use crate::kind::{Context, Kind, Members, StatusMeta, set_condition};
 use serde_json::{Value, json};
 use setpoint_object::field;

@@ -1,4 +1,5 @@
-//! Certificate signing requests: who asks is what the server knows, and approval has an endpoint of its own.
+//! Certificate signing requests: who asks is what the server knows, and approval has an endpoint of
+//! its own.
 use crate::kind::{Context, Kind, Part, Selectable, StatusMeta, list, not_supported, text};
 use crate::table::{age, cell};
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! Pods: what they must say, what may change, and what became of the containers in one word (spec: api-server §5.6, §12.1).
+//! Pods: what they must say, what may change, and what became of the containers in one word (spec:
+//! api-server §5.6, §12.1).
 pub(crate) mod actions;
 mod cells;
 mod containers;

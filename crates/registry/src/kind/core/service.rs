@@ -1,4 +1,5 @@
-//! Services: ports, and what a change of type keeps (spec: api-server §12.1). Addresses and node ports are given by `allocate`.
+//! Services: ports, and what a change of type keeps (spec: api-server §12.1). Addresses and node
+//! ports are given by `allocate`.
 use crate::kind::load_balancer::load_balancer;
 use crate::kind::{
     Context, Fill, Kind, Members, NameRule, Selectable, StatusMeta, list, not_supported, one_of,
