@@ -11,9 +11,8 @@ use crate::cache;
 use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, Converter};
 use crate::followed::Followed;
-use crate::stored::{NOT_ENCRYPTING, store_error, tree, unreadable};
+use crate::stored::{NOT_ENCRYPTING, store_error, unreadable};
 use crate::threads::Threads;
-use serde_json::Value;
 use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
 use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
@@ -170,9 +169,5 @@ impl Inner {
             (Revision(item.revision), item.key.clone(), item.value.clone());
         // A write does not ask when its object was created.
         (!is_sealed(&value)).then_some(KeyValue { key, value, modified, created: Revision(0) })
-    }
-    /// The newest state of a key as a tree; `None` when absent.
-    pub(crate) async fn look_up(&self, key: &[u8]) -> Result<Option<Value>, ApiError> {
-        self.live(key).await?.map(|kv| tree(&kv.value)).transpose()
     }
 }

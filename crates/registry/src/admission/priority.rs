@@ -1,16 +1,16 @@
 //! Priority: a pod's class becomes its number; one class is the default.
 use super::{Admission, Operation, Review};
+use crate::stored::tree;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use setpoint_object::meta::ObjectExt;
 use setpoint_object::skim::scalar;
-use setpoint_object::{ApiError, Scope, keys};
-use setpoint_store::RangeRequest;
+use setpoint_object::{ApiError, GroupVersionResource};
 
-/// Where the classes are.
-fn classes() -> String {
-    keys::built_in_prefix("scheduling.k8s.io", "priorityclasses")
+/// What the classes are.
+fn classes() -> GroupVersionResource {
+    GroupVersionResource::new("scheduling.k8s.io", "v1", "priorityclasses")
 }
 
 #[derive(Debug)]
@@ -75,11 +75,10 @@ async fn settle_pod(review: &Review<'_>, pod: &mut Value) -> Result<(), ApiError
         }
         default
     } else {
-        let found = review.inner.look_up(&keys::key(&classes(), Scope::Cluster, "", &name)).await?;
-        if found.is_none() {
+        let Some(found) = review.objects().get(&classes(), "", &name).await? else {
             return Err(review.forbidden(&format!("no PriorityClass with name {name} was found")));
-        }
-        found
+        };
+        Some(tree(&found.bytes)?)
     };
     let (value, policy) = match &class {
         Some(class) => (
@@ -114,12 +113,8 @@ async fn only_default(review: &Review<'_>, class: &Value) -> Result<(), ApiError
 }
 /// The classes marked as default; the others are only skimmed.
 async fn defaults(review: &Review<'_>) -> Result<Vec<Value>, ApiError> {
-    let found = review.inner.store.range(RangeRequest::prefix(classes())).await;
-    let entries = found.map_err(crate::stored::store_error)?.value.entries;
     let is_default = |bytes: &[u8]| scalar(bytes, &["globalDefault"]).as_deref() == Some("true");
-    entries
-        .iter()
-        .filter(|entry| is_default(&entry.value))
-        .map(|entry| crate::stored::tree(&entry.value))
-        .collect()
+    let classes = review.objects().list(&classes(), "").await?;
+    let defaults = classes.iter().filter(|class| is_default(&class.bytes));
+    defaults.map(|class| tree(&class.bytes)).collect()
 }

@@ -13,6 +13,7 @@ mod faults;
 mod kind_defaults;
 mod kinds;
 mod objects;
+mod priority;
 mod properties;
 mod reads;
 mod schema_change;

@@ -16,10 +16,12 @@ const TURNS_MAX: usize = 4;
 pub(crate) struct SlowStore<S> {
     pub(crate) inner: S,
     rng: Mutex<SmallRng>,
+    /// Where the ranges began that were read.
+    pub(crate) ranges: Mutex<Vec<Bytes>>,
 }
 impl<S> SlowStore<S> {
     pub(crate) fn new(inner: S, seed: u64) -> Self {
-        Self { inner, rng: Mutex::new(SmallRng::seed_from_u64(seed)) }
+        Self { inner, rng: Mutex::new(SmallRng::seed_from_u64(seed)), ranges: Mutex::default() }
     }
     async fn turns(&self) {
         let n = self.rng.lock().random_range(0..=TURNS_MAX);
@@ -49,6 +51,7 @@ impl<S: Store> Store for SlowStore<S> {
         &'a self,
         request: RangeRequest,
     ) -> BoxFuture<'a, Result<Snapshot<Range>, StoreError>> {
+        self.ranges.lock().push(request.start.clone());
         self.slowly(async move { self.inner.range(request).await }).boxed()
     }
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
