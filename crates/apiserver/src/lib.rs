@@ -28,7 +28,7 @@
 //!
 //! Left out, visibly: discovery documents and WebSocket messages in protobuf, CBOR, RBAC (unless it is given an
 //! [`Authorizer`](setpoint_registry::Authorizer), whoever is authenticated may do everything), impersonation, APIServices (a [`Backend`] is the
-//! door for them), fairness queues, `/metrics`.
+//! door for them), fairness queues. What [`Metrics`] count is up to their implementation.
 
 mod backend;
 mod body;

@@ -84,8 +84,10 @@ pub trait Metrics: Debug + Send + Sync {
     fn begun(&self, _request: &Attributes) {}
     /// The head of the answer is there, this long after the request came. Of a watch, its events follow.
     fn answered(&self, _request: &Attributes, _code: u16, _latency: Duration) {}
-    /// A request is over: the answer is complete, the watch has ended, or the client went away. Once for each [`Metrics::begun`].
-    fn ended(&self, _request: &Attributes) {}
+    /// A request is over, this long after it came: the answer is complete, the watch has ended, or
+    /// the client went away, which has no code before there is an answer. Once for each
+    /// [`Metrics::begun`].
+    fn ended(&self, _request: &Attributes, _code: Option<u16>, _elapsed: Duration) {}
 }
 
 /// An audit sink with a queue of fixed length: who reads it may wait, who records never does. What comes while it is full is
@@ -190,8 +192,12 @@ impl Observation {
         }
     }
 
+    fn code(&self) -> Option<u16> {
+        Some(self.code.load(Ordering::Relaxed)).filter(|code| *code != 0)
+    }
+
     fn record(&self, stage: Stage) {
-        let code = Some(self.code.load(Ordering::Relaxed)).filter(|code| *code != 0);
+        let code = self.code();
         for sink in &self.observers.audit {
             sink.record(AuditEvent {
                 stage,
@@ -211,8 +217,9 @@ impl Drop for Observation {
             self.code.store(500, Ordering::Relaxed);
         }
         self.record(if has_panicked { Stage::Panic } else { Stage::ResponseComplete });
+        let (code, elapsed) = (self.code(), self.begun.elapsed());
         for metrics in &self.observers.metrics {
-            metrics.ended(&self.request);
+            metrics.ended(&self.request, code, elapsed);
         }
     }
 }

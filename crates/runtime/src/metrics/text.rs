@@ -29,9 +29,9 @@ pub(super) fn prometheus(openmetrics: &str) -> String {
 
 /// The answer to a scrape.
 #[cfg(feature = "endpoints")]
-pub(super) fn answer(
+pub(super) fn answer<B>(
     metrics: &super::Metrics,
-    request: &http::Request<Bytes>,
+    request: &http::Request<B>,
 ) -> http::Response<Bytes> {
     use http::{HeaderValue, Method, StatusCode, header};
 

@@ -273,8 +273,8 @@ impl Metrics for Lines {
     fn answered(&self, request: &Attributes, code: u16, _latency: Duration) {
         self.0.lock().push(format!("answered {} {code}", request.verb));
     }
-    fn ended(&self, request: &Attributes) {
-        self.0.lock().push(format!("ended {}", request.verb));
+    fn ended(&self, request: &Attributes, code: Option<u16>, _elapsed: Duration) {
+        self.0.lock().push(format!("ended {} {}", request.verb, code.unwrap_or_default()));
     }
 }
 
@@ -320,5 +320,5 @@ async fn authenticator_and_route_are_part_of_the_pipeline_and_are_seen() {
             "ResponseComplete bob watch configmaps 200",
         ]
     );
-    assert_eq!(*metrics.0.lock(), ["answered watch 200", "ended watch"]);
+    assert_eq!(*metrics.0.lock(), ["answered watch 200", "ended watch 200"]);
 }

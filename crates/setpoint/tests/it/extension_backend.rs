@@ -139,7 +139,7 @@ pub(crate) async fn discovered(client: &Client, group: &str) -> Value {
 }
 
 /// Serves a control plane over HTTPS while somebody acts with a client and another one of `bob`, who has a token.
-async fn over_https(
+pub(crate) async fn over_https(
     builder: setpoint::ControlPlaneBuilder,
     act: impl AsyncFnOnce(&setpoint::apiserver::Backends, Client, Client),
 ) {
@@ -220,7 +220,7 @@ async fn resource_of_a_backend_is_listed_described_read_and_watched() {
 
 /// Says no, and remembers to what.
 #[derive(Debug, Default)]
-struct Nothing(Mutex<Vec<String>>);
+pub(crate) struct Nothing(Mutex<Vec<String>>);
 impl Authorizer for Nothing {
     fn authorize<'a>(
         &'a self,

@@ -19,6 +19,7 @@ mod namespaces;
 mod networks;
 mod plane;
 mod protection;
+mod request_metrics;
 mod runtime;
 mod serve;
 mod shared;

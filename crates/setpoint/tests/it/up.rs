@@ -94,10 +94,14 @@ async fn program_serves_what_its_kubeconfig_says_and_ends_politely() {
             .await
             .unwrap();
     let client = kube_client::Client::try_from(config).unwrap();
-    let namespaces = Api::<Namespace>::all(client);
+    let namespaces = Api::<Namespace>::all(client.clone());
     assert_eq!(namespaces.get("default").await.unwrap().metadata.name.as_deref(), Some("default"));
     let mut events = namespaces.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     events.try_next().await.unwrap().expect("an event for a namespace");
+
+    let scrape = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    let metrics = client.request_text(scrape).await.unwrap();
+    assert!(metrics.contains("apiserver_request_total{"), "{metrics}");
 
     let ended = tokio::task::spawn_blocking(move || program.stop()).await.unwrap();
     assert_eq!(ended, (Some(0), String::new()), "exit code, further output");

@@ -1,0 +1,168 @@
+//! What a control plane counts of its requests, as a scraper sees it over HTTPS.
+
+use crate::extension_backend::{JSON, get, over_https, send, widgets};
+use futures::StreamExt as _;
+use http::Request;
+use http_body_util::BodyDataStream;
+use kube_client::Client;
+use serde_json::{Value, json};
+use setpoint::ControlPlane;
+use setpoint::runtime::metrics::Metrics;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long the server may take to notice that a client has gone.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn scrape(client: &Client) -> String {
+    let (code, page) = get(client, "/metrics").await;
+    assert_eq!(code, 200, "{page}");
+    page
+}
+
+/// The value of the series of a metric that has these labels and no others.
+fn value(page: &str, metric: &str, labels: &str) -> Option<f64> {
+    let words = |text: &str| -> BTreeSet<String> {
+        text.split("\",").map(|word| word.trim_end_matches('"').to_owned()).collect()
+    };
+    page.lines().find_map(|line| {
+        let (series, value) = line.strip_prefix(metric)?.strip_prefix('{')?.rsplit_once("} ")?;
+        (words(series) == words(labels)).then(|| value.parse().unwrap())
+    })
+}
+
+/// Labels of a request on ConfigMaps.
+fn config_maps(verb: &str, scope: &str) -> String {
+    format!(
+        r#"verb="{verb}",group="",version="v1",resource="configmaps",subresource="",scope="{scope}",component="apiserver""#
+    )
+}
+
+fn total(page: &str, labels: &str, dry_run: &str, code: u16) -> Option<f64> {
+    let labels = format!(r#"{labels},dry_run="{dry_run}",code="{code}""#);
+    value(page, "apiserver_request_total", &labels)
+}
+
+#[tokio::test]
+async fn requests_are_counted_and_a_watch_once_at_its_end() {
+    let metrics = Metrics::new();
+    let builder = ControlPlane::builder().controllers(false).serve_metrics(&metrics);
+    over_https(builder, async |_, client, _| {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let dry = format!("{CONFIG_MAPS}?dryRun=All");
+        for (path, code) in [(&*dry, 201), (CONFIG_MAPS, 201), (CONFIG_MAPS, 409)] {
+            assert_eq!(send(&client, "POST", path, JSON, &object).await.0, code);
+        }
+        for _ in 0..3 {
+            assert_eq!(get(&client, &format!("{CONFIG_MAPS}/a")).await.0, 200);
+        }
+        assert_eq!(get(&client, "/livez/ping").await.0, 200);
+        let watch = Request::get(format!("{CONFIG_MAPS}?watch=true")).body(Vec::new().into());
+        let watch = client.send(watch.unwrap()).await.unwrap();
+        let mut events = BodyDataStream::new(watch.into_body());
+        events.next().await.unwrap().unwrap();
+
+        let page = scrape(&client).await;
+        let posts = config_maps("POST", "resource");
+        assert_eq!(total(&page, &posts, "", 201), Some(1.0), "{page}");
+        assert_eq!(total(&page, &posts, "", 409), Some(1.0));
+        assert_eq!(total(&page, &posts, "All", 201), Some(1.0));
+        let gets = config_maps("GET", "resource");
+        assert_eq!(total(&page, &gets, "", 200), Some(3.0));
+        let timed = format!(r#"{gets},dry_run="""#);
+        let duration = "apiserver_request_duration_seconds";
+        assert_eq!(value(&page, &format!("{duration}_count"), &timed), Some(3.0));
+        let slowest = format!(r#"{timed},le="60.0""#);
+        assert_eq!(value(&page, &format!("{duration}_bucket"), &slowest), Some(3.0), "{page}");
+        let livez = r#"verb="GET",group="",version="",resource="",subresource="/livez",scope="",component="""#;
+        assert_eq!(total(&page, livez, "", 200), Some(1.0), "{page}");
+        // The watch is open, and this scrape is in flight.
+        let watches = config_maps("WATCH", "namespace");
+        assert_eq!(value(&page, "apiserver_longrunning_requests", &watches), Some(1.0));
+        assert_eq!(total(&page, &watches, "", 200), None);
+        let in_flight = |kind| {
+            let labels = format!(r#"request_kind="{kind}""#);
+            value(&page, "apiserver_current_inflight_requests", &labels)
+        };
+        assert_eq!((in_flight("readOnly"), in_flight("mutating")), (Some(1.0), Some(0.0)));
+
+        drop(events);
+        let ended = async || {
+            let page = scrape(&client).await;
+            total(&page, &watches, "", 200).map(|n| {
+                (n, value(&page, "apiserver_longrunning_requests", &watches))
+            })
+        };
+        // The server hears in its own time that the client has gone.
+        let counted = async {
+            loop {
+                if let Some(counted) = ended().await {
+                    break counted;
+                }
+            }
+        };
+        let counted = tokio::time::timeout(PATIENCE, counted).await.expect("the watch has ended");
+        assert_eq!(counted, (1.0, Some(0.0)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn labels_are_bounded_whatever_clients_ask_for() {
+    let metrics = Metrics::new();
+    let builder = ControlPlane::builder().controllers(false).serve_metrics(&metrics);
+    over_https(builder.backend(widgets()), async |_, client, _| {
+        let ask = async |n: usize| {
+            for path in [
+                format!("/x{n}/y"),
+                format!("/apis/g{n}.io/v1/things"),
+                format!("/apis/apps/v{n}/things"),
+                format!("/api/v1/things{n}"),
+                format!("/api/v1/namespaces/n{n}/configmaps/a{n}"),
+                format!("/api/v1/namespaces/n{n}/pods/a{n}/sub{n}"),
+                format!("/apis/ex.io/v1/things{n}/a/sub{n}"),
+                format!("/healthz/check{n}"),
+                format!("/openapi/v3/apis/g{n}.io/v1"),
+            ] {
+                for method in ["GET", "POST", "OPTIONS", "FROB"] {
+                    send(&client, method, &path, JSON, &Value::Null).await;
+                }
+            }
+        };
+        ask(0).await;
+        // What asks for it is counted by the next.
+        scrape(&client).await;
+        let series = |page: &str| -> BTreeSet<String> {
+            let names = page.lines().filter_map(|line| line.rsplit_once(' ')).map(|(name, _)| name);
+            names.map(str::to_owned).collect()
+        };
+        let before = series(&scrape(&client).await);
+        for n in 1..5 {
+            ask(n).await;
+        }
+        let after = series(&scrape(&client).await);
+        assert_eq!(after.difference(&before).collect::<Vec<_>>(), Vec::<&String>::new());
+        assert!(before.iter().any(|name| name.contains(r#"resource="other""#)));
+        assert!(before.iter().any(|name| name.contains(r#"verb="other""#)));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn metrics_page_is_a_path_that_has_to_be_allowed() {
+    over_https(ControlPlane::builder().controllers(false), async |_, client, _| {
+        assert_eq!(get(&client, "/metrics").await.0, 404, "nobody asked for it");
+    })
+    .await;
+    let nobody = std::sync::Arc::new(crate::extension_backend::Nothing::default());
+    let builder = ControlPlane::builder().controllers(false).serve_metrics(&Metrics::new());
+    over_https(builder.authorizer(nobody), async |_, admin, bob| {
+        assert_eq!(get(&admin, "/metrics").await.0, 200);
+        let (code, status) = get(&bob, "/metrics").await;
+        assert_eq!(code, 403);
+        assert!(status.contains(r#"User \"bob\" cannot get path \"/metrics\""#), "{status}");
+    })
+    .await;
+}
