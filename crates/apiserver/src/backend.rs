@@ -275,8 +275,8 @@ impl BackendBuilder {
         self
     }
 
-    /// The backend. Reads the documents it was given, which takes some milliseconds for each
-    /// megabyte.
+    /// The backend. Reads the documents it was given: where they are megabytes, call it off the
+    /// threads that serve.
     ///
     /// # Errors
     ///

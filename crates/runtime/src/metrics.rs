@@ -92,7 +92,8 @@ impl Metrics {
     }
 
     /// Answers a scrape: OpenMetrics for who accepts it, and otherwise Prometheus' own format; 405
-    /// for what reads nothing. Takes about a millisecond for a thousand series.
+    /// for what reads nothing. Writes all series at once: where there are thousands, call it off the
+    /// threads that serve.
     #[cfg(feature = "endpoints")]
     pub fn respond<B>(&self, request: &http::Request<B>) -> http::Response<bytes::Bytes> {
         text::answer(self, request)

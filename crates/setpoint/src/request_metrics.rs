@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Upper bounds of the buckets of `apiserver_request_duration_seconds`, in seconds: kube-apiserver's.
+/// Upper bounds of the buckets of `apiserver_request_duration_seconds`, in seconds, as
+/// kube-apiserver has them.
 pub const REQUEST_SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
@@ -27,10 +28,10 @@ pub const REQUEST_SECONDS: [f64; 23] = [
 ///
 /// | metric | labels |
 /// |---|---|
-/// | `apiserver_request_total` | `verb`, `group`, `version`, `resource`, `subresource`, `scope`, `component`, `dry_run`, `code` |
+/// | `apiserver_request_total` | those of long-running requests, `dry_run`, `code` |
 /// | `apiserver_request_duration_seconds` | the same without `code` |
 /// | `apiserver_current_inflight_requests` | `request_kind`: `mutating`, `readOnly` |
-/// | `apiserver_longrunning_requests` | the first seven |
+/// | `apiserver_longrunning_requests` | `verb`, `group`, `version`, `resource`, `subresource`, `scope`, `component` |
 ///
 /// A request is counted when it is over, so a watch once, at its end. The code of one whose client
 /// went away before it was answered is 0.
@@ -89,7 +90,8 @@ struct InFlight {
     request_kind: &'static str,
 }
 
-/// The value of a label, shared with the row that it comes from: nothing is allocated for a request.
+/// The value of a label, shared with the row that it comes from, so that a request allocates
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Word {
     Fixed(&'static str),

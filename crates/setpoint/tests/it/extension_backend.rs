@@ -138,7 +138,8 @@ pub(crate) async fn discovered(client: &Client, group: &str) -> Value {
     groups["items"].as_array().unwrap().iter().find(named).cloned().unwrap_or_default()
 }
 
-/// Serves a control plane over HTTPS while somebody acts with a client and another one of `bob`, who has a token.
+/// Serves a control plane over HTTPS while somebody acts with a client and another one of `bob`,
+/// who has a token.
 pub(crate) async fn over_https(
     builder: setpoint::ControlPlaneBuilder,
     act: impl AsyncFnOnce(&setpoint::apiserver::Backends, Client, Client),
