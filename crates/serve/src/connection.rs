@@ -6,6 +6,7 @@ use crate::limits::{
     HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, Limits, PING_INTERVAL, PING_MAX, STREAMS_MAX,
 };
 use crate::pace::{Answering, Overdue, Pace};
+use crate::rounds;
 use crate::tasks::{Spawner, Tasks};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
@@ -14,6 +15,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -72,18 +74,37 @@ where
     Fut: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
+    rounds::in_rounds(serve(io, protocol, limits, answer, stop)).await
+}
+
+async fn serve<I, A, Fut, B>(
+    io: I,
+    protocol: Protocol,
+    limits: &Limits,
+    answer: A,
+    stop: CancellationToken,
+) -> Result<(), ConnectionError>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
+{
     let pace = Pace::new(protocol, limits);
-    let tasks = Tasks::default();
+    let mut tasks = Tasks::default();
     let builder = builder(tasks.spawner(), protocol);
     let (of_requests, spawner) = (pace.clone(), tasks.spawner());
     let leftover_bytes_max = limits.leftover_bytes_max;
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (pace, answering) = (of_requests.clone(), of_requests.request());
         let spawner = spawner.clone();
+        let unanswered = spawner.request();
         let leftover = Leftover::default();
-        let answer = answer(request.map(|body| leftover.lend(body)));
+        // Hyper moves what it is given some times over, and an answer is long.
+        let answer = Box::pin(answer(request.map(|body| leftover.lend(body))));
         async move {
             let mut response = answer.await;
+            drop(unanswered);
             let conversation = Conversation::take(&mut response);
             if let Some(mut unread) = leftover.take() {
                 if protocol == Protocol::Http1
@@ -111,25 +132,26 @@ where
         }
     });
     let io = TokioIo::new(pace.watch(io));
-    let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
+    let connection = pin!(builder.serve_connection_with_upgrades(io, service));
+    let mut serving = Serving { connection, tasks: &mut tasks };
     let served = tokio::select! {
         biased;
         // Not cancelled by the other arms: it goes on below.
-        served = connection.as_mut() => served,
+        served = serving.served() => served,
         overdue = pace.overdue() => {
             if overdue != Overdue::Request {
                 return Err(ConnectionError::Overdue(overdue));
             }
-            connection.as_mut().graceful_shutdown();
+            serving.connection.as_mut().graceful_shutdown();
             // Whether it is whole or not: nothing was being asked.
-            _ = tokio::time::timeout(LAST_WORDS_MAX, connection).await;
+            _ = tokio::time::timeout(LAST_WORDS_MAX, serving.served()).await;
             return Ok(());
         }
         () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
+            serving.connection.as_mut().graceful_shutdown();
             tokio::select! {
                 biased;
-                served = connection => served,
+                served = serving.served() => served,
                 // The connection ends with it.
                 overdue = pace.overdue() => return Err(ConnectionError::Overdue(overdue)),
             }
@@ -141,6 +163,28 @@ where
     tokio::select! {
         () = tasks.finish() => Ok(()),
         overdue = pace.overdue() => Err(ConnectionError::Overdue(overdue)),
+    }
+}
+
+/// A connection and what it runs in its own task.
+struct Serving<'a, C> {
+    connection: Pin<&'a mut C>,
+    tasks: &'a mut Tasks,
+}
+
+impl<C: Future> Serving<'_, C> {
+    /// Waits for the connection's end.
+    async fn served(&mut self) -> C::Output {
+        poll_fn(|cx| {
+            self.tasks.begin(cx);
+            let served = self.connection.as_mut().poll(cx);
+            if served.is_pending() {
+                // An answer that this makes wakes the connection, which then sends it.
+                self.tasks.go_on(cx);
+            }
+            served
+        })
+        .await
     }
 }
 

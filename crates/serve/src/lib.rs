@@ -65,6 +65,7 @@ mod limits;
 mod linger;
 mod pace;
 mod places;
+mod rounds;
 mod server;
 mod tasks;
 

@@ -1,30 +1,97 @@
-//! The tasks of one connection.
+//! What runs for one connection.
+//!
+//! # Theory
+//!
+//! Most requests are short, and most connections ask one thing at a time. A task of its own for each would cost more than many an
+//! answer: it is made, moved to another thread, and both sides are woken. So the first request of a connection, and the watches that
+//! it began with, run within the connection's own task; only what comes while a request there is still without its answer becomes a
+//! task, so that requests side by side are answered side by side.
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use parking_lot::Mutex;
-use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::ready;
+use std::task::{Context, Poll, Waker, ready};
 use tokio::task::JoinSet;
 
-/// Owns the tasks of a connection; they end with it.
+/// What a connection runs beside itself; it ends with the connection.
 #[derive(Debug, Default)]
-pub(crate) struct Tasks(Arc<Mutex<JoinSet<()>>>);
+pub(crate) struct Tasks {
+    shared: Arc<Shared>,
+    /// What the connection's own task polls.
+    here: FuturesUnordered<BoxFuture<'static, ()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    spawned: Mutex<JoinSet<()>>,
+    /// What the connection's own task will poll.
+    arrived: Mutex<Arrived>,
+    /// Requests that have no answer yet, wherever they run.
+    n_unanswered: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Arrived {
+    streams: Vec<BoxFuture<'static, ()>>,
+    /// The connection's task is at work, and will look here before it rests.
+    is_polled: bool,
+    waker: Option<Waker>,
+}
+
+impl std::fmt::Debug for Arrived {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Arrived").field(&self.streams.len()).finish()
+    }
+}
 
 /// Starts tasks of a connection. A task may hold one: it does not keep its owner.
 #[derive(Debug, Clone)]
-pub(crate) struct Spawner(Weak<Mutex<JoinSet<()>>>);
+pub(crate) struct Spawner(Weak<Shared>);
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+pub(crate) struct Unanswered(Weak<Shared>);
 
 impl Tasks {
     pub(crate) fn spawner(&self) -> Spawner {
-        Spawner(Arc::downgrade(&self.0))
+        Spawner(Arc::downgrade(&self.shared))
+    }
+
+    /// The connection's task begins a round, which ends with [`Tasks::go_on`].
+    pub(crate) fn begin(&self, cx: &Context<'_>) {
+        let mut arrived = self.shared.arrived.lock();
+        arrived.is_polled = true;
+        if !arrived.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            arrived.waker = Some(cx.waker().clone());
+        }
+    }
+
+    /// Goes on with what runs in the connection's own task, and takes in what has arrived for it.
+    pub(crate) fn go_on(&mut self, cx: &mut Context<'_>) {
+        loop {
+            let arrived = std::mem::take(&mut self.shared.arrived.lock().streams);
+            self.here.extend(arrived);
+            while let Poll::Ready(Some(())) = self.here.poll_next_unpin(cx) {}
+            let mut arrived = self.shared.arrived.lock();
+            if arrived.streams.is_empty() {
+                arrived.is_polled = false;
+                return;
+            }
+        }
     }
 
     /// Waits for what still runs, and for what that starts.
-    pub(crate) async fn finish(&self) {
-        poll_fn(|cx| {
-            let mut tasks = self.0.lock();
-            while ready!(tasks.poll_join_next(cx)).is_some() {}
-            std::task::Poll::Ready(())
+    pub(crate) async fn finish(&mut self) {
+        std::future::poll_fn(|cx| {
+            self.begin(cx);
+            self.go_on(cx);
+            let mut spawned = self.shared.spawned.lock();
+            while ready!(spawned.poll_join_next(cx)).is_some() {}
+            if self.here.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
@@ -33,18 +100,49 @@ impl Tasks {
 impl Spawner {
     /// Starts a task, unless its connection is gone.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let Some(tasks) = self.0.upgrade() else { return };
-        let mut tasks = tasks.lock();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
+        let Some(shared) = self.0.upgrade() else { return };
+        let mut spawned = shared.spawned.lock();
+        while spawned.try_join_next().is_some() {}
+        spawned.spawn(task);
+    }
+
+    /// Counts a request until what is returned is dropped.
+    pub(crate) fn request(&self) -> Unanswered {
+        if let Some(shared) = self.0.upgrade() {
+            shared.n_unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+        Unanswered(self.0.clone())
     }
 }
 
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.n_unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Called with a request that has been counted, by the connection as it is polled.
 impl<F> hyper::rt::Executor<F> for Spawner
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        self.spawn(stream);
+        let Some(shared) = self.0.upgrade() else { return };
+        if shared.n_unanswered.load(Ordering::Relaxed) > 1 {
+            drop(shared);
+            self.spawn(stream);
+            return;
+        }
+        // As in a task of its own, a panic ends the stream and nothing else.
+        let stream = AssertUnwindSafe(stream).catch_unwind().map(|_| ());
+        let mut arrived = shared.arrived.lock();
+        arrived.streams.push(stream.boxed());
+        if !arrived.is_polled
+            && let Some(waker) = &arrived.waker
+        {
+            waker.wake_by_ref();
+        }
     }
 }
