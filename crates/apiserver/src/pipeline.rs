@@ -37,6 +37,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::{Attributes, Catalog, Identity, Requested, ResourcePath};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -116,7 +117,8 @@ impl Inner {
         let deadline = time.map(|time| Instant::now() + time);
         let entered = Entered { parts, query, style, catalog, backends, place, deadline };
         let begun = OnceLock::new();
-        let response = deadline::within(time, self.pass(entered, attributes, body, &begun)).await;
+        let pass = pin!(self.pass(entered, attributes, body, &begun));
+        let response = deadline::within(time, pass).await;
         if let Some(observation) = begun.get() {
             let code = response.status();
             let follows = is_long_running && (code == StatusCode::OK || code.is_informational());

@@ -55,15 +55,16 @@ impl Exchange<'_> {
         if let Some(text) = &target.resource.deprecation {
             self.attributes.warn(text.clone());
         }
+        // Boxed are those whose futures are long, so that a read is not as long as they.
         match self.attributes.verb {
             Verb::Get => self.get(target).await,
-            Verb::List => self.list(target).await,
-            Verb::Watch => self.watch(target).await,
-            Verb::Create => self.create(target, body).await,
-            Verb::Update => self.update(target, body).await,
-            Verb::Patch => self.patch(target, body).await,
-            Verb::Delete => self.delete(target, body).await,
-            Verb::DeleteCollection => self.delete_collection(target, body).await,
+            Verb::List => Box::pin(self.list(target)).await,
+            Verb::Watch => Box::pin(self.watch(target)).await,
+            Verb::Create => Box::pin(self.create(target, body)).await,
+            Verb::Update => Box::pin(self.update(target, body)).await,
+            Verb::Patch => Box::pin(self.patch(target, body)).await,
+            Verb::Delete => Box::pin(self.delete(target, body)).await,
+            Verb::DeleteCollection => Box::pin(self.delete_collection(target, body)).await,
             _ => Err(Refusal(ApiError::method_not_allowed())),
         }
     }

@@ -24,7 +24,7 @@ use setpoint_object::field_selector::FieldSelector;
 use setpoint_object::label::Selector;
 use setpoint_registry::{Attributes, Event, List, ListOptions, Registry, WatchStream};
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -242,7 +242,11 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         let body = body.map_err(Into::into).boxed_unsync();
         let audit_id = audit_id::of(&parts.headers, &self.inner.rng);
-        let mut response = panics::catch(self.inner.answer(&parts, body, &audit_id)).await;
+        let mut response = {
+            // Pinned where it is made: whoever wraps it moves a reference.
+            let answer = pin!(self.inner.answer(&parts, body, &audit_id));
+            panics::catch(answer).await
+        };
         let headers = response.headers_mut();
         headers.insert(audit_id::HEADER, audit_id);
         headers

@@ -25,7 +25,10 @@ pub(crate) fn of(headers: &HeaderMap, rng: &Mutex<SmallRng>) -> HeaderValue {
             left >>= 4;
         }
     }
-    HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
+    let mut id = HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static(""));
+    // No other answer has it: it is not worth a place in the table of headers of its connection.
+    id.set_sensitive(true);
+    id
 }
 
 #[cfg(test)]
