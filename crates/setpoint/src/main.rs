@@ -9,6 +9,10 @@ mod up;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// Gives back what is no longer used within seconds, and is quicker than the C library's.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// A Kubernetes control plane in one process.
 #[derive(Debug, Parser)]
 #[command(name = "setpoint", version = setpoint_apiserver::GIT_VERSION)]
