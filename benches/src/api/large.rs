@@ -1,7 +1,7 @@
 //! Lists of many Pods, one after the other.
 
 use super::client::{Ask, Endpoint};
-use super::payload::{PODS, pod, status_patch};
+use super::payload::{PODS, listed_pod, status_patch};
 use super::{Figures, Goal, Unit};
 use crate::process::Program;
 use anyhow::ensure;
@@ -58,7 +58,7 @@ pub(super) fn fill(endpoint: &Endpoint, n_pods: usize) -> anyhow::Result<()> {
             tasks.spawn(async move {
                 for n in (filler..n_pods).step_by(N_FILLERS) {
                     let name = format!("pod-{n}");
-                    connection.send(Ask::write("POST", PODS), pod(&name)).await?.ok()?;
+                    connection.send(Ask::write("POST", PODS), listed_pod(&name)).await?.ok()?;
                     let path = format!("{PODS}/{name}/status");
                     let content_type = "application/merge-patch+json";
                     let ask = Ask { content_type, ..Ask::write("PATCH", &path) };

@@ -9,6 +9,8 @@ pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
 /// How many bytes a Pod has, about, as it is sent.
 const POD_BYTES: usize = 4096;
+/// How many variables a listed Pod has.
+const LISTED_ENV: usize = 2;
 
 /// A ConfigMap of 1 KiB. `n` makes it differ from another of the same name.
 pub(super) fn config_map(name: &str, n: u64) -> Bytes {
@@ -19,9 +21,18 @@ pub(super) fn config_map(name: &str, n: u64) -> Bytes {
     .into()
 }
 
-/// A Pod of 4 KB with what Pods of a Deployment have.
+/// A Pod of 4 KB with what Pods of a Deployment have, but for an owner: the garbage collector would delete it for an absent one.
 pub(super) fn pod(name: &str) -> Bytes {
-    let env: Vec<Value> = (0..24)
+    pod_of(name, 24, POD_BYTES)
+}
+
+/// A Pod that is stored in 4.4 KB, as the Pods of a cluster are about: with its managed fields and its status.
+pub(super) fn listed_pod(name: &str) -> Bytes {
+    pod_of(name, LISTED_ENV, 0)
+}
+
+fn pod_of(name: &str, n_env: usize, n_bytes: usize) -> Bytes {
+    let env: Vec<Value> = (0..n_env)
         .map(|n| json!({"name": format!("SETTING_{n}"), "value": format!("the value of setting {n}")}))
         .collect();
     let probe = json!({"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10});
@@ -32,8 +43,6 @@ pub(super) fn pod(name: &str) -> Bytes {
             "name": name,
             "labels": {"app": "web", "pod-template-hash": "6d4b75cb6d", "tier": "frontend"},
             "annotations": {"checksum/config": "d2b2c1f4".repeat(8)},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6d4b75cb6d",
-                "uid": "0d6a4d4c-0000-4000-8000-000000000000", "controller": true, "blockOwnerDeletion": true}],
         },
         "spec": {
             "serviceAccountName": "web",
@@ -56,8 +65,10 @@ pub(super) fn pod(name: &str) -> Bytes {
             "volumes": [{"name": "config", "configMap": {"name": "web"}}],
         },
     });
-    let missing = POD_BYTES.saturating_sub(pod.to_string().len() + 20);
-    pod["metadata"]["annotations"]["note"] = "x".repeat(missing).into();
+    let missing = n_bytes.saturating_sub(pod.to_string().len() + 20);
+    if missing > 0 {
+        pod["metadata"]["annotations"]["note"] = "x".repeat(missing).into();
+    }
     pod.to_string().into()
 }
 
