@@ -25,6 +25,7 @@ use kube_client::Client;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::seed;
 use setpoint_object::time::Clock;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
@@ -62,12 +63,19 @@ enum PassError {
 pub struct NamespaceController {
     api: Api,
     clock: Clock,
+    seed: u64,
 }
 
 impl NamespaceController {
     /// A controller that works through `client` and dates its conditions by `clock`.
     pub fn new(client: Client, clock: Clock) -> Self {
-        Self { api: Api::new(client, NAME), clock }
+        Self { api: Api::new(client, NAME), clock, seed: seed::from_entropy() }
+    }
+
+    /// The seed of all chance, for a simulation. Default: the operating system's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
     }
 
     /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything at once.
@@ -84,7 +92,8 @@ impl NamespaceController {
             Event::Updated { old, new } => is_deleting(new) && !is_deleting(old),
             event => event.object().is_some_and(is_deleting),
         });
-        let mut manager = Manager::builder(self.api.client().clone(), self.clock.clone()).build();
+        let mut manager =
+            Manager::builder(self.api.client().clone(), self.clock.clone()).seed(self.seed).build();
         let controller = Controller::builder(NAME)
             .for_(Watch::<Namespace>::new().filter(begins))
             .concurrency(WORKERS)

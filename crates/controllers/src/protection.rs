@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_informer::{Event, Object};
 use setpoint_object::meta::ObjectExt;
+use setpoint_object::seed;
 use setpoint_object::time::Clock;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
@@ -42,12 +43,19 @@ const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 pub struct ProtectionController {
     client: Client,
     clock: Clock,
+    seed: u64,
 }
 
 impl ProtectionController {
     /// Controllers that work through `client`.
     pub fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock }
+        Self { client, clock, seed: seed::from_entropy() }
+    }
+
+    /// The seed of all chance, for a simulation. Default: the operating system's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
     }
 
     /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything
@@ -57,7 +65,7 @@ impl ProtectionController {
     ///
     /// When a part of it fails for good.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager = Manager::builder(self.client.clone(), self.clock).build();
+        let mut manager = Manager::builder(self.client.clone(), self.clock).seed(self.seed).build();
         let waiting = Arc::new(Waiting::default());
         let claims = Claims {
             api: Api::new(self.client.clone(), "pvc-protection-controller"),

@@ -20,12 +20,15 @@ pub(crate) enum Controllers {
     /// Never.
     None,
     /// For as long as the server does.
-    Always,
+    Always {
+        /// Seed of all their chance.
+        seed: u64,
+    },
     /// While this server holds the Lease.
     Elected {
         /// Whom the Lease names.
         identity: String,
-        /// Seed of a candidate's waits.
+        /// Seed of a candidate's waits and of all their chance.
         seed: u64,
     },
 }
@@ -46,16 +49,16 @@ impl Controllers {
         drop(ready);
         match self {
             Self::None => {}
-            Self::Always => run(server, stop).await,
+            Self::Always { seed } => run(server, stop, seed).await,
             Self::Elected { identity, seed } => run_elected(server, stop, &identity, seed).await,
         }
     }
 }
 
-async fn run(server: &ApiServer, stop: &CancellationToken) {
+async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64) {
     let clock = server.registry().clock();
-    let namespaces = NamespaceController::new(server.client(), clock.clone());
-    let protection = ProtectionController::new(server.client(), clock.clone());
+    let namespaces = NamespaceController::new(server.client(), clock.clone()).seed(seed);
+    let protection = ProtectionController::new(server.client(), clock.clone()).seed(seed);
     let feed = Feed(server.registry().object_changes());
     let garbage = GarbageCollector::new(server.client()).feed(feed);
     let (namespaces, protection, ()) = tokio::join!(
@@ -123,7 +126,7 @@ async fn run_elected(server: &ApiServer, stop: &CancellationToken, identity: &st
                 elected = leadership.elected() => elected,
             };
             if elected {
-                run(server, &end_term).await;
+                run(server, &end_term, seed.wrapping_add(term)).await;
             }
             end_term.cancelled().await;
             end_election.cancel();

@@ -155,7 +155,7 @@ impl ControlPlaneBuilder {
         }
         let controllers = match (self.controllers, self.shared_as) {
             (false, _) => Controllers::None,
-            (true, None) => Controllers::Always,
+            (true, None) => Controllers::Always { seed },
             (true, Some(identity)) => Controllers::Elected { identity, seed },
         };
         ControlPlane { server: server.build(), worker, controllers }

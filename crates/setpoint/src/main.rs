@@ -9,9 +9,10 @@ mod up;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Gives back what is no longer used within seconds, and is quicker than the C library's.
+/// Gives back what is no longer used, and is quicker than the C library's. Without huge pages: an
+/// idle program is small.
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A Kubernetes control plane in one process.
 #[derive(Debug, Parser)]

@@ -421,7 +421,8 @@ async fn namespace_that_fails_in_ever_new_words_is_not_tried_without_end() {
         }
     });
     let client = kube_client::Client::new(service, "default");
-    let namespaces = NamespaceController::new(client, clock).run(CancellationToken::new());
+    let namespaces = NamespaceController::new(client, clock).seed(0);
+    let namespaces = namespaces.run(CancellationToken::new());
     running.spawn(async { namespaces.await.unwrap() });
     person.namespace("doomed").await;
     person.delete("/api/v1/namespaces/doomed", "Background").await;

@@ -27,7 +27,8 @@ async fn lives(wire: Wire) {
     loop {
         let never = CancellationToken::new();
         let mut life = JoinSet::new();
-        life.spawn(NamespaceController::new(wire.client(), clock.clone()).run(never.clone()));
+        let namespaces = NamespaceController::new(wire.client(), clock.clone()).seed(0);
+        life.spawn(namespaces.run(never.clone()));
         let garbage = GarbageCollector::new(wire.client()).run(never.clone());
         life.spawn(async move {
             garbage.await;
