@@ -46,7 +46,8 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     runtime.block_on(async {
         crowd(&mut table).await?;
         creates(&mut table).await?;
-        first_object(&mut table).await
+        first_object(&mut table).await?;
+        crate::conversion::measure(&mut table).await
     })?;
     println!("{table}");
     if args.dry_run {

@@ -10,6 +10,7 @@
 
 mod api;
 mod client;
+mod conversion;
 mod crds;
 mod explain;
 mod https;
