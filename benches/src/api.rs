@@ -215,7 +215,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(
         Some("API"),
         &format!(
-            "{} Command: `cargo xtask bench api`. Release build; client and server on the same cores, HTTPS with HTTP/2. Medians of {} turns.{compared} CPU is the \
+            "{} Command: `cargo xtask bench api`. Built with `--profile dist`; client and server on the same cores, HTTPS with HTTP/2. Medians of {} turns.{compared} CPU is the \
              server process's, user and system, per request.\n\n{table}",
             results::machine()?,
             args.rounds

@@ -54,7 +54,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let text = format!(
-        "{} Command: `cargo xtask bench crds`. Release build; client and server on the same cores; objects in memory.\n\n{table}",
+        "{} Command: `cargo xtask bench crds`. The program built with `--profile dist`; client and server on the same cores; objects in memory.\n\n{table}",
         results::machine()?
     );
     results::write(Some("Definitions"), &text)

@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Names the program that is measured, as `cargo xtask bench` has built it.
+const PROGRAM: &str = "SETPOINT_BENCH_PROGRAM";
+
 /// A running `setpoint up`; killed when dropped.
 pub(crate) struct Program {
     process: Child,
@@ -32,8 +35,8 @@ impl Program {
 
     /// The same with further arguments of `setpoint up`.
     pub(crate) fn start_with(args: &[&OsStr]) -> anyhow::Result<Self> {
-        // Beside this program, where `cargo xtask bench` has built it.
-        Self::start_binary(&std::env::current_exe()?.with_file_name("setpoint"), args)
+        let path = std::env::var_os(PROGRAM).context("run `cargo xtask bench`")?;
+        Self::start_binary(Path::new(&path), args)
     }
 
     /// The same of another build.

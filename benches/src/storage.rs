@@ -53,7 +53,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(
         Some("Storage"),
         &format!(
-            "{} Command: `cargo xtask bench storage`. Release build. Values are ConfigMaps of settings, which pack to seven tenths. Medians of three turns, \
+            "{} Command: `cargo xtask bench storage`. The program built with `--profile dist`. Values are ConfigMaps of settings, which pack to seven tenths. Medians of three turns, \
              in new folders beside each other on one disk.\n\n\
              Commits: redb's figure is its own group commit, the same rows as they are into one table by a thread behind a queue, one transaction with \
              `Durability::Immediate` for all that waits. Ours also looks whether the key is free, packs the value, and keeps history. Creates: the program as a \

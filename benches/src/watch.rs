@@ -59,7 +59,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(
         Some("Watch"),
         &format!(
-            "{} Command: `cargo xtask bench watch`. Release build; client and server on the same cores.\n\n{table}",
+            "{} Command: `cargo xtask bench watch`. The program built with `--profile dist`; client and server on the same cores.\n\n{table}",
             results::machine()?
         ),
     )

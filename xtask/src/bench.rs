@@ -38,13 +38,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Err(error) => eprintln!("client-go is left out: {error:#}"),
         }
     }
-    if matches!(what, Some("watch" | "planes")) {
-        // The first of the two programs below.
-        build("setpoint-benches")?;
+    let is_inside = is_informer || is_queue || is_runtime || is_scaling;
+    if is_inside || matches!(what, Some("watch" | "planes")) {
+        // With the one that counts its allocations.
+        build("setpoint-benches", "release")?;
     }
-    // The program that is measured from outside, or the one that counts its allocations.
-    let alone = is_informer || is_queue || is_runtime || is_scaling;
-    build(if alone { "setpoint-benches" } else { "setpoint" })?;
+    if !is_inside {
+        // What is measured from outside is what is shipped.
+        build("setpoint", "dist")?;
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
+            std::path::PathBuf::from,
+        );
+        cargo.env("SETPOINT_BENCH_PROGRAM", target.join("dist/setpoint"));
+    }
     if cargo.status().context("cannot start cargo")?.success() {
         Ok(())
     } else {
@@ -58,9 +65,10 @@ fn go_program(name: &str) -> Result<std::path::PathBuf> {
     GoParts::install()?.build(&Path::new(peers).join(name), name)
 }
 
-fn build(package: &str) -> Result<()> {
-    let status =
-        Command::new(env!("CARGO")).args(["build", "--release", "--package", package]).status();
+fn build(package: &str, profile: &str) -> Result<()> {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--profile", profile, "--package", package])
+        .status();
     if status.context("cannot start cargo")?.success() {
         Ok(())
     } else {

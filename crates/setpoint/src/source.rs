@@ -6,7 +6,7 @@
 //! HTTP: what a reflector asks becomes one call, and what comes back are the objects that the watch
 //! cache holds, shared and not copied. There is no request to parse, no frame to write and to cut
 //! again. The request passes the stages that it passes over HTTP, start-up, routing, refusals and
-//! flow control, so that it is answered as [`ClientSource`](setpoint_informer::ClientSource) over
+//! flow control, so that it is answered as [`ClientSource`] over
 //! [`ControlPlane::client`](crate::ControlPlane::client) is. One thing differs: items of a built-in
 //! list name their type, which over HTTP they leave out. An informer completes them anyway.
 //!
