@@ -128,7 +128,8 @@ impl Figures {
             let before = self.median(name, 1);
             let told =
                 |figure: Option<f64>| figure.map_or("–".to_owned(), |figure| unit.tell(figure));
-            let ratio = before.zip(after).map(|(before, after)| after / before);
+            let both = before.zip(after).filter(|(before, _)| *before > 0.0);
+            let ratio = both.map(|(before, after)| after / before);
             let (wanted, is_met) = match *goal {
                 Goal::None => ("–".to_owned(), None),
                 Goal::Most(most) => (format!("≤ {}", unit.tell(most)), after.map(|a| a <= most)),
