@@ -186,16 +186,12 @@ async fn watches(
     let mut tasks = JoinSet::new();
     let delivered = [CONVERTED, STORED].map(|what| (what, Arc::new(Semaphore::new(0))));
     for (what, delivered) in &delivered {
+        let list = request(registry, Verb::List, *what, "")?;
+        let one = ListOptions { limit: 1, ..ListOptions::default() };
+        let resource_version = registry.list(&list, &one).await?.revision.to_string();
+        let options = ListOptions { resource_version, ..ListOptions::default() };
+        let watch = request(registry, Verb::Watch, *what, "")?;
         for _ in 0..WATCHERS {
-            let watch = request(registry, Verb::Watch, *what, "")?;
-            let options = ListOptions {
-                send_initial_events: None,
-                resource_version: "".into(),
-                ..ListOptions::default()
-            };
-            let list = request(registry, Verb::List, *what, "")?;
-            let now = registry.list(&list, &ListOptions { limit: 1, ..options.clone() }).await?;
-            let options = ListOptions { resource_version: now.revision.to_string(), ..options };
             let mut stream = registry.watch(&watch, &options).await?;
             let delivered = delivered.clone();
             tasks.spawn(async move {

@@ -18,8 +18,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let what = args.rest.first().map(String::as_str);
     let is_informer = what == Some("informer");
     let is_queue = what == Some("workqueue");
-    let is_runtime = what == Some("runtime");
-    let is_scaling = what == Some("scaling");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["run", "--release", "--package", "setpoint-benches", "--"]).args(&args.rest);
     if is_informer {
@@ -38,12 +36,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Err(error) => eprintln!("client-go is left out: {error:#}"),
         }
     }
-    let is_inside = is_informer || is_queue || is_runtime || is_scaling;
-    if is_inside || matches!(what, Some("watch" | "planes")) {
+    let counts = ["informer", "workqueue", "runtime", "scaling", "watch", "planes"];
+    if what.is_some_and(|what| counts.contains(&what)) {
         // With the one that counts its allocations.
         build("setpoint-benches", "release")?;
     }
-    if !is_inside {
+    if matches!(what, None | Some("api" | "crds" | "storage" | "watch")) {
         // What is measured from outside is what is shipped.
         build("setpoint", "dist")?;
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(

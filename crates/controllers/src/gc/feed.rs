@@ -26,8 +26,8 @@ pub trait ObjectFeed: Send + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Told {
-    /// All objects that exist follow, then [`Told::Synced`]. What was told before and does not
-    /// follow is gone.
+    /// All objects that exist follow, then [`Told::Synced`]. An object that was there before and
+    /// is not among them is gone.
     Restarted,
     /// An object as it is now: encoded JSON with `apiVersion`, `kind` and `metadata`.
     Present(Bytes),

@@ -114,13 +114,7 @@ async fn an_object_of_an_older_schema_is_marked_and_shown_deleted_as_the_present
         foo["metadata"]["finalizers"] = finalizers;
         server.create(FOOS, foo).await.unwrap();
     }
-    let mut changed = definition("foos", "Foo", properties(1));
-    let versions = changed["spec"]["versions"].take();
-    let mut catalogs = server.registry.catalog_changes();
-    catalogs.mark_unchanged();
-    let path = format!("{DEFINITIONS}/foos.ex.io");
-    server.patch(&path, json!({"spec": {"versions": versions}})).await.unwrap();
-    catalogs.changed().await.unwrap();
+    change_schema(&server, 1).await;
     let request = server.request(Verb::Watch, FOOS);
     let options = ListOptions::default();
     let mut stream = server.registry.watch(&request, &options).await.unwrap();
