@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if matches!(what, None | Some("api" | "crds" | "storage" | "watch")) {
         // What is measured from outside is what is shipped.
-        build("setpoint", "dist")?;
+        build("setpoint-cli", "dist")?;
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
             || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
             std::path::PathBuf::from,

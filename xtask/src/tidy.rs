@@ -24,6 +24,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-apiserver", 4),
     ("network", 4),
     ("setpoint", 5),
+    ("setpoint-cli", 6),
     ("pod-printer", 6),
     ("setpoint-benches", 6),
     ("setpoint-fuzz", 6),

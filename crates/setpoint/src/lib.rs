@@ -75,7 +75,6 @@ mod extensions;
 mod request_metrics;
 pub mod serve;
 pub mod source;
-pub mod story;
 mod webhook_metrics;
 
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};

@@ -1,4 +1,4 @@
-//! The assembled control plane, in process and as a program.
+//! The assembled control plane, in process.
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
@@ -14,19 +14,15 @@ mod extension_kind;
 mod garbage;
 mod in_process;
 mod mapper;
-mod model;
 mod namespaces;
-mod networks;
 mod plane;
 mod protection;
 mod request_metrics;
 mod runtime;
 mod serve;
 mod shared;
-mod simulation;
 mod sources;
 mod storms;
-mod up;
 mod webhooks;
+#[allow(dead_code, reason = "tests of the program use more of it")]
 mod wire;
-mod world;

@@ -77,7 +77,10 @@ impl Drop for Replay {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let Self { seed, test } = self;
-            eprintln!("replay: SEED={seed} cargo test -p setpoint --test it {test} -- --nocapture");
+            let package = env!("CARGO_PKG_NAME");
+            eprintln!(
+                "replay: SEED={seed} cargo test -p {package} --test it {test} -- --nocapture"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::wire::{Crash, Faults, Replay, assert_same, seeds};
 use crate::world::{Play, Played, play};
 use setpoint::store::fault;
-use setpoint::story::{Events, Told};
+use setpoint_cli::story::{Events, Told};
 
 /// How many requests the controller may make for one story, however much goes wrong: a loop without back-off makes far more.
 const REQUESTS_MAX: usize = 300;

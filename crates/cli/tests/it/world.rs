@@ -11,7 +11,7 @@ use setpoint::object::time::{Clock, Timestamp};
 use setpoint::runtime::{ControllerHandle, ControllerState};
 use setpoint::store::fault::{self, FaultStore};
 use setpoint::store::{MemoryStore, RangeRequest, Store};
-use setpoint::story::{self, Events, Journal, Told};
+use setpoint_cli::story::{self, Events, Journal, Told};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};

@@ -3,8 +3,8 @@
 use anyhow::{Context as _, bail};
 use clap::Args;
 use network::backend::LocalBackend;
-use setpoint::story::{self, Events, Journal, NAMESPACE, NETWORK, Told};
 use setpoint::{ControlPlane, ServeOptions};
+use setpoint_cli::story::{self, Events, Journal, NAMESPACE, NETWORK, Told};
 use setpoint_object::time::Clock;
 use setpoint_runtime::{ControllerState, cancel_on_signal};
 use similar::TextDiff;

@@ -75,7 +75,7 @@ impl Drop for Replay {
         if std::thread::panicking() {
             let Self { seed, test } = self;
             eprintln!(
-                "replay: SEED={seed} cargo test -p setpoint --test histories {test} -- --nocapture"
+                "replay: SEED={seed} cargo test -p setpoint-cli --test histories {test} -- --nocapture"
             );
         }
     }

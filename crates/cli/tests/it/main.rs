@@ -1,0 +1,15 @@
+//! The program, and what its demonstration shows, in simulated time and with faults.
+
+#![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
+
+mod model;
+mod networks;
+#[path = "../../../setpoint/tests/it/plane.rs"]
+#[allow(dead_code, reason = "it is that of the library's tests")]
+mod plane;
+mod simulation;
+mod up;
+#[path = "../../../setpoint/tests/it/wire.rs"]
+#[allow(dead_code, reason = "it is that of the library's tests")]
+mod wire;
+mod world;
