@@ -169,7 +169,7 @@ pub(crate) struct ListWriter {
 #[derive(Debug)]
 enum Items {
     Objects(std::vec::IntoIter<Listed>),
-    /// In protobuf.
+    /// In protobuf, as many together as are written in one go.
     Made(std::vec::IntoIter<Vec<u8>>),
 }
 
@@ -230,35 +230,37 @@ impl ListWriter {
             _ => (&*own_version, &*form.resource.list_kind),
         };
         let encoder = protobuf::ListEncoder::new(api_version, kind).map_err(failed)?;
-        let (mut items, mut n_written, mut n_bytes) = (Vec::new(), 0, 0);
+        let slice_bytes = form.slice_bytes();
+        let (mut slices, mut slice, mut object) = (Vec::new(), Vec::new(), Vec::new());
         for item in &list.items {
-            let encode = {
+            if item.room() > LARGE_BYTES_MIN {
                 let (encoder, item) = (encoder.clone(), item.clone());
-                move || {
-                    let mut object = Vec::with_capacity(item.room());
+                let encode = move || {
+                    let (mut object, mut made) = (Vec::with_capacity(item.room()), Vec::new());
                     item.push_to(&mut object);
-                    encoder.item(&object)
-                }
-            };
-            let made = if item.room() > LARGE_BYTES_MIN {
-                large.off_threads(encode).await?
-            } else {
-                encode()
-            };
-            let made = made.map_err(failed)?;
-            n_bytes += made.len();
-            items.push(made);
-            n_written += item.room();
-            if n_written >= form.slice_bytes() {
-                n_written = 0;
+                    encoder.push_item(&object, &mut made).map(|()| made)
+                };
+                slices.push(std::mem::take(&mut slice));
+                slices.push(large.off_threads(encode).await?.map_err(failed)?);
+                continue;
+            }
+            object.clear();
+            item.push_to(&mut object);
+            encoder.push_item(&object, &mut slice).map_err(failed)?;
+            if slice.len() >= slice_bytes {
+                let next = Vec::with_capacity(slice.len());
+                slices.push(std::mem::replace(&mut slice, next));
                 tokio::task::yield_now().await;
             }
         }
+        slices.push(slice);
+        slices.retain(|slice| !slice.is_empty());
+        let n_bytes = slices.iter().map(Vec::len).sum();
         let (head, tail) = encoder.around(&metadata(list, false), n_bytes).map_err(failed)?;
         Ok(Self {
             form: form.clone(),
             large: large.clone(),
-            items: Items::Made(items.into_iter()),
+            items: Items::Made(slices.into_iter()),
             head,
             tail,
             is_first: true,
@@ -285,11 +287,10 @@ impl ListWriter {
         let (mut n_read, most) = (0, self.form.slice_bytes());
         while n_read < most {
             match &mut self.items {
-                Items::Made(items) => match items.next() {
-                    Some(item) => {
-                        out.extend_from_slice(&item);
-                        n_read += item.len();
-                        continue;
+                Items::Made(slices) => match slices.next() {
+                    Some(mut slice) => {
+                        n_read += slice.len();
+                        if out.is_empty() { *out = slice } else { out.append(&mut slice) }
                     }
                     None => return Ok(self.finish(out)),
                 },

@@ -98,9 +98,10 @@ struct Partial<'a> {
 /// use setpoint_schema::protobuf::ListEncoder;
 ///
 /// let encoder = ListEncoder::new("v1", "ConfigMapList")?;
-/// let item = encoder.item(br#"{"metadata":{"name":"a"}}"#)?;
-/// let (head, tail) = encoder.around(r#"{"resourceVersion":"7"}"#, item.len())?;
-/// let whole = [head, item, tail].concat();
+/// let mut items = Vec::new();
+/// encoder.push_item(br#"{"metadata":{"name":"a"}}"#, &mut items)?;
+/// let (head, tail) = encoder.around(r#"{"resourceVersion":"7"}"#, items.len())?;
+/// let whole = [head, items, tail].concat();
 /// assert!(whole.starts_with(b"k8s\0"));
 /// # Ok::<(), setpoint_schema::protobuf::EncodeError>(())
 /// ```
@@ -122,14 +123,15 @@ impl ListEncoder {
         Ok(Self { api_version: api_version.to_owned(), kind: kind.to_owned(), item })
     }
 
-    /// One item, as it stands in the list.
+    /// Appends one item, as it stands in the list.
     ///
     /// # Errors
-    /// As [`object`].
-    pub fn item(&self, json: &[u8]) -> Result<Vec<u8>, EncodeError> {
-        let mut writer = Writer::with_capacity(json.len());
-        writer.message(2, |writer| self.item.write(writer, json))?;
-        Ok(writer.finish())
+    /// As [`object`]; then nothing is appended.
+    pub fn push_item(&self, json: &[u8], items: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let mut writer = Writer::behind(std::mem::take(items));
+        let written = writer.message(2, |writer| self.item.write(writer, json));
+        *items = if written.is_ok() { writer.finish() } else { writer.discard() };
+        written
     }
 
     /// What stands before and behind the items, which have `items_bytes` in sum. `metadata` is that

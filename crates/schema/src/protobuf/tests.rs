@@ -49,7 +49,11 @@ fn list_is_written_as_its_object_would_be() {
         "metadata": {"resourceVersion": "7", "remainingItemCount": 3}, "items": items,
     });
     let encoder = ListEncoder::new("v1", "ConfigMapList").unwrap();
-    let items = items.map(|item| encoder.item(item.to_string().as_bytes()).unwrap()).concat();
+    let [first, second] = items.map(|item| item.to_string());
+    let mut items = Vec::new();
+    encoder.push_item(first.as_bytes(), &mut items).unwrap();
+    encoder.push_item(br#"{"metadata":{},"data":7}"#, &mut items).unwrap_err();
+    encoder.push_item(second.as_bytes(), &mut items).unwrap();
     let (head, tail) = encoder.around(&whole["metadata"].to_string(), items.len()).unwrap();
     assert_eq!([head, items, tail].concat(), object(whole.to_string().as_bytes()).unwrap());
 }

@@ -5,7 +5,9 @@ use super::EncodeError;
 /// The bytes of a message in reverse, so that a length is known when it is written.
 #[derive(Debug)]
 pub(super) struct Writer {
+    /// Behind the first `start` bytes, which are others'.
     reversed: Vec<u8>,
+    start: usize,
 }
 
 /// The longest varint, in bytes.
@@ -13,12 +15,25 @@ const VARINT_BYTES_MAX: usize = 10;
 
 impl Writer {
     pub(super) fn with_capacity(bytes: usize) -> Self {
-        Self { reversed: Vec::with_capacity(bytes) }
+        Self { reversed: Vec::with_capacity(bytes), start: 0 }
     }
 
-    /// The message.
+    /// Writes behind bytes that are whole.
+    pub(super) fn behind(bytes: Vec<u8>) -> Self {
+        Self { start: bytes.len(), reversed: bytes }
+    }
+
+    /// The message, behind what was there before.
     pub(super) fn finish(mut self) -> Vec<u8> {
-        self.reversed.reverse();
+        if let Some(message) = self.reversed.get_mut(self.start..) {
+            message.reverse();
+        }
+        self.reversed
+    }
+
+    /// What was there before.
+    pub(super) fn discard(mut self) -> Vec<u8> {
+        self.reversed.truncate(self.start);
         self.reversed
     }
 
@@ -59,7 +74,7 @@ impl Writer {
 
     /// How many bytes there are.
     pub(super) fn len(&self) -> usize {
-        self.reversed.len()
+        self.reversed.len() - self.start
     }
 
     /// A field that is a message of one field 1, which holds the bytes.
