@@ -196,6 +196,14 @@ impl Schema<'_> {
             Self::Custom(made) => made.make(dialect),
         }
     }
+
+    /// Appends it to a v3 document.
+    fn write_v3(self, out: &mut Vec<u8>) {
+        match self {
+            Self::BuiltIn(name) => write_value(out, &schema::definition(name, Dialect::V3)),
+            Self::Custom(made) => made.write_v3(out),
+        }
+    }
 }
 
 /// Built-in definitions that rows and the requests on them refer to directly.
@@ -222,11 +230,15 @@ fn built_in_schemas(roots: Vec<&'static str>) -> impl Iterator<Item = (String, S
 
 fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str]) -> Pieces<'a> {
     let head = format!("{{\"openapi\":\"3.0.0\",\"info\":{},\"paths\":{{", info());
-    let paths = path::all(rows, Dialect::V3).into_iter().map(|(path, make)| (path, make.build()));
+    let paths = path::all(rows, Dialect::V3).into_iter();
+    let paths =
+        paths.map(|(path, make)| (path, move |out: &mut Vec<u8>| write_value(out, &make.build())));
     let roots = [used, &roots(rows)].concat();
     let mut schemas: BTreeMap<String, Schema<'a>> = built_in_schemas(roots).collect();
     schemas.extend(custom_schemas(rows));
-    let schemas = schemas.into_iter().map(|(name, schema)| (name, schema.make(Dialect::V3)));
+    let schemas = schemas
+        .into_iter()
+        .map(|(name, schema)| (name, move |out: &mut Vec<u8>| schema.write_v3(out)));
     let security = json!({"BearerToken": security()});
     let tail = format!("}},\"securitySchemes\":{security}}}}}");
     let pieces = std::iter::once(head.into_bytes())
@@ -237,16 +249,19 @@ fn v3_of<'a>(rows: &'a [Row<'a>], used: &[&'static str]) -> Pieces<'a> {
     Box::new(pieces)
 }
 
-/// The members of an object, in JSON: the first without a comma in front.
-fn members(members: impl Iterator<Item = (String, Value)>) -> impl Iterator<Item = Vec<u8>> {
-    members.enumerate().map(|(at, (name, value))| {
+/// The members of an object, in JSON, each appended by its function: the first without a comma in
+/// front.
+fn members<F: FnOnce(&mut Vec<u8>)>(
+    members: impl Iterator<Item = (String, F)>,
+) -> impl Iterator<Item = Vec<u8>> {
+    members.enumerate().map(|(at, (name, write))| {
         let mut out = Vec::new();
         if at > 0 {
             out.push(b',');
         }
         write_value(&mut out, &Value::String(name));
         out.push(b':');
-        write_value(&mut out, &value);
+        write(&mut out);
         out
     })
 }

@@ -117,16 +117,16 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 }
 
 /// The byte after the closing quote of the string that starts at `at`.
-fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+pub(crate) fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     if bytes.get(at) != Some(&b'"') {
         return None;
     }
     let mut at = at + 1;
     loop {
-        match bytes.get(at)? {
+        at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        match bytes[at] {
             b'"' => return Some(at + 1),
-            b'\\' => at += 2,
-            _ => at += 1,
+            _ => at += 2,
         }
     }
 }

@@ -2,8 +2,12 @@
 
 use super::row::{Kind, Row};
 use super::schema::{LIST_META, OBJECT_META, gvk, with_extras};
-use super::{Dialect, name};
+use super::{Dialect, name, write_value};
+use crate::scan;
+use memchr::memmem;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// What `metadata` is said to be. Tools look for these words.
 const OBJECT_METADATA: &str = "Standard object's metadata.";
@@ -12,6 +16,8 @@ const DEPTH_MAX: usize = 256;
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
+const GROUP_VERSION_KIND: &str = "x-kubernetes-group-version-kind";
+const SELECTABLE_FIELDS: &str = "x-kubernetes-selectable-fields";
 /// Members whose values are schemas, by their own names.
 const MAPS: [&str; 1] = ["properties"];
 /// Members that are a schema.
@@ -40,6 +46,98 @@ impl Made<'_> {
             Self::List(row) => list_of(row, &Kind { kind: &row.list_kind, ..row.kind }, dialect),
         }
     }
+
+    /// Appends it to a v3 document.
+    pub(super) fn write_v3(self, out: &mut Vec<u8>) {
+        let as_written = match self {
+            Self::Kind(row) => push_as_written(out, row),
+            Self::List(_) => None,
+        };
+        if as_written.is_none() {
+            write_value(out, &self.make(Dialect::V3));
+        }
+    }
+}
+
+/// Appends the v3 schema of a kind whose definition's schema has nothing to complete below its
+/// root: what stands there is copied. The same as [`kind`] makes, without a tree, which costs ten
+/// times as much and, of a schema of half a megabyte, some megabytes.
+fn push_as_written(out: &mut Vec<u8>, row: &Row<'_>) -> Option<()> {
+    type Members<'a> = BTreeMap<Cow<'a, [u8]>, Cow<'a, [u8]>>;
+    fn read(object: &[u8]) -> Members<'_> {
+        let slice = |range| Cow::Borrowed(&object[range]);
+        scan::members(object).map(|member| (slice(member.name), slice(member.value))).collect()
+    }
+    fn put(members: &mut Members<'_>, all: Map<String, Value>) {
+        for (name, value) in all {
+            members.insert(name.into_bytes().into(), value.to_string().into_bytes().into());
+        }
+    }
+    fn push(out: &mut Vec<u8>, members: &Members<'_>) {
+        out.push(b'{');
+        for (at, (name, value)) in members.iter().enumerate() {
+            out.extend_from_slice(if at > 0 { b",\"" } else { b"\"" });
+            out.extend_from_slice(name);
+            out.extend_from_slice(b"\":");
+            out.extend_from_slice(value);
+        }
+        out.push(b'}');
+    }
+    let text = row.open_api.as_deref().filter(|text| text.first() == Some(&b'{'))?;
+    if !is_complete(text) {
+        return None;
+    }
+    let mut root = read(text);
+    let mut properties = match root.get("properties".as_bytes()) {
+        Some(Cow::Borrowed(written)) => read(written),
+        _ => Members::default(),
+    };
+    put(&mut properties, own_properties(Dialect::V3));
+    let mut written = Vec::with_capacity(text.len() + 1024);
+    push(&mut written, &properties);
+    root.insert(b"properties".into(), written.into());
+    put(&mut root, extensions(&row.kind, row));
+    put(&mut root, [("type".to_owned(), "object".into())].into_iter().collect());
+    push(out, &root);
+    Some(())
+}
+
+/// Whether [`complete`] would add nothing below the root: no embedded resources, and each
+/// int-or-string says its types already. May say no where it would add nothing. One pass.
+fn is_complete(schema: &[u8]) -> bool {
+    let has = |text: &str| memmem::find(schema, text.as_bytes()).is_some();
+    if has(EMBEDDED) {
+        return false;
+    }
+    if !has(INT_OR_STRING) {
+        return true;
+    }
+    // Of each open object, whether it has said its types. Members of stored bytes are sorted, so
+    // that these stand before the extension.
+    let mut says_types = Vec::new();
+    let mut at = 0;
+    while let Some(byte) = schema.get(at) {
+        match byte {
+            b'{' => says_types.push(false),
+            b'}' => _ = says_types.pop(),
+            b'"' => {
+                let Some(end) = scan::string_end(schema, at) else { return false };
+                let text = &schema[at + 1..end - 1];
+                if schema.get(end) == Some(&b':') {
+                    if text == b"anyOf" || text == b"allOf" {
+                        says_types.last_mut().into_iter().for_each(|says| *says = true);
+                    } else if text == INT_OR_STRING.as_bytes() && says_types.last() != Some(&true) {
+                        return false;
+                    }
+                }
+                at = end;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    true
 }
 
 /// The schema of a kind. One without a schema, and in v2 one that takes unknown fields at its root,
@@ -81,13 +179,20 @@ fn list_of(row: &Row<'_>, list: &Kind<'_>, dialect: Dialect) -> Value {
 }
 
 fn finish(mut root: Map<String, Value>, kind: &Kind<'_>, row: &Row<'_>) -> Value {
-    root.insert("x-kubernetes-group-version-kind".to_owned(), json!([gvk(kind)]));
+    root.extend(extensions(kind, row));
+    root.into()
+}
+
+/// What a root says of the kind.
+fn extensions(kind: &Kind<'_>, row: &Row<'_>) -> Map<String, Value> {
+    let mut out = Map::new();
+    out.insert(GROUP_VERSION_KIND.to_owned(), json!([gvk(kind)]));
     if !row.selectable.is_empty() {
         let fields: Vec<Value> =
             row.selectable.iter().map(|path| json!({"fieldPath": path})).collect();
-        root.insert("x-kubernetes-selectable-fields".to_owned(), fields.into());
+        out.insert(SELECTABLE_FIELDS.to_owned(), fields.into());
     }
-    root.into()
+    out
 }
 
 fn type_properties() -> Map<String, Value> {
@@ -115,9 +220,15 @@ fn add_type_and_metadata(root: &mut Map<String, Value>, dialect: Dialect) {
         Some(Value::Object(properties)) => properties,
         _ => Map::new(),
     };
-    properties.extend(type_properties());
-    properties.insert("metadata".to_owned(), reference(OBJECT_META, OBJECT_METADATA, dialect));
+    properties.extend(own_properties(dialect));
     root.insert("properties".to_owned(), properties.into());
+}
+
+/// The members that every object has.
+fn own_properties(dialect: Dialect) -> Map<String, Value> {
+    let mut out = type_properties();
+    out.insert("metadata".to_owned(), reference(OBJECT_META, OBJECT_METADATA, dialect));
+    out
 }
 
 fn is(schema: &Map<String, Value>, key: &str) -> bool {
@@ -221,4 +332,83 @@ fn simplified(schema: Value, depth: usize) -> Map<String, Value> {
 }
 fn is_nullable(schema: &Map<String, Value>) -> bool {
     is(schema, "nullable")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn row(schema: &Value) -> Row<'static> {
+        let kind = Kind { group: "ex.io", version: "v1", kind: "Widget" };
+        Row {
+            kind,
+            list_kind: "WidgetList".to_owned(),
+            resource: "widgets",
+            namespaced: true,
+            verbs: Vec::new(),
+            subresources: Vec::new(),
+            custom: true,
+            open_api: Some(schema.to_string().into()),
+            selectable: vec!["spec.color"],
+        }
+    }
+
+    fn as_written(schema: &Value) -> Option<Value> {
+        let mut out = Vec::new();
+        push_as_written(&mut out, &row(schema))?;
+        Some(serde_json::from_slice(&out).unwrap())
+    }
+
+    #[test]
+    fn schema_that_says_all_is_copied() {
+        let port = json!({"anyOf": [{"type": "integer"}, {"type": "string"}], INT_OR_STRING: true});
+        let complete = json!({"type": "object", "description": "a \"widget\"", "properties": {
+            "kind": {"type": "string"}, "port": port.clone(), "ports": {"type": "array", "items": port},
+        }});
+        assert_eq!(as_written(&complete), Some(kind(&row(&complete), Dialect::V3)));
+        let port = json!({INT_OR_STRING: true});
+        assert_eq!(as_written(&json!({"properties": {"port": port}})), None);
+        assert_eq!(as_written(&json!({"properties": {"a": {EMBEDDED: true}}})), None);
+    }
+
+    fn schema() -> impl Strategy<Value = Value> {
+        let name = prop::sample::select(vec![
+            "properties",
+            "items",
+            "anyOf",
+            "allOf",
+            "default",
+            "description",
+            "type",
+            "a \"quoted\" name",
+            INT_OR_STRING,
+            EMBEDDED,
+        ]);
+        let leaf = prop_oneof![
+            any::<bool>().prop_map(Value::from),
+            Just(json!("object")),
+            Just(json!("{\"anyOf\":")),
+            Just(json!(1.5)),
+            Just(Value::Null),
+        ];
+        let value = leaf.prop_recursive(6, 48, 5, move |inner| {
+            prop_oneof![
+                1 => prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                4 => prop::collection::btree_map(name.clone(), inner, 0..5).prop_map(|members| {
+                    members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+                }),
+            ]
+        });
+        value.prop_filter("an object", Value::is_object)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_copied_is_what_a_tree_would_say(schema in schema()) {
+            if let Some(copied) = as_written(&schema) {
+                prop_assert_eq!(copied, kind(&row(&schema), Dialect::V3));
+            }
+        }
+    }
 }
