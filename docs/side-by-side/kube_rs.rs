@@ -1,6 +1,6 @@
 //! The Website controller on kube-rs.
 
-#[path = "website.rs"]
+#[path = "website_kube_rs.rs"]
 mod website;
 
 use futures::StreamExt;

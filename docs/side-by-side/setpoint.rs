@@ -1,12 +1,12 @@
 //! The Website controller on setpoint.
 
-#[path = "website.rs"]
+#[path = "website_setpoint.rs"]
 mod website;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::json;
+use setpoint::kube_client::Client;
 use setpoint::prelude::*;
-use setpoint::runtime::{Apply, BoxError, controller_reference};
 use website::Website;
 
 const FINALIZER: &str = "example.dev/dns";
@@ -72,7 +72,7 @@ impl WebsiteReconciler {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let client = kube_client::Client::try_default().await?;
+    let client = Client::try_default().await?;
     let mut manager = Manager::builder(client, Clock::wall()).build();
     let controller = Controller::builder("website")
         .for_(Watch::<Website>::new())

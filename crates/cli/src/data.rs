@@ -11,7 +11,7 @@ pub(crate) mod control;
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use setpoint_store::{Damage, DiskError, DiskStat, DiskStore};
+use setpoint::store::{Damage, DiskError, DiskStat, DiskStore};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufReader, BufWriter, Write},

@@ -3,10 +3,10 @@
 use anyhow::{Context as _, bail};
 use clap::Args;
 use network::backend::LocalBackend;
+use setpoint::object::time::Clock;
+use setpoint::runtime::{ControllerState, cancel_on_signal};
 use setpoint::{ControlPlane, ServeOptions};
 use setpoint_cli::story::{self, Events, Journal, NAMESPACE, NETWORK, Told};
-use setpoint_object::time::Clock;
-use setpoint_runtime::{ControllerState, cancel_on_signal};
 use similar::TextDiff;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;

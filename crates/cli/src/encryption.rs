@@ -2,8 +2,8 @@
 
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
-use setpoint_encryption::{EncryptedStore, EncryptionConfig, NonceSource, Reloader};
-use setpoint_store::Store;
+use setpoint::encryption::{EncryptedStore, EncryptionConfig, NonceSource, Reloader};
+use setpoint::store::Store;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -16,7 +16,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A Kubernetes control plane in one process.
 #[derive(Debug, Parser)]
-#[command(name = "setpoint", version = setpoint_apiserver::GIT_VERSION)]
+#[command(name = "setpoint", version = setpoint::apiserver::GIT_VERSION)]
 struct Program {
     #[command(subcommand)]
     command: Command,
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::demo(options),
         Command::Store(command) => data::run(command),
         Command::Version => {
-            println!("{}", setpoint_apiserver::GIT_VERSION);
+            println!("{}", setpoint::apiserver::GIT_VERSION);
             Ok(())
         }
     };

@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use setpoint_object::time::Clock;
-use setpoint_store::{DiskOptions, DiskStore, MemoryOptions, MemoryStore, OnDamage, Store};
-use setpoint_store_etcd::{EtcdError, EtcdOptions, EtcdStore, EtcdTls, Pem};
+use setpoint::etcd::{EtcdError, EtcdOptions, EtcdStore, EtcdTls, Pem};
+use setpoint::object::time::Clock;
+use setpoint::store::{DiskOptions, DiskStore, MemoryOptions, MemoryStore, OnDamage, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,12 +5,12 @@ use crate::encryption::{self, EncryptionOptions};
 use crate::store_options::{StoreOptions, open_store};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use setpoint::apiserver::listen::CertificateFiles;
+use setpoint::log::LogFormat;
+use setpoint::object::time::Clock;
+use setpoint::runtime::election::machine_identity;
+use setpoint::runtime::metrics::Metrics;
 use setpoint::{ControlPlane, ServeOptions};
-use setpoint_apiserver::listen::CertificateFiles;
-use setpoint_log::LogFormat;
-use setpoint_object::time::Clock;
-use setpoint_runtime::election::machine_identity;
-use setpoint_runtime::metrics::Metrics;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
@@ -117,7 +117,7 @@ enum LogLines {
 
 /// Starts a control plane, prints one line when it serves, and runs until SIGINT or SIGTERM.
 pub(crate) fn up(options: Options) -> anyhow::Result<()> {
-    setpoint_log::init(match options.log_format {
+    setpoint::log::init(match options.log_format {
         LogLines::Text => LogFormat::Text,
         LogLines::Json => LogFormat::Json,
     })?;
@@ -134,7 +134,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
 
     let clock = Clock::wall();
-    let history = options.history.unwrap_or(setpoint_registry::HISTORY_PERIOD);
+    let history = options.history.unwrap_or(setpoint::registry::HISTORY_PERIOD);
     let open = tokio::select! {
         biased;
         // Cancel safe: the program ends.
@@ -145,7 +145,7 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     let wrapped = encryption::wrap(open.store.clone(), &options.encryption)?;
     let mut plane = ControlPlane::builder()
         .store(wrapped.store)
-        .event_ttl(options.event_ttl.unwrap_or(setpoint_registry::EVENT_TTL))
+        .event_ttl(options.event_ttl.unwrap_or(setpoint::registry::EVENT_TTL))
         .history(history)
         .clock(clock)
         .serve_metrics(&Metrics::new());

@@ -18,16 +18,17 @@
 ///
 /// # Packing
 ///
-/// `Compressed` and `Metadata` pack with zstd and a dictionary of at most 64 KiB, made once of the first 256 objects, or as many as
+/// With the crate feature `compressed`, `Compressed` and `Metadata` pack with zstd and a dictionary of at most 64 KiB, made once of the first 256 objects, or as many as
 /// make up 1 MiB. Until there are so many all are kept plain, and then packed: a cache of fewer stays plain. An object that does not
-/// get smaller stays plain.
+/// get smaller stays plain. Without the feature there is no `Compressed`, and `Metadata` keeps its JSON plain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CachePolicy {
     /// The encoded object, decoded when it is read. A typed Pod is six times the size of its JSON.
     #[default]
     Compact,
-    /// The encoded object, packed.
+    /// The encoded object, packed. With the crate feature `compressed`.
+    #[cfg(feature = "compressed")]
     Compressed,
     /// Only `apiVersion`, `kind` and `metadata` without `managedFields`, packed. For
     /// [`PartialObjectMeta`](kube_core::metadata::PartialObjectMeta) and dynamic types, with a source that asks the server
@@ -44,6 +45,11 @@ pub enum CachePolicy {
 impl CachePolicy {
     /// Whether objects are packed.
     pub(crate) fn packs(self) -> bool {
-        matches!(self, Self::Compressed | Self::Metadata)
+        match self {
+            #[cfg(feature = "compressed")]
+            Self::Compressed => true,
+            Self::Metadata => cfg!(feature = "compressed"),
+            Self::Compact | Self::Decoded => false,
+        }
     }
 }

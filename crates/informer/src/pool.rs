@@ -1,5 +1,9 @@
 //! What the objects of one cache have in common: how they are packed, and which of them are kept decoded.
 
+#[cfg(feature = "compressed")]
+mod codec;
+#[cfg(not(feature = "compressed"))]
+#[path = "pool/no_codec.rs"]
 mod codec;
 mod decoded;
 mod training;

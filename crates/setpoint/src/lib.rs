@@ -1,52 +1,38 @@
 //! A declarative control-plane kit.
 //!
-//! # Theory
+//! By default this crate is a controller runtime: informers, work queues, managers, over a
+//! `kube_client::Client`. The other half, an embedded API server, is behind features.
 //!
-//! A control plane is a loop of data, and the whole loop fits in one process. [`ControlPlane`] assembles it: a store, the
-//! registry over it, the API server over that. It is built without doing any work; its owner runs it and stops it; clients are
-//! handles that wait until it has started.
+//! | feature | what it adds | what it brings along |
+//! |---|---|---|
+//! | `runtime` (default) | [`informer`], [`runtime`], [`workqueue`], [`prelude`] | `kube-client` |
+//! | `derive` | `#[derive(CustomResource)]` from [`kube_derive`] | |
+//! | `endpoints` | a manager's health and metrics over HTTP: [`runtime::endpoint`] | an HTTP server |
+//! | `compressed` | packed caches: `CachePolicy::Compressed`, packed metadata | zstd |
+//! | `otel` | passes as spans of OpenTelemetry: [`runtime::Traces`] | `opentelemetry` |
+//! | `webhook` | [`webhook`]: admission, conversion and token review in Rust functions | an HTTP server |
+//! | `server` | [`ControlPlane`], [`apiserver`], [`registry`], [`store`] with objects in memory | the API server, `endpoints` |
+//! | `disk` | [`store::DiskStore`] | redb, zstd |
+//! | `etcd` | [`etcd`] | `h2` |
+//! | `encryption` | [`encryption`] at rest | ciphers |
+//! | `log` | [`log`]: log lines of a program on standard error | `tracing-subscriber` |
+//! | `full` | all of them | |
 //!
+//! `kube-client`, `kube-core`, `kube-derive` and `k8s-openapi` are re-exported in the versions that
+//! fit. A program chooses the version of the Kubernetes API, by a feature of `k8s-openapi`:
+//!
+//! ```toml
+//! [dependencies]
+//! setpoint = { git = "https://github.com/setpoint-rs/setpoint" }
+//! k8s-openapi = { version = "0.29", features = ["latest"] }
 //! ```
-//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! use setpoint::ControlPlane;
-//! use tokio_util::sync::CancellationToken;
 //!
-//! let plane = ControlPlane::builder().build();
-//! let client = plane.client();
-//! let stop = CancellationToken::new();
-//! let running = plane.run(stop.clone());
-//! let asking = async {
-//!     let version = client.apiserver_version().await?;
-//!     stop.cancel();
-//!     Ok::<_, kube_client::Error>(version)
-//! };
-//! let (ended, version) = tokio::join!(running, asking);
-//! ended?;
-//! assert_eq!(version?.major, "1");
-//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-//! ```
+//! # A controller
 //!
-//! [`ControlPlane::serve`] puts it behind sockets. This program keeps objects and certificates in a folder, serves `kubectl` over TLS,
-//! and stops cleanly on SIGINT or SIGTERM (`crates/setpoint/examples/embed.rs`):
+//! A controller is a function of a key:
 //!
 //! ```no_run
-#![doc = include_str!("../examples/embed.rs")]
-//! ```
-//!
-//! | an embedder wants | there is |
-//! |---|---|
-//! | objects in memory, in a folder, in etcd | [`ControlPlaneBuilder::store`] with a [`MemoryStore`](store::MemoryStore), a [`DiskStore`](store::DiskStore), an engine of its own |
-//! | several servers on one store | [`ControlPlaneBuilder::shared_as`] |
-//! | TLS, certificates, kubeconfig, tokens | [`ServeOptions`], [`ControlPlane::serve`] |
-//! | a client, an informer's source, in process | [`ControlPlane::client`], [`ControlPlane::source`] |
-//! | HTTP of its own around it | [`ControlPlane::server`], a tower service |
-//! | to know when it serves, and to stop it | [`ControlPlane::ready`], [`Serving::run`] |
-//! | tests that do the same each time | [`ControlPlaneBuilder::simulated`] |
-//!
-//! A controller is a function of a key, and runs against this control plane or any cluster:
-//!
-//! ```no_run
-//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use setpoint::k8s_openapi::api::core::v1::ConfigMap;
 //! use setpoint::prelude::*;
 //!
 //! async fn reconcile(request: Request, context: Context) -> Result<Action, ClientError> {
@@ -57,7 +43,7 @@
 //!     Ok(Action::await_change())
 //! }
 //!
-//! # async fn example(client: kube_client::Client, stop: CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn example(client: setpoint::kube_client::Client, stop: CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut manager = Manager::builder(client, Clock::wall()).build();
 //! manager.add(Controller::builder("config").for_(Watch::<ConfigMap>::new()).build(reconcile)?)?;
 //! manager.run(stop).await?;
@@ -65,44 +51,133 @@
 //! # }
 //! ```
 //!
-//! A control plane takes the wall clock and the operating system's entropy. One that is
-//! [`simulated`](ControlPlaneBuilder::simulated) takes neither: on a current-thread runtime with paused time it does the same thing
-//! each time, given the same seed and requests.
+#![cfg_attr(
+    feature = "server",
+    doc = r#"
+# A control plane
 
+A control plane is a loop of data, and the whole loop fits in one process. [`ControlPlane`] assembles
+it: a store, the registry over it, the API server over that. It is built without doing any work; its
+owner runs it and stops it; clients are handles that wait until it has started.
+
+```
+# tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+use setpoint::ControlPlane;
+use tokio_util::sync::CancellationToken;
+
+let plane = ControlPlane::builder().build();
+let client = plane.client();
+let stop = CancellationToken::new();
+let running = plane.run(stop.clone());
+let asking = async {
+    let version = client.apiserver_version().await?;
+    stop.cancel();
+    Ok::<_, kube_client::Error>(version)
+};
+let (ended, version) = tokio::join!(running, asking);
+ended?;
+assert_eq!(version?.major, "1");
+# Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+```
+
+| an embedder wants | there is |
+|---|---|
+| objects in memory, in a folder, in etcd | [`ControlPlaneBuilder::store`] with a [`MemoryStore`](store::MemoryStore), a `DiskStore` (feature `disk`), an `EtcdStore` (feature `etcd`), an engine of its own |
+| several servers on one store | [`ControlPlaneBuilder::shared_as`] |
+| TLS, certificates, kubeconfig, tokens | [`ServeOptions`], [`ControlPlane::serve`] |
+| a client, an informer's source, in process | [`ControlPlane::client`], [`ControlPlane::source`] |
+| HTTP of its own around it | [`ControlPlane::server`], a tower service |
+| to know when it serves, and to stop it | [`ControlPlane::ready`], [`Serving::run`] |
+| tests that do the same each time | [`ControlPlaneBuilder::simulated`] |
+
+A control plane takes the wall clock and the operating system's entropy. One that is
+[`simulated`](ControlPlaneBuilder::simulated) takes neither: on a current-thread runtime with paused
+time it does the same thing each time, given the same seed and requests.
+"#
+)]
+#![cfg_attr(
+    feature = "disk",
+    doc = r"
+[`ControlPlane::serve`] puts it behind sockets. This program keeps objects and certificates in a
+folder, serves `kubectl` over TLS, and stops cleanly on SIGINT or SIGTERM
+(`crates/setpoint/examples/embed.rs`):
+
+```no_run"
+)]
+#![cfg_attr(feature = "disk", doc = include_str!("../examples/embed.rs"))]
+#![cfg_attr(feature = "disk", doc = "```")]
+
+#[cfg(feature = "server")]
 mod built_in;
+#[cfg(feature = "server")]
 pub mod control_plane;
+#[cfg(feature = "server")]
 mod extensions;
+#[cfg(feature = "server")]
 mod request_metrics;
+#[cfg(feature = "server")]
 pub mod serve;
+#[cfg(feature = "server")]
 pub mod source;
+#[cfg(all(feature = "runtime", feature = "webhook"))]
 mod webhook_metrics;
 
+#[cfg(feature = "server")]
 pub use control_plane::{ControlPlane, ControlPlaneBuilder};
+#[cfg(feature = "server")]
 pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
+#[cfg(feature = "server")]
 pub use serve::{ServeError, ServeOptions, Serving};
+#[cfg(feature = "server")]
 pub use source::InProcessSource;
+#[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};
 
+pub use k8s_openapi;
+#[cfg(feature = "runtime")]
+pub use kube_client;
+pub use kube_core;
+#[cfg(feature = "derive")]
+pub use kube_derive;
+#[cfg(feature = "server")]
 pub use setpoint_apiserver as apiserver;
+#[cfg(feature = "encryption")]
+pub use setpoint_encryption as encryption;
+#[cfg(feature = "runtime")]
 pub use setpoint_informer as informer;
+#[cfg(feature = "log")]
+pub use setpoint_log as log;
 pub use setpoint_object as object;
+#[cfg(feature = "server")]
 pub use setpoint_registry as registry;
+#[cfg(feature = "server")]
 pub use setpoint_registry::kind;
+#[cfg(feature = "runtime")]
 pub use setpoint_runtime as runtime;
+#[cfg(feature = "server")]
 pub use setpoint_store as store;
+#[cfg(feature = "etcd")]
+pub use setpoint_store_etcd as etcd;
+#[cfg(feature = "webhook")]
 pub use setpoint_webhook as webhook;
+#[cfg(feature = "runtime")]
 pub use setpoint_workqueue as workqueue;
 
 /// What most controllers start from: `use setpoint::prelude::*`.
+#[cfg(feature = "runtime")]
 pub mod prelude {
+    pub use kube_core::{Resource, ResourceExt};
+    #[cfg(feature = "derive")]
+    pub use kube_derive::CustomResource;
     pub use setpoint_informer::{
         ClientSource, Event, HandlerOptions, InformerFactory, Key, ListWatch, Lister,
         SharedInformer, Tombstone,
     };
     pub use setpoint_runtime::{
-        Action, Apply, ClientError, Clock, Context, Controller, ElectionOptions, Finalize, Manager,
-        ObjectReference, Predicate, Prune, Reconciler, Request, Runnable, Terminal, Watch,
-        cancel_on_signal, controller_reference, create_or_update, finalizer, set_condition,
+        Action, Apply, BoxError, BuildError, ClientError, Clock, Context, Controller,
+        ElectionOptions, Finalize, Manager, ManagerBuilder, MergeFrom, ObjectReference, Predicate,
+        Prune, Reconciler, Request, Runnable, Terminal, Watch, cancel_on_signal,
+        controller_reference, create_or_patch, create_or_update, finalizer, set_condition,
     };
     pub use setpoint_workqueue::WorkQueue;
     pub use tokio_util::sync::CancellationToken;

@@ -1,8 +1,8 @@
 //! The `Network` type: what a person declares, and what the controller says back.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube_derive::CustomResource;
 use serde::{Deserialize, Serialize};
+use setpoint::prelude::*;
 
 /// The CRD that serves [`Network`], as a person would apply it.
 pub const CRD_YAML: &str = include_str!("../manifests/crd.yaml");
@@ -18,8 +18,8 @@ pub const CRD_YAML: &str = include_str!("../manifests/crd.yaml");
     status = "NetworkStatus",
     schema = "disabled",
     crates(
-        kube_core = "kube_core",
-        k8s_openapi = "k8s_openapi",
+        kube_core = "setpoint::kube_core",
+        k8s_openapi = "setpoint::k8s_openapi",
         serde = "serde",
         serde_json = "serde_json"
     )

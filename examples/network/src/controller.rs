@@ -20,11 +20,8 @@
 use crate::api::{FINALIZER, Network, NetworkStatus, READY};
 use crate::backend::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use crate::subnet::{Subnet, SubnetError};
-use kube_core::{Resource, ResourceExt};
-use setpoint_runtime::{
-    Action, BoxError, BuildError, Clock, Context, Controller, Finalize, Manager, ManagerBuilder,
-    MergeFrom, ObjectReference, Predicate, Reconciler, Request, Watch, finalizer, set_condition,
-};
+use setpoint::kube_client::Client;
+use setpoint::prelude::*;
 use std::net::{AddrParseError, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +71,7 @@ pub fn controller(backend: Arc<impl Backend>) -> Result<Controller, BuildError> 
 }
 
 /// A manager with the resync that the controller wants; add [`controller`] to what it builds.
-pub fn manager(client: kube_client::Client, clock: Clock) -> ManagerBuilder {
+pub fn manager(client: Client, clock: Clock) -> ManagerBuilder {
     Manager::builder(client, clock).resync(RESYNC_PERIOD)
 }
 

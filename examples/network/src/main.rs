@@ -4,10 +4,11 @@ use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use network::backend::{Backend, LinuxBackend, LocalBackend};
 use network::controller;
-use setpoint_runtime::{Clock, cancel_on_signal, election::ElectionOptions};
+use setpoint::kube_client::Client;
+use setpoint::log::{self, LogFormat};
+use setpoint::prelude::{CancellationToken, Clock, ElectionOptions, cancel_on_signal};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// Gives Network objects real networks.
 #[derive(Debug, Parser)]
@@ -34,10 +35,9 @@ enum BackendKind {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    setpoint_log::init(setpoint_log::LogFormat::Text)?;
+    log::init(LogFormat::Text)?;
     let cli = Cli::parse();
-    let client =
-        kube_client::Client::try_default().await.context("find the cluster: set KUBECONFIG")?;
+    let client = Client::try_default().await.context("find the cluster: set KUBECONFIG")?;
     let stop = CancellationToken::new();
     match cli.backend {
         BackendKind::Local if cli.leader_elect.is_some() => {
@@ -57,7 +57,7 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn run(
-    client: kube_client::Client,
+    client: Client,
     backend: impl Backend,
     leader_elect: Option<String>,
     stop: CancellationToken,

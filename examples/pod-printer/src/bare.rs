@@ -11,9 +11,9 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
+use setpoint::prelude::CancellationToken;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// The longest line a watch may send: the largest object the API takes is half of it.
 pub const LINE_BYTES_MAX: usize = 3 << 20;

@@ -5,6 +5,7 @@
 //! the next change of the pod starts anew.
 
 use k8s_openapi::api::core::v1::Pod;
+use setpoint::kube_client::Client;
 use setpoint::prelude::*;
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ impl<J: Job> Reconciler for Printer<J> {
 ///
 /// When the pods cannot be listed in time, or a stop takes too long.
 pub async fn run(
-    client: kube_client::Client,
+    client: Client,
     n_workers: usize,
     job: impl Job,
     seed: u64,

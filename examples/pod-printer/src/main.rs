@@ -4,6 +4,8 @@ use anyhow::Context;
 use clap::Parser;
 use k8s_openapi::api::core::v1::Pod;
 use pod_printer::{bare, by_hand, controller};
+use setpoint::kube_client::Client;
+use setpoint::log::{self, LogFormat};
 use setpoint::prelude::*;
 
 /// Prints a line whenever a pod changes.
@@ -25,7 +27,7 @@ struct Cli {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    setpoint_log::init(setpoint_log::LogFormat::Text)?;
+    log::init(LogFormat::Text)?;
     let cli = Cli::parse();
     let stop = CancellationToken::new();
     let running = async {
@@ -37,9 +39,8 @@ async fn main() -> anyhow::Result<()> {
                 Ok(())
             }
             None => {
-                let client = kube_client::Client::try_default()
-                    .await
-                    .context("find the cluster: set KUBECONFIG")?;
+                let client =
+                    Client::try_default().await.context("find the cluster: set KUBECONFIG")?;
                 let (job, stop) = (controller::print, stop.clone());
                 if cli.by_hand {
                     let pods = ClientSource::all::<Pod>(client);

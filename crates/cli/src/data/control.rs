@@ -4,7 +4,7 @@
 //! answered at a time.
 
 use anyhow::Context as _;
-use setpoint_store::DiskStore;
+use setpoint::store::DiskStore;
 use std::{
     fs::{self, Permissions},
     io::{self, Write},

@@ -3,7 +3,7 @@
 use crate::raw;
 use crate::server::Server;
 use serde_json::{Value, json};
-use setpoint_store::{At, DiskOptions, DiskStore, Store as _};
+use setpoint::store::{At, DiskOptions, DiskStore, Store as _};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 

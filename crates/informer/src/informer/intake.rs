@@ -112,30 +112,26 @@ impl<K: Cacheable> ObjectIntake<K> {
             }
             _ => (json, head),
         };
-        Ok(match (pool.policy, pool.clone().codec()) {
-            (CachePolicy::Compressed | CachePolicy::Metadata, Some(codec)) => {
-                let object = Object::packed(key, json, head, pool.clone(), codec, &mut self.packed);
-                if self.packed.capacity() > SCRATCH_BYTES_MAX {
-                    self.packed = Vec::new();
-                }
-                object
+        if pool.policy.packs()
+            && let Some(codec) = self.pool.codec()
+        {
+            let object = Object::packed(key, json, head, pool, codec, &mut self.packed);
+            if self.packed.capacity() > SCRATCH_BYTES_MAX {
+                self.packed = Vec::new();
             }
-            (CachePolicy::Compressed | CachePolicy::Metadata, None) => {
-                let json = Bytes::copy_from_slice(json);
-                self.training.add(&json);
-                Object::plain(key, json, head, Some(pool))
-            }
-            (CachePolicy::Compact, _) => {
-                Object::plain(key, Bytes::copy_from_slice(json), head, Some(pool))
-            }
-            (CachePolicy::Decoded, _) => match crate::decode::from_slice(json) {
-                Ok(value) => {
-                    let ids = (&*head.uid(json), &*head.resource_version(json));
-                    Object::decoded(key, Arc::new(value), ids, pool)
-                }
-                Err(_) => Object::plain(key, Bytes::copy_from_slice(json), head, Some(pool)),
-            },
-        })
+            return Ok(object);
+        }
+        if pool.policy == CachePolicy::Decoded
+            && let Ok(value) = crate::decode::from_slice(json)
+        {
+            let ids = (&*head.uid(json), &*head.resource_version(json));
+            return Ok(Object::decoded(key, Arc::new(value), ids, pool));
+        }
+        let json = Bytes::copy_from_slice(json);
+        if pool.policy.packs() {
+            self.training.add(&json);
+        }
+        Ok(Object::plain(key, json, head, Some(pool)))
     }
 }
 

@@ -1,4 +1,5 @@
 //! Packing JSON with a dictionary.
+use bytes::Bytes;
 use parking_lot::Mutex;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{self, CParameter};
@@ -26,6 +27,14 @@ impl Codec {
             compressors: Mutex::new(Vec::new()),
             decompressors: Mutex::new(Vec::new()),
         }
+    }
+
+    /// With a dictionary made of samples, at most `n_bytes_max` long and a tenth of what it is made of,
+    /// as zstd advises. Samples that are too few, or have nothing in common, make none.
+    pub(crate) fn trained(samples: &[Bytes], n_bytes_max: usize) -> Self {
+        let n_bytes: usize = samples.iter().map(Bytes::len).sum();
+        let dictionary = zstd::dict::from_samples(samples, (n_bytes / 10).min(n_bytes_max));
+        Self::new(dictionary.unwrap_or_default())
     }
 
     /// Packs into `out`, behind what it holds; gives whether it could. It always can, unless memory is short.

@@ -39,7 +39,7 @@ impl Training {
     pub(crate) async fn codec(&mut self) -> Codec {
         if self.task.is_empty() {
             let samples = std::mem::take(&mut self.samples);
-            self.task.spawn_blocking(move || train(&samples));
+            self.task.spawn_blocking(move || Codec::trained(&samples, DICTIONARY_BYTES_MAX));
         }
         match self.task.join_next().await {
             Some(Ok(codec)) => codec,
@@ -49,14 +49,7 @@ impl Training {
     }
 }
 
-/// Objects that are too few, or have nothing in common, make no dictionary: then there is none.
-fn train(samples: &[Bytes]) -> Codec {
-    let n_bytes: usize = samples.iter().map(Bytes::len).sum();
-    let dictionary = zstd::dict::from_samples(samples, (n_bytes / 10).min(DICTIONARY_BYTES_MAX));
-    Codec::new(dictionary.unwrap_or_default())
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "compressed"))]
 mod tests {
     use super::*;
 

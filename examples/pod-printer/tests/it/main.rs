@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 use k8s_openapi::api::core::v1::Pod;
-use kube_client::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube_client::{Api, Client};
 use pod_printer::bare::{self, Endpoint};
 use pod_printer::by_hand;
 use pod_printer::controller::{self, Job};
 use serde_json::json;
 use setpoint::ControlPlane;
 use setpoint::apiserver::listen::Listener;
+use setpoint::kube_client::api::{DeleteParams, Patch, PatchParams, PostParams};
+use setpoint::kube_client::{Api, Client};
 use setpoint::prelude::*;
 use std::sync::Arc;
 use tokio::sync::mpsc;

@@ -1,0 +1,37 @@
+//! The type that the three controllers share: a `Website` is an image and a number of replicas.
+
+use serde::{Deserialize, Serialize};
+use setpoint::prelude::*;
+
+/// What a website should be.
+#[derive(CustomResource, Debug, Clone, Serialize, Deserialize)]
+#[kube(
+    group = "example.dev",
+    version = "v1",
+    kind = "Website",
+    namespaced,
+    status = "WebsiteStatus",
+    schema = "disabled",
+    crates(
+        kube_core = "setpoint::kube_core",
+        k8s_openapi = "setpoint::k8s_openapi",
+        serde = "serde",
+        serde_json = "serde_json"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WebsiteSpec {
+    /// The image that serves it.
+    pub(crate) image: String,
+    /// How many Pods serve it.
+    pub(crate) replicas: i32,
+}
+
+/// What a website is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WebsiteStatus {
+    /// How many Pods serve it at present.
+    #[serde(default)]
+    pub(crate) ready_replicas: i32,
+}
