@@ -23,6 +23,7 @@ mod serve;
 mod shared;
 mod sources;
 mod storms;
+mod umbrella;
 mod webhooks;
 #[allow(dead_code, reason = "tests of the program use more of it")]
 mod wire;
