@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint::ControlPlane;
 use setpoint::prelude::*;
-use setpoint::runtime::EXPLAINED_PASSES;
+use setpoint::runtime::explain::EXPLAINED_PASSES;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;

@@ -16,7 +16,7 @@
 //! | a type is cached  | when                                                        | until                                                   |
 //! |-------------------|-------------------------------------------------------------|---------------------------------------------------------|
 //! | for good          | a controller is built with a watch of it, or [`Cache::informer`] asks for it | the manager ends, or it is [removed](Cache::remove_with) |
-//! | for a while       | a watch is added at run time ([`Watches`](crate::Watches))  | the last such watch is removed, unless it is cached for good |
+//! | for a while       | a watch is added at run time ([`Watches`](crate::source::Watches))  | the last such watch is removed, unless it is cached for good |
 //!
 //! Reads start nothing: of a type that nobody asked for they are an error, [`ClientError::NotCached`](crate::ClientError::NotCached). That is
 //! controller-runtime's `ReaderFailOnMissingInformer`, and there is no other way here (CCH-6): what a program holds in memory is what its
@@ -294,14 +294,14 @@ impl Cache {
     /// informers with empty caches and without indexes.
     ///
     /// This is for a type that is gone, or is to be cached anew. A type that is needed for a while is better
-    /// [watched](crate::Watches) for a while. Who uses the type learns it:
+    /// [watched](crate::source::Watches) for a while. Who uses the type learns it:
     ///
     /// | who                                           | what becomes of it                                                       |
     /// |-----------------------------------------------|--------------------------------------------------------------------------|
     /// | a cached read                                 | is [`ClientError::NotCached`](crate::ClientError::NotCached) from now on  |
     /// | a read that waits for an own write            | ends with [`ClientError::Unordered`](crate::ClientError::Unordered)       |
-    /// | a controller that waits for its first list    | fails with [`ControllerError::SourceStopped`](crate::ControllerError::SourceStopped), as does its manager |
-    /// | a controller that runs and watches it         | goes on without its events, says so in the log, and [`SourceStatus::has_stopped`](crate::SourceStatus::has_stopped) is true; a watch that is added is of the new informers |
+    /// | a controller that waits for its first list    | fails with [`ControllerError::SourceStopped`](crate::controller::ControllerError::SourceStopped), as does its manager |
+    /// | a controller that runs and watches it         | goes on without its events, says so in the log, and [`SourceStatus::has_stopped`](crate::source::SourceStatus::has_stopped) is true; a watch that is added is of the new informers |
     /// | a handler, a [`CacheInformer`], a lister      | is told nothing more; [`CacheInformer::stopped`] ends; what was cached stays readable by it |
     pub fn remove_with<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> bool {
         let removed = self.informers.lock().by_id.remove(&id_of::<K>(dynamic_type));

@@ -31,7 +31,7 @@ use setpoint_object::time::Clock;
 use crate::{
     cache::{Cache, CacheRules},
     client::Client,
-    event::{Broadcaster, EventOptions, EventRecorder, EventWorker},
+    events::{Broadcaster, EventOptions, EventRecorder, EventWorker},
     mapper::Mapper,
 };
 use setpoint_informer::factory::FactoryWorker;

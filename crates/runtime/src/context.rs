@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::{AnyPass, Client},
-    event::EventRecorder,
+    events::EventRecorder,
     explain::Cause,
     request::RequestKey,
     source::Watches,
@@ -61,7 +61,7 @@ impl Context {
         Self { home, client: OnceLock::new(), pass, which }
     }
 
-    /// The client: reads from the cache, writes to the server. Its requests carry the [`Origin`](crate::Origin) of this pass.
+    /// The client: reads from the cache, writes to the server. Its requests carry the [`Origin`](crate::client::Origin) of this pass.
     pub fn client(&self) -> &Client {
         self.client.get_or_init(|| self.home.client.for_pass(self.pass.clone()))
     }

@@ -201,7 +201,7 @@ impl ControllerHandle {
     /// Why the last passes over a key ran, and what came of them, newest first: of the last [`EXPLAINED_PASSES`] passes of the
     /// controller, unless [told otherwise](ControllerBuilder::explain). Nothing for a key of another type than the controller's.
     ///
-    /// [`EXPLAINED_PASSES`]: crate::EXPLAINED_PASSES
+    /// [`EXPLAINED_PASSES`]: crate::explain::EXPLAINED_PASSES
     pub fn explain<R: RequestKey>(&self, key: &R) -> Vec<Explanation> {
         self.explainer.of_key(key)
     }

@@ -16,7 +16,7 @@
 //! - One key is reconciled by one worker at a time, and a change that comes meanwhile causes one more pass.
 //! - A pass that fails, or panics, is repeated with back-off; the table at [`Action`] says what happens to a key after each outcome.
 //! - A pass sees in the caches what the pass before it wrote of the types it watches: a key is held until they show it, for at most
-//!   [`CATCH_UP_MAX`]. Reads across keys have no such promise; within a pass, and of any cached type, [`Api::get_own`] waits for
+//!   [`CATCH_UP_MAX`](controller::CATCH_UP_MAX). Reads across keys have no such promise; within a pass, and of any cached type, [`Api::get_own`] waits for
 //!   what was written.
 //! - A deletion is told, also one that was missed: a tombstone carries its key.
 //!
@@ -60,9 +60,9 @@
 //!
 //! | question                                       | answer                                                                    |
 //! |------------------------------------------------|---------------------------------------------------------------------------|
-//! | where keys come from                           | [`Watch`], [`EventHandler`], [`HandlerFns`], [`Source`]; at run time [`Watches`] |
-//! | which events count                             | [`Predicate`] of a watch, [`EventFilter`] of all of a controller's watches |
-//! | who goes first                                 | priorities: the table at [`Enqueue`], [`Action::priority`], [`AtPriority`] |
+//! | where keys come from                           | [`Watch`], [`EventHandler`](source::EventHandler), [`HandlerFns`](source::HandlerFns), [`Source`](source::Source); at run time [`Watches`](source::Watches) |
+//! | which events count                             | [`Predicate`] of a watch, [`EventFilter`](predicate::EventFilter) of all of a controller's watches |
+//! | who goes first                                 | priorities: the table at [`Enqueue`](source::Enqueue), [`Action::priority`], [`AtPriority`](reconciler::AtPriority) |
 //! | how fast a key may come                        | [`ControllerBuilder::backoff`], `retries`, `min_interval`, `max_attempts`  |
 //! | what a pass may know of itself                 | [`Context`]: attempt, priority, cause, deadline                           |
 //! | why a pass ran, and what it read and wrote     | [`ControllerHandle::explain`]                                             |
@@ -71,101 +71,86 @@
 //! | what starts and stops when                     | the table at [`Manager`]; [`Runnable`]; while it runs: [`ManagerHandle`]  |
 //! | which objects of a type are cached             | [`cache::CacheRules`]                                                     |
 //! | several clusters                               | [`Manager::add_cluster`], [`Watch::cluster`]                              |
-//! | which resource a kind is                       | [`Mapper`], from [`ManagerHandle::mapper`]                                |
+//! | which resource a kind is                       | [`Mapper`](mapper::Mapper), from [`ManagerHandle::mapper`]                                |
+//!
+//! # Names
+//!
+//! The root has what nearly every controller uses. Each noun is a module with the rest: limits,
+//! errors, options.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`manager`], [`cluster`], [`election`], [`fence`], [`shard`] | what runs where, and who may write |
+//! | [`controller`], [`reconciler`], [`request`], [`context`], [`explain`] | controllers, their passes, and why a pass ran |
+//! | [`source`], [`predicate`], [`queue`] | where keys come from, which count, and how they wait |
+//! | [`client`], [`cache`], [`mapper`] | reads, writes, and which resource a kind is |
+//! | [`condition`], [`finalizer`](mod@finalizer), [`owner`], [`prune`], [`adopt`], [`upsert`] | what reconcilers do to objects |
+//! | [`events`], [`metrics`], `endpoint` (feature `endpoints`), `telemetry` (feature `otel`) | what is told to people and machines |
 //!
 //! # Knows nothing of
 //!
 //! Who serves: everything runs over a `kube_client::Client`, be it a cluster or a server in this process.
 
-mod adopt;
+pub mod adopt;
 #[cfg(not(feature = "broken-rules"))]
 mod broken;
 #[cfg(feature = "broken-rules")]
 pub mod broken;
 pub mod cache;
-mod client;
-mod cluster;
-mod condition;
-mod context;
-mod controller;
+pub mod client;
+pub mod cluster;
+pub mod condition;
+pub mod context;
+pub mod controller;
 pub mod election;
 #[cfg(feature = "endpoints")]
 pub mod endpoint;
-mod event;
-mod explain;
+pub mod events;
+pub mod explain;
 pub mod fence;
-mod finalizer;
-mod manager;
-mod mapper;
+pub mod finalizer;
+pub mod manager;
+pub mod mapper;
 pub mod metrics;
-mod owner;
-mod predicate;
-mod prune;
-mod reconciler;
-mod request;
+pub mod owner;
+pub mod predicate;
+pub mod prune;
+pub mod reconciler;
+pub mod request;
 pub mod shard;
 mod signal;
-mod source;
+pub mod source;
+#[cfg(feature = "otel")]
+pub mod telemetry;
+#[cfg(not(feature = "otel"))]
 mod telemetry;
-mod upsert;
+pub mod upsert;
 
-pub use adopt::{Claim, ClaimError, Claimed};
 pub use cache::Cache;
-pub use client::layer;
-pub use client::{
-    Api, Apply, ApplyError, BODY_BYTES_MAX, Call, Client, ClientError, FieldValidation, LiveEvent,
-    LiveWatch, LiveWatchError, MergeFrom, NOTES_MAX, Note, Noting, OWN_WRITE_WAIT_MAX,
-    OWN_WRITES_MAX, Origin, Page, ReadFrom, Retry, Select, Subresource, WARNING_TEXTS_MAX,
-    WarningPolicy, WriteOutcome, ignore_already_exists, ignore_not_found,
-};
-pub use cluster::{CLUSTERS_MAX, Cluster, ClusterBuilder};
-pub use condition::{
-    CONDITION_MESSAGE_CHARS_MAX, CONDITION_REASON_CHARS_MAX, CONDITION_TYPE_CHARS_MAX,
-    ConditionError, ConditionStatus, check_condition, find_condition, has_condition,
-    is_condition_current, is_condition_true, remove_condition, set_condition,
-};
-pub use context::{Context, ReconcileId};
+pub use client::{Api, Apply, Client, ClientError, MergeFrom};
+pub use condition::set_condition;
+pub use context::Context;
 pub use controller::{
-    BuildError, CATCH_UP_MAX, CONTROLLER_NAME_CHARS_MAX, Controller, ControllerBuilder,
-    ControllerDefaults, ControllerError, ControllerHandle, ControllerState, ControllerStats,
-    PRIORITY_AGEING, SYNC_TIMEOUT, SyncHint,
+    BuildError, Controller, ControllerBuilder, ControllerHandle, ControllerState,
 };
-pub use election::{ElectionError, ElectionOptions, LeaderElector, Leadership};
-pub use event::{
-    EVENT_QUEUE_MAX, EVENT_WORD_BYTES_MAX, EventApi, EventBuilder, EventLosses, EventRecorder,
-    EventType, NOTE_BYTES_MAX, ObjectReference, UnknownEventType,
-};
-pub use explain::{Cause, ERROR_BYTES_MAX, EXPLAINED_PASSES, Explanation, PassOutcome, Writer};
-pub use fence::{Fence, Fenced};
-pub use finalizer::{
-    Finalize, FinalizerError, FinalizerNameError, Finalizers, FinalizersError, add_finalizer,
-    finalizer, has_finalizer, remove_finalizer,
-};
-pub use manager::{
-    AddError, Elected, GRACE_PERIOD, Grace, MEMBERS_MAX, Manager, ManagerBuilder, ManagerError,
-    ManagerHandle, Readiness, Runnable,
-};
-pub use mapper::{MAPPER_ASK_AGAIN, Mapper, MapperError, Mapping};
-pub use owner::{
-    OwnerError, controller_of, controller_reference, has_owner_reference, owner_reference,
-    remove_owner_reference, set_controller_reference, set_owner_reference,
-};
-pub use predicate::{AnyEvent, EventFilter, Observed, Predicate};
-pub use prune::{Child, PRUNE_CONCURRENCY_MAX, Prune, PruneError, Pruned};
-pub use reconciler::{
-    Action, AtPriority, BoxError, ForObject, ObjectReconciler, Reconciler, Requeue, Terminal,
-    for_object, for_object_with, is_terminal,
-};
-pub use request::{Request, RequestKey};
+pub use election::ElectionOptions;
+pub use events::{EventRecorder, ObjectReference};
+pub use explain::Explanation;
+pub use finalizer::{Finalize, finalizer};
+pub use manager::{Manager, ManagerBuilder, ManagerError, ManagerHandle, Runnable};
+pub use owner::{controller_reference, owner_reference};
+pub use predicate::Predicate;
+pub use prune::Prune;
+pub use reconciler::{Action, BoxError, Reconciler, Terminal};
+pub use request::Request;
 pub use shard::{ShardOptions, Sharded};
 pub use signal::cancel_on_signal;
-pub use source::{
-    Enqueue, EventHandler, HandlerFns, KeySink, Source, SourceFn, SourceRun, SourceStatus, Watch,
-    WatchError, WatchHandle, Watches, source_fn,
-};
-#[cfg(feature = "otel")]
-pub use telemetry::Traces;
-pub use upsert::{UpsertError, Upserted, create_or_patch, create_or_update};
+pub use source::Watch;
+pub use upsert::{create_or_patch, create_or_update};
 
 pub use setpoint_object::time::{Clock, Timestamp};
-pub use setpoint_workqueue::{AddOptions, Group, PRIORITY_LOW, Priorities, RateLimiter};
+
+/// How keys wait: options of an add, and what decides who goes first and how fast.
+pub mod queue {
+    pub use setpoint_workqueue::{AddOptions, Group, PRIORITY_LOW, Priorities, RateLimiter};
+}

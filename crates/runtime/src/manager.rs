@@ -34,7 +34,7 @@ pub use self::{
 use crate::{
     cluster::{CLUSTERS_MAX, Cluster, ClusterBuilder, ClusterHome},
     controller::{Controller, ControllerHandle},
-    event::EventWorker,
+    events::EventWorker,
     reconciler::BoxError,
     request::RequestKey,
 };

@@ -40,7 +40,7 @@ pub const MAPPER_ASK_AGAIN: Duration = Duration::from_secs(10);
 ///
 /// ```no_run
 /// # use kube_core::{DynamicObject, gvk::GroupVersionKind};
-/// # use setpoint_runtime::{MapperError, ManagerHandle, Watch};
+/// # use setpoint_runtime::{mapper::MapperError, ManagerHandle, Watch};
 /// # async fn example(manager: &ManagerHandle) -> Result<(), MapperError> {
 /// let kind = GroupVersionKind::gvk("samplecrd.k8s.io", "v1", "Network");
 /// let mapping = manager.mapper().resolve(&kind).await?;

@@ -47,7 +47,7 @@
 //! | crash  | the keys it owned          | the lease duration more, 15 s                                                       |
 //!
 //! All other keys go on meanwhile. A pass that does not end holds up the keys that its member loses at that event, not others: give
-//! passes a time-out. Keys that a replica gains are queued there, with the cause [`HandOver`](crate::Cause::HandOver), out of its caches,
+//! passes a time-out. Keys that a replica gains are queued there, with the cause [`HandOver`](crate::explain::Cause::HandOver), out of its caches,
 //! and out of the last [`REFUSED_KEYS_MAX`] keys that were queued while they were another's: so the deletion of an object is told to the new
 //! owner too, if the old one has not come to it.
 //!

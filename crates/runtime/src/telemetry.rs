@@ -11,13 +11,13 @@
 //! | `setpoint.controller.name`        | the controller                                                    |
 //! | `setpoint.request`                | the key, as it displays                                           |
 //! | `setpoint.reconcile.id`           | the pass                                                          |
-//! | `setpoint.reconcile.cause`        | why, in a word: [`Cause::as_str`](crate::Cause::as_str)           |
+//! | `setpoint.reconcile.cause`        | why, in a word: [`Cause::as_str`](crate::explain::Cause::as_str)           |
 //! | `setpoint.reconcile.source`       | the number of the watch whose event it was                        |
 //! | `setpoint.reconcile.resource_version` | the version that the event was about                          |
 //! | `setpoint.reconcile.events`       | how many additions became the pass                                |
 //! | `setpoint.reconcile.waited`       | seconds in the queue                                              |
 //! | `setpoint.reconcile.priority`, `setpoint.reconcile.attempt` | as the queue counts them                |
-//! | `setpoint.reconcile.outcome`      | [`PassOutcome::as_str`](crate::PassOutcome::as_str)               |
+//! | `setpoint.reconcile.outcome`      | [`PassOutcome::as_str`](crate::explain::PassOutcome::as_str)               |
 //!
 //! The first two are OpenTelemetry's own names; there are none for controllers yet. An event is `k8s.read` or `k8s.write`, with
 //! `setpoint.resource`, `setpoint.object`, `setpoint.from` or `setpoint.verb`, `setpoint.resource_version`, and of a refused write

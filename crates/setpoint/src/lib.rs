@@ -9,7 +9,7 @@
 //! | `derive` | `#[derive(CustomResource)]` from [`kube_derive`] | |
 //! | `endpoints` | a manager's health and metrics over HTTP: [`runtime::endpoint`] | an HTTP server |
 //! | `compressed` | packed caches: `CachePolicy::Compressed`, packed metadata | zstd |
-//! | `otel` | passes as spans of OpenTelemetry: [`runtime::Traces`] | `opentelemetry` |
+//! | `otel` | passes as spans of OpenTelemetry: [`runtime::telemetry::Traces`] | `opentelemetry` |
 //! | `webhook` | [`webhook`]: admission, conversion and token review in Rust functions | an HTTP server |
 //! | `server` | [`ControlPlane`], [`apiserver`], [`registry`], [`store`] with objects in memory | the API server, `endpoints` |
 //! | `disk` | [`store::DiskStore`] | redb, zstd |

@@ -107,3 +107,21 @@ fn no_library_chooses_the_version_of_the_api() {
     assert!(n_libraries > 10, "the libraries are found");
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// The most names at the root of the runtime: what nearly every controller uses. The rest is in
+/// modules, by noun.
+const ROOT_NAMES_MAX: usize = 50;
+
+#[test]
+fn the_root_of_the_runtime_can_be_read() {
+    let lib = root().join("crates/runtime/src/lib.rs");
+    let lib = std::fs::read_to_string(lib).expect("the crate is there");
+    let exported = lib.split("\npub use ").skip(1).filter_map(|rest| rest.split(';').next());
+    let names: Vec<&str> = exported
+        .flat_map(|list| list.rsplit("::").next().unwrap_or_default().split(','))
+        .map(|name| name.trim_matches(|c: char| c.is_whitespace() || "{}".contains(c)))
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(names.contains(&"Manager") && names.contains(&"Reconciler"), "names are read");
+    assert!(names.len() <= ROOT_NAMES_MAX, "{} names: {names:?}", names.len());
+}

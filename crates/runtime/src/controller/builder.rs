@@ -130,7 +130,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.handles(watch, Mapped(map))
     }
 
-    /// A type whose events `handler` turns into keys, with a say in when and how urgently: see [`Enqueue`](crate::Enqueue).
+    /// A type whose events `handler` turns into keys, with a say in when and how urgently: see [`Enqueue`](crate::source::Enqueue).
     pub fn handles<K: Cacheable>(
         mut self,
         watch: Watch<K>,
@@ -167,7 +167,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.source(Channel { receiver, map })
     }
 
-    /// Keys from anywhere: somebody's own [`Source`], or a function, [`source_fn`](crate::source_fn). Filters do not apply to it (BLD-5).
+    /// Keys from anywhere: somebody's own [`Source`], or a function, [`source_fn`](crate::source::source_fn). Filters do not apply to it (BLD-5).
     pub fn source(mut self, source: impl Source<R>) -> Self {
         self.foreign.push(Box::new(Foreign(source)));
         self
@@ -203,7 +203,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
     /// How far apart the begins of two passes over one key are at least, whatever happens to it: for reconcilers that are dear, or whose
     /// objects change all the time. Default: no such limit.
     ///
-    /// A key that is handed out before is left until then, without a pass, counted as [`deferred`](crate::ControllerStats).
+    /// A key that is handed out before is left until then, without a pass, counted as [`deferred`](crate::controller::ControllerStats).
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval).filter(|interval| !interval.is_zero());
         self
@@ -243,7 +243,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
     }
 
     /// After how many passes in a row that failed, or asked to be repeated, another failure is the last: the key is forgotten until
-    /// something changes, counted as [`given_up`](crate::ControllerStats), and a Warning event with the reason `ReconcileGivenUp` says
+    /// something changes, counted as [`given_up`](crate::controller::ControllerStats), and a Warning event with the reason `ReconcileGivenUp` says
     /// so. `max` failures are made in all. Default: never.
     ///
     /// A limiter that does not count per key, as a bucket alone, never comes to it.
@@ -254,7 +254,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
 
     /// Where its passes are traced to, as spans of OpenTelemetry. Default: what the manager says, or nowhere.
     #[cfg(feature = "otel")]
-    pub fn traces(mut self, traces: crate::Traces) -> Self {
+    pub fn traces(mut self, traces: crate::telemetry::Traces) -> Self {
         self.chosen.traces = Some(traces);
         self
     }

@@ -15,7 +15,7 @@ use super::{
     worker::{Ids, Worker},
 };
 use crate::{
-    broken::Rule, cache::Cache, client::Client, context::Home, event::EventRecorder, fence::Fence,
+    broken::Rule, cache::Cache, client::Client, context::Home, events::EventRecorder, fence::Fence,
     request::RequestKey, shard::Attached,
 };
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     broken::Rule,
-    event::ObjectReference,
+    events::ObjectReference,
     explain::{Cause, PassOutcome, cut},
     reconciler::{Action, BoxError, Requeue, chain, is_terminal, priority_of},
     request::{Request, RequestKey},

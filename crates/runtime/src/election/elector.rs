@@ -23,7 +23,7 @@ use super::{
     watch::{Change, LeaseWatch},
 };
 use crate::{
-    event::{EventRecorder, EventType, ObjectReference},
+    events::{EventRecorder, EventType, ObjectReference},
     fence::Moment,
     reconciler::{BoxError, chain},
 };

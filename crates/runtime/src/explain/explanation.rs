@@ -135,7 +135,7 @@ pub struct Explanation {
     pub outcome: Option<PassOutcome>,
     /// What it read and wrote, in order of the first of each.
     pub notes: Vec<Note>,
-    /// How many more reads and writes there were than notes are kept: see [`NOTES_MAX`](crate::NOTES_MAX).
+    /// How many more reads and writes there were than notes are kept: see [`NOTES_MAX`](crate::client::NOTES_MAX).
     pub n_more_notes: u32,
 }
 

@@ -26,7 +26,7 @@ use crate::{
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use setpoint_runtime::{Action, BoxError, Context, Finalizers, Request};
+/// # use setpoint_runtime::{Action, BoxError, Context, finalizer::Finalizers, Request};
 /// # async fn example(request: Request, context: Context) -> Result<Action, BoxError> {
 /// let finalizers = Finalizers::<ConfigMap>::new()
 ///     .with("example.com/dns", |_map, _context| async { Ok(()) })?

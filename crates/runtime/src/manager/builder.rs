@@ -22,7 +22,7 @@ use crate::{
     },
     controller::ControllerDefaults,
     election::{ElectionOptions, LeaderElector, OptionsError},
-    event::{Broadcaster, EventApi, EventOptions, EventWorker},
+    events::{Broadcaster, EventApi, EventOptions, EventWorker},
     mapper::Mapper,
     metrics::{
         ControllerCollector, ElectionCollector, EventCollector, InformerCollector, InformerFigures,
@@ -76,7 +76,7 @@ impl ManagerBuilder {
     }
 
     /// Puts a layer around the client: everything that the manager sends goes through it, the last one added first. See
-    /// [`layer`](crate::layer). To be called within a runtime.
+    /// [`layer`](crate::client::layer). To be called within a runtime.
     pub fn layer<L>(mut self, layer: &L) -> Self
     where
         L: Layer<ClientService>,

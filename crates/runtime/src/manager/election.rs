@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     election::{ElectionOptions, LeaderElector, LeaderState, Leadership, OptionsError},
-    event::EventRecorder,
+    events::EventRecorder,
     reconciler::BoxError,
 };
 

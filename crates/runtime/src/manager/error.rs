@@ -28,7 +28,7 @@ pub enum AddError {
         /// The name.
         name: Arc<str>,
     },
-    /// There are [`MEMBERS_MAX`] members, or [`CLUSTERS_MAX`](crate::CLUSTERS_MAX) clusters.
+    /// There are [`MEMBERS_MAX`] members, or [`CLUSTERS_MAX`](crate::cluster::CLUSTERS_MAX) clusters.
     #[error("there are as many as may be: {name:?} is not taken")]
     TooMany {
         /// The name.

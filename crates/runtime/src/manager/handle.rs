@@ -19,7 +19,7 @@ use crate::{
     cluster::Cluster,
     controller::{Controller, ControllerDefaults, ControllerHandle, Environment},
     election::Leadership,
-    event::{Broadcaster, EventRecorder},
+    events::{Broadcaster, EventRecorder},
     explain::Explanation,
     mapper::Mapper,
     metrics::Metrics,

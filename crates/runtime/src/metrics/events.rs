@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use super::family::counter;
-use crate::event::EventRecorder;
+use crate::events::EventRecorder;
 
 /// Writes `setpoint_events_lost_total`, by cause: those held back by the rule against floods, too.
 #[derive(Debug)]

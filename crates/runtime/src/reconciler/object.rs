@@ -56,7 +56,7 @@ pub struct ForObject<K: Cacheable, T> {
 /// ```
 /// # use std::sync::Arc;
 /// # use k8s_openapi::api::core::v1::ConfigMap;
-/// # use setpoint_runtime::{Action, BoxError, Context, Controller, Watch, for_object};
+/// # use setpoint_runtime::{Action, BoxError, Context, Controller, Watch, reconciler::for_object};
 /// let controller = Controller::builder("config")
 ///     .for_(Watch::<ConfigMap>::new())
 ///     .build(for_object(async |config: Arc<ConfigMap>, context: Context| {

@@ -63,7 +63,7 @@ pub struct SourceFn<F> {
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use setpoint_runtime::{KeySink, Request, SourceRun, source_fn};
+/// # use setpoint_runtime::{source::{KeySink, SourceRun, source_fn}, Request};
 /// let source = source_fn("a clock", async |keys: KeySink<Request>| {
 ///     Ok(SourceRun::new(async move {
 ///         loop {
@@ -72,7 +72,7 @@ pub struct SourceFn<F> {
 ///         }
 ///     }))
 /// });
-/// # fn is_source(_: impl setpoint_runtime::Source<Request>) {}
+/// # fn is_source(_: impl setpoint_runtime::source::Source<Request>) {}
 /// # is_source(source);
 /// ```
 pub fn source_fn<F>(name: impl Into<String>, start: F) -> SourceFn<F> {

@@ -14,7 +14,7 @@ type Update<K, R> = Box<dyn Fn(&Object<K>, &Object<K>, &Enqueue<'_, R>) + Send +
 /// ```
 /// # use std::time::Duration;
 /// # use k8s_openapi::api::core::v1::Pod;
-/// # use setpoint_runtime::{HandlerFns, Request};
+/// # use setpoint_runtime::{source::HandlerFns, Request};
 /// let handler = HandlerFns::<Pod, Request>::new()
 ///     .added(|pod, keys| keys.add(pod.key().clone()))
 ///     .deleted(|tombstone, keys| keys.add_after(tombstone.key().clone(), Duration::from_secs(5)));

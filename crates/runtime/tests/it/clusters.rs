@@ -4,7 +4,8 @@ use std::{fmt, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint_runtime::{
-    Action, AddError, BoxError, Cluster, Context, Controller, ObjectReference, Request, Watch,
+    Action, BoxError, Context, Controller, ObjectReference, Request, Watch, cluster::Cluster,
+    manager::AddError,
 };
 
 use crate::{

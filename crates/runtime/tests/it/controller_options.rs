@@ -6,8 +6,10 @@ use expect_test::expect;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
 use setpoint_runtime::{
-    Action, AtPriority, BoxError, BuildError, Context, Controller, ControllerBuilder,
-    ControllerDefaults, Group, Priorities, Request, Watch, for_object,
+    Action, BoxError, BuildError, Context, Controller, ControllerBuilder, Request, Watch,
+    controller::ControllerDefaults,
+    queue::{Group, Priorities},
+    reconciler::{AtPriority, for_object},
 };
 
 use crate::{
@@ -284,7 +286,7 @@ async fn options_left_open_are_the_managers_then_the_defaults() {
         }
         let mut manager = builder(&server)
             .controller_defaults(defaults)
-            .grace(setpoint_runtime::Grace::None)
+            .grace(setpoint_runtime::manager::Grace::None)
             .build();
         let handle = manager.add(controller.build(reconciler).unwrap()).unwrap();
         let running = Running::start(manager);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::{
-    Clock, ElectionError, ElectionOptions, LeaderElector, Leadership,
-    election::{LeaderState, Loss},
+    Clock, ElectionOptions,
+    election::{ElectionError, LeaderElector, LeaderState, Leadership, Loss},
 };
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;

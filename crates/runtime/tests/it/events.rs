@@ -6,7 +6,10 @@ use expect_test::expect;
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use serde_json::Value;
-use setpoint_runtime::{EVENT_QUEUE_MAX, EventApi, EventRecorder, EventType, ObjectReference};
+use setpoint_runtime::{
+    EventRecorder, ObjectReference,
+    events::{EVENT_QUEUE_MAX, EventApi, EventType},
+};
 
 use crate::{
     server::Server,

@@ -15,8 +15,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_runtime::{
-    Action, BoxError, Cause, Context, Controller, ControllerBuilder, EXPLAINED_PASSES, Explanation,
-    PassOutcome, Request, Terminal, Watch,
+    Action, BoxError, Context, Controller, ControllerBuilder, Explanation, Request, Terminal,
+    Watch,
+    explain::{Cause, EXPLAINED_PASSES, PassOutcome},
 };
 use tokio::sync::mpsc;
 use tracing_subscriber::fmt::format::FmtSpan;

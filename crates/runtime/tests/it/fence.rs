@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_core::params::PostParams;
 use parking_lot::Mutex;
-use setpoint_runtime::{ClientError, Fence, Fenced};
+use setpoint_runtime::{
+    ClientError,
+    fence::{Fence, Fenced},
+};
 
 use crate::{
     link::Link,

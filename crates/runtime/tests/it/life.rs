@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, ControllerState, Grace, KeySink, Request, SourceRun,
-    Watch, source_fn,
+    Action, BoxError, Context, Controller, ControllerState, Request, Watch,
+    manager::Grace,
+    source::{KeySink, SourceRun, source_fn},
 };
 
 use crate::{

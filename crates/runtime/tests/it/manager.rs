@@ -5,8 +5,8 @@ use std::time::Duration;
 use expect_test::expect;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use setpoint_runtime::{
-    Action, AddError, BoxError, ClientError, Context, Controller, ControllerState, Grace, Request,
-    Watch,
+    Action, BoxError, ClientError, Context, Controller, ControllerState, Request, Watch,
+    manager::{AddError, Grace},
 };
 
 use crate::{

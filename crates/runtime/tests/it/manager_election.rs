@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::{
     Action, Client, ClientError, Clock, Context, Controller, ControllerHandle, ControllerState,
-    Elected, ElectionOptions, Manager, ManagerError, Request, Watch,
+    ElectionOptions, Manager, ManagerError, Request, Watch, manager::Elected,
 };
 use tokio::time::Instant;
 

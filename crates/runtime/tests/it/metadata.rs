@@ -6,8 +6,11 @@ use expect_test::expect;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use setpoint_object::time::Timestamp;
 use setpoint_runtime::{
-    OwnerError, controller_of, has_owner_reference, remove_owner_reference, set_condition,
-    set_controller_reference, set_owner_reference,
+    owner::{
+        OwnerError, controller_of, has_owner_reference, remove_owner_reference,
+        set_controller_reference, set_owner_reference,
+    },
+    set_condition,
 };
 
 #[test]

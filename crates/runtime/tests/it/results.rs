@@ -6,8 +6,11 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use setpoint_runtime::{
-    Action, AddOptions, AtPriority, BoxError, Context, Controller, ControllerStats, KeySink,
-    Request, SourceRun, Terminal, source_fn,
+    Action, BoxError, Context, Controller, Request, Terminal,
+    controller::ControllerStats,
+    queue::AddOptions,
+    reconciler::AtPriority,
+    source::{KeySink, SourceRun, source_fn},
 };
 use setpoint_workqueue::Phase;
 

@@ -17,7 +17,7 @@ use kube_client::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_object::{ApiError, GroupResource};
-use setpoint_runtime::Origin;
+use setpoint_runtime::client::Origin;
 use tokio::sync::Notify;
 
 use crate::patch::{json_patch, merge_patch};

@@ -13,8 +13,11 @@ use kube_core::PartialObjectMeta;
 use serde_json::{Value, json};
 use setpoint_informer::{ClientSource, Event, SharedInformer};
 use setpoint_runtime::{
-    Action, BoxError, Cluster, Context, Controller, ControllerBuilder, ControllerState,
-    EventFilter, HandlerFns, KeySink, Predicate, Request, SourceRun, Watch, WatchError, source_fn,
+    Action, BoxError, Context, Controller, ControllerBuilder, ControllerState, Predicate, Request,
+    Watch,
+    cluster::Cluster,
+    predicate::EventFilter,
+    source::{HandlerFns, KeySink, SourceRun, WatchError, source_fn},
 };
 use tokio::sync::mpsc;
 

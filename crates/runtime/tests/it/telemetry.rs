@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use opentelemetry::trace::{SpanId, Tracer, TracerProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use serde_json::json;
-use setpoint_runtime::{Action, BoxError, Context, Controller, Request, Traces, Watch};
+use setpoint_runtime::{Action, BoxError, Context, Controller, Request, Watch, telemetry::Traces};
 
 use crate::{
     server::Server,

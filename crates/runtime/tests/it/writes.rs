@@ -6,7 +6,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube_core::params::{DeleteParams, Patch};
 use serde_json::json;
 use setpoint_object::label::Selector;
-use setpoint_runtime::{Request, UpsertError, Upserted, create_or_update};
+use setpoint_runtime::{
+    Request, create_or_update,
+    upsert::{UpsertError, Upserted},
+};
 
 use crate::{
     controller::chain,

@@ -11,12 +11,12 @@ use setpoint::ControlPlane;
 use setpoint::object::field_selector::FieldSelector;
 use setpoint::object::label::Selector;
 use setpoint::object::time::Timestamp;
-use setpoint::runtime::layer::{
+use setpoint::runtime::client::layer::{
     self, DryRun, FieldOwner, Interceptor, LayerError, Namespaced, Next, Verb,
 };
 use setpoint::runtime::{
-    Apply, Client, ClientError, Clock, FieldValidation, LiveEvent, Manager, MergeFrom, Request,
-    Retry, ignore_already_exists, ignore_not_found,
+    Apply, Client, ClientError, Clock, Manager, MergeFrom, Request,
+    client::{FieldValidation, LiveEvent, Retry, ignore_already_exists, ignore_not_found},
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

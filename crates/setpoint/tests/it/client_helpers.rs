@@ -8,11 +8,15 @@ use serde_json::json;
 use setpoint::ControlPlane;
 use setpoint::object::label::Selector;
 use setpoint::object::time::Timestamp;
-use setpoint::runtime::layer::{Interceptor, Next};
+use setpoint::runtime::client::layer::{Interceptor, Next};
 use setpoint::runtime::{
-    Action, Api, Apply, BoxError, Child, Claim, ClaimError, Clock, Context, Controller, Finalizers,
-    Manager, OwnerError, Prune, PruneError, Pruned, Request, Upserted, Watch, controller_of,
-    create_or_patch, set_controller_reference,
+    Action, Api, Apply, BoxError, Clock, Context, Controller, Manager, Prune, Request, Watch,
+    adopt::{Claim, ClaimError},
+    create_or_patch,
+    finalizer::Finalizers,
+    owner::{OwnerError, controller_of, set_controller_reference},
+    prune::{Child, PruneError, Pruned},
+    upsert::Upserted,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

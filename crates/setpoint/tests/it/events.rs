@@ -4,7 +4,10 @@ use crate::plane::with_person;
 use expect_test::expect;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
-use setpoint::runtime::{Clock, EventApi, EventType, Manager, ObjectReference};
+use setpoint::runtime::{
+    Clock, Manager, ObjectReference,
+    events::{EventApi, EventType},
+};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

@@ -5,7 +5,10 @@ use kube_client::Client;
 use kube_client::client::Body;
 use kube_core::gvk::GroupVersionKind;
 use parking_lot::Mutex;
-use setpoint::runtime::{MAPPER_ASK_AGAIN, Mapper, MapperError, layer};
+use setpoint::runtime::{
+    client::layer,
+    mapper::{MAPPER_ASK_AGAIN, Mapper, MapperError},
+};
 use std::sync::Arc;
 use tower::util::MapRequestLayer;
 

@@ -9,8 +9,8 @@ use setpoint::object::label::Selector;
 use setpoint::object::time::Timestamp;
 use setpoint::runtime::cache::{ALL_NAMESPACES, CacheOptions, CacheRules, Namespaces};
 use setpoint::runtime::{
-    Action, Api, BoxError, Child, ClientError, Clock, Context, Controller, Manager, Prune, Request,
-    Watch,
+    Action, Api, BoxError, ClientError, Clock, Context, Controller, Manager, Prune, Request, Watch,
+    prune::Child,
 };
 use std::time::Duration;
 use tokio::task::JoinSet;

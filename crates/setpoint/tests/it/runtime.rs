@@ -9,7 +9,8 @@ use network::api::{CRD_YAML, Network, NetworkStatus};
 use setpoint::ControlPlane;
 use setpoint::runtime::{
     Action, BoxError, Clock, Context, Controller, Finalize, Manager, ObjectReference, Reconciler,
-    Request, Upserted, Watch, create_or_update, finalizer, set_condition, set_controller_reference,
+    Request, Watch, create_or_update, finalizer, owner::set_controller_reference, set_condition,
+    upsert::Upserted,
 };
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};

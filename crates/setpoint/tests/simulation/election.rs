@@ -7,7 +7,11 @@ use kube_client::api::{Api, Patch, PatchParams};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
-use setpoint::runtime::{ElectionOptions, LeaderElector, Leadership, fence::FenceLayer};
+use setpoint::runtime::{
+    ElectionOptions,
+    election::{LeaderElector, Leadership},
+    fence::FenceLayer,
+};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tower::Layer;

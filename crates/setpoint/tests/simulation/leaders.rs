@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use setpoint::runtime::election::Timings;
-use setpoint::runtime::{ElectionOptions, GRACE_PERIOD, ManagerError};
+use setpoint::runtime::{ElectionOptions, ManagerError, manager::GRACE_PERIOD};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 

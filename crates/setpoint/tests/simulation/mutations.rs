@@ -2,8 +2,8 @@
 
 use crate::reference::{Choose, Temper};
 use crate::{leaders, passes, storms};
-use setpoint::runtime::ControllerDefaults;
 use setpoint::runtime::broken::Rule;
+use setpoint::runtime::controller::ControllerDefaults;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// One storm of a seed over managers that are chosen so.

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use setpoint::runtime::{
     Action, BoxError, Context, Controller, ControllerHandle, Finalize, Manager, ManagerBuilder,
-    Reconciler, Request, Watch, create_or_update, finalizer, set_controller_reference,
+    Reconciler, Request, Watch, create_or_update, finalizer, owner::set_controller_reference,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

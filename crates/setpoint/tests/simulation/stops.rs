@@ -8,7 +8,8 @@ use crate::reference::{Seen, Temper, converge, define_networks, manager, network
 use serde_json::json;
 use setpoint::runtime::ManagerError;
 use setpoint::runtime::{
-    Action, BoxError, Context, Controller, GRACE_PERIOD, Grace, Manager, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Request, Watch,
+    manager::{GRACE_PERIOD, Grace},
 };
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

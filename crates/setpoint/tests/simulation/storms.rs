@@ -6,7 +6,7 @@ use crate::reference::{Seen, Temper, converge, define_networks, manager, network
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
-use setpoint::runtime::{GRACE_PERIOD, ManagerError};
+use setpoint::runtime::{ManagerError, manager::GRACE_PERIOD};
 use setpoint::store::fault;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

@@ -8,8 +8,8 @@ use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use setpoint::runtime::election::Timings;
 use setpoint::runtime::{
-    Action, BoxError, Clock, Context, Controller, ControllerState, ElectionOptions, Fenced,
-    Manager, ManagerError, Request, ShardOptions, Sharded, Watch, cancel_on_signal,
+    Action, BoxError, Clock, Context, Controller, ControllerState, ElectionOptions, Manager,
+    ManagerError, Request, ShardOptions, Sharded, Watch, cancel_on_signal, fence::Fenced,
 };
 use std::fs::File;
 use std::io::Write;

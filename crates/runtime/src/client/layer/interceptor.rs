@@ -14,7 +14,7 @@ use crate::reconciler::BoxError;
 /// Gives every request for a resource to a closure, which decides what comes of it (TST-8): fault injection, counting, lag, fakes.
 ///
 /// ```no_run
-/// # use setpoint_runtime::layer::{Interceptor, Verb, refuse};
+/// # use setpoint_runtime::client::layer::{Interceptor, Verb, refuse};
 /// # use setpoint_object::ApiError;
 /// let impatient = Interceptor::new(|call, request, next| async move {
 ///     if call.verb == Verb::Create && &*call.resource == "pods" {

@@ -17,7 +17,7 @@ use kube_client::Client;
 use kube_client::client::Body;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use setpoint::runtime::Origin;
+use setpoint::runtime::client::Origin;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     client::{Call, Client, ClientError},
-    event::EventApi,
+    events::EventApi,
     reconciler::chain,
 };
 

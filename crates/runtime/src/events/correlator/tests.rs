@@ -2,7 +2,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::told::EventType;
+use crate::events::told::EventType;
 
 fn told(name: &str, message: &str, at: u64) -> Told {
     Told {

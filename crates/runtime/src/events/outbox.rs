@@ -51,7 +51,7 @@ mod tests {
     use setpoint_object::time::Timestamp;
 
     use super::*;
-    use crate::event::{
+    use crate::events::{
         EventType, ObjectReference,
         aggregate::Group,
         correlator::{Record, Write},

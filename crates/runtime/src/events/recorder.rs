@@ -100,7 +100,7 @@ impl EventRecorder {
     /// Begins to tell that something happened: with an action, a related object.
     ///
     /// ```
-    /// # use setpoint_runtime::{EventRecorder, EventType, ObjectReference};
+    /// # use setpoint_runtime::{EventRecorder, events::EventType, ObjectReference};
     /// # fn example(recorder: &EventRecorder, network: &ObjectReference, node: &ObjectReference) {
     /// recorder
     ///     .about(network, EventType::Warning, "NoRoom")
