@@ -1,5 +1,7 @@
 //! One connection: protocol, limits, requests, polite end.
 
+#[cfg(feature = "tls")]
+use crate::batch::Batched;
 use crate::conversation::Conversation;
 use crate::leftover::{self, Leftover, Received};
 use crate::limits::{
@@ -16,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -74,11 +77,33 @@ where
     Fut: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
-    rounds::in_rounds(serve(io, protocol, limits, answer, stop)).await
+    let nothing_held = |_: &mut Context<'_>| None;
+    rounds::in_rounds(serve(io, nothing_held, protocol, limits, answer, stop)).await
 }
 
-async fn serve<I, A, Fut, B>(
+/// The same over TLS and HTTP/2, with what is written in one poll sent at once.
+#[cfg(feature = "tls")]
+pub(crate) async fn serve_batched<I, A, Fut, B>(
+    io: Batched<I>,
+    limits: &Limits,
+    answer: A,
+    stop: CancellationToken,
+) -> Result<(), ConnectionError>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
+{
+    let held = io.clone();
+    let send = move |cx: &mut Context<'_>| held.poll_send(cx);
+    rounds::in_rounds(serve(io, send, Protocol::Http2, limits, answer, stop)).await
+}
+
+/// `send` sends what `io` holds of what was written.
+async fn serve<I, S, A, Fut, B>(
     io: I,
+    send: S,
     protocol: Protocol,
     limits: &Limits,
     answer: A,
@@ -86,6 +111,7 @@ async fn serve<I, A, Fut, B>(
 ) -> Result<(), ConnectionError>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: FnMut(&mut Context<'_>) -> Option<Poll<io::Result<()>>>,
     A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,
     Fut: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
@@ -133,7 +159,7 @@ where
     });
     let io = TokioIo::new(pace.watch(io));
     let connection = pin!(builder.serve_connection_with_upgrades(io, service));
-    let mut serving = Serving { connection, tasks: &mut tasks };
+    let mut serving = Serving { connection, tasks: &mut tasks, send, pace: pace.clone() };
     let served = tokio::select! {
         biased;
         // Not cancelled by the other arms: it goes on below.
@@ -167,20 +193,33 @@ where
 }
 
 /// A connection and what it runs in its own task.
-struct Serving<'a, C> {
+struct Serving<'a, C, S> {
     connection: Pin<&'a mut C>,
     tasks: &'a mut Tasks,
+    /// Sends what was written and is held.
+    send: S,
+    pace: Pace,
 }
 
-impl<C: Future> Serving<'_, C> {
+impl<C, S, E> Serving<'_, C, S>
+where
+    C: Future<Output = Result<(), E>>,
+    E: From<io::Error>,
+    S: FnMut(&mut Context<'_>) -> Option<Poll<io::Result<()>>>,
+{
     /// Waits for the connection's end.
     async fn served(&mut self) -> C::Output {
         poll_fn(|cx| {
             self.tasks.begin(cx);
             let served = self.connection.as_mut().poll(cx);
             if served.is_pending() {
-                // An answer that this makes wakes the connection, which then sends it.
+                // An answer that this makes wakes the connection, which then writes it.
                 self.tasks.go_on(cx);
+                if let Some(sent) = (self.send)(cx)
+                    && let Poll::Ready(Err(error)) = self.pace.sent(sent)
+                {
+                    return Poll::Ready(Err(error.into()));
+                }
             }
             served
         })

@@ -58,6 +58,8 @@ pub mod certificate;
 #[cfg(feature = "tls")]
 pub mod tls;
 
+#[cfg(feature = "tls")]
+mod batch;
 mod connection;
 mod conversation;
 mod leftover;

@@ -159,6 +159,12 @@ impl Pace {
         Paced { io, pace: self.clone(), is_shut_down: false, linger: None }
     }
 
+    /// Notes whether the peer took in what was ready for it.
+    pub(crate) fn sent(&self, sent: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        self.0.lock().has_sent(&sent);
+        sent
+    }
+
     /// A request has begun; it ends when the guard is dropped.
     pub(crate) fn request(&self) -> Answering {
         let mut state = self.0.lock();
@@ -230,11 +236,6 @@ impl<I> Paced<I> {
         self.pace.0.lock().has_written(&written);
         written
     }
-
-    fn sent(&self, sent: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
-        self.pace.0.lock().has_sent(&sent);
-        sent
-    }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
@@ -265,14 +266,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        self.sent(flushed)
+        self.pace.sent(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.is_shut_down {
             let closed = Pin::new(&mut this.io).poll_shutdown(cx);
-            ready!(this.sent(closed))?;
+            ready!(this.pace.sent(closed))?;
             this.is_shut_down = true;
             this.linger = this.pace.0.lock().lingers.then(Linger::new);
         }

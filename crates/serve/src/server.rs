@@ -1,5 +1,9 @@
 //! Accepting connections.
 
+#[cfg(feature = "tls")]
+use crate::batch::Batched;
+#[cfg(feature = "tls")]
+use crate::connection::serve_batched;
 use crate::connection::{BoxError, ConnectionError, Protocol, serve_connection};
 use crate::leftover::Received;
 #[cfg(feature = "tls")]
@@ -166,7 +170,15 @@ impl Acceptor {
                 }
                 answer(request)
             };
-            return serve_connection(stream, protocol, &self.limits, answer, stop).await;
+            // What follows an upgrade of HTTP/1 is sent by another task.
+            return match protocol {
+                Protocol::Http1 => {
+                    serve_connection(stream, protocol, &self.limits, answer, stop).await
+                }
+                Protocol::Http2 => {
+                    serve_batched(Batched::new(stream), &self.limits, answer, stop).await
+                }
+            };
         }
         serve_connection(stream, Protocol::Http1, &self.limits, answer, stop).await
     }
