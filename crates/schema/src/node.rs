@@ -5,9 +5,18 @@ use std::sync::{Arc, OnceLock};
 
 /// A string that is `'static` for built-in types and owned for custom ones.
 pub type Str = Cow<'static, str>;
-/// Index of a node in its [`Document`].
+/// Index of a node in its [`Document`], or in the one that it borrows nodes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
+impl NodeId {
+    /// Marks the index of a borrowed node. No document comes near two billion nodes.
+    const BORROWED: u32 = 1 << 31;
+
+    /// The same node, seen from a document that borrows from this one.
+    pub(crate) fn borrowed(self) -> Self {
+        Self(self.0 | Self::BORROWED)
+    }
+}
 
 /// The JSON shape of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -127,7 +136,7 @@ pub struct Node {
     pub format: Option<Str>,
 }
 /// Value validations of structural schemas (spec: crd §5). Absent ones do not restrict.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Validation {
     /// Smallest number.
     pub minimum: Option<serde_json::Number>,
@@ -187,6 +196,8 @@ impl Validation {
 pub struct Document {
     /// The nodes.
     pub nodes: Vec<Node>,
+    /// The document that nodes are borrowed from instead of copied.
+    lender: Option<Arc<Document>>,
     /// What is asked of the nodes together, found out once.
     traits: OnceLock<Traits>,
 }
@@ -199,7 +210,16 @@ struct Traits {
 impl Document {
     /// A cursor at a node.
     pub fn view(&self, id: NodeId) -> View<'_> {
-        View { document: self, id }
+        match &self.lender {
+            Some(lender) if id.0 & NodeId::BORROWED != 0 => {
+                View { document: lender, id: NodeId(id.0 & !NodeId::BORROWED) }
+            }
+            _ => View { document: self, id },
+        }
+    }
+    /// Lends this document the nodes of another, as [`NodeId::borrowed`].
+    pub(crate) fn borrow_from(&mut self, lender: &Arc<Document>) {
+        self.lender = Some(lender.clone());
     }
     fn traits(&self) -> Traits {
         *self.traits.get_or_init(|| Traits {
@@ -249,7 +269,7 @@ impl<'a> View<'a> {
     }
     /// Another node of the same document.
     pub fn at(&self, id: NodeId) -> View<'a> {
-        View { document: self.document, id }
+        self.document.view(id)
     }
 }
 impl std::ops::Deref for View<'_> {

@@ -30,6 +30,7 @@ use regex_automata::Input;
 use regex_automata::meta::{BuildError, Cache, Config, Regex};
 use regex_automata::nfa::thompson::WhichCaptures;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -112,6 +113,19 @@ impl Pattern {
             return Ok((program, false));
         }
         self.program.get().map_or_else(|| self.program(), |program| Ok((program.clone(), false)))
+    }
+}
+
+/// Patterns are the same when they are written the same.
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+impl Eq for Pattern {}
+impl Hash for Pattern {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.source.hash(state);
     }
 }
 

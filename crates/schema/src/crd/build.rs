@@ -34,8 +34,10 @@ struct Builder {
     /// Nodes by their hash. Most nodes of a large definition are alike, leaves above all: they are
     /// one.
     known: HashMap<u64, Vec<NodeId>>,
+    /// The patterns by their source: each is compiled once.
+    patterns: HashMap<String, Arc<Pattern>>,
     /// What the patterns of the document may keep.
-    patterns: Arc<Budget>,
+    budget: Arc<Budget>,
 }
 
 /// Different nodes of one hash that are looked at; more of them are not shared.
@@ -50,16 +52,22 @@ impl Builder {
     /// `metadata.name` and `generateName`.
     fn add_type_and_metadata(&mut self, id: NodeId, schema: &Value) {
         let string = self.intern(Node { shape: Shape::String, ..Node::default() });
-        let metadata_id = metadata::object_meta(&mut self.document);
         let restrictions =
             schema.pointer("/properties/metadata/properties").and_then(Value::as_object);
-        for (name, restriction) in restrictions.into_iter().flatten() {
-            let restricted = self.node(restriction, 0);
-            let properties = &mut self.document.nodes[metadata_id.0 as usize].properties;
-            if let Ok(at) = properties.binary_search_by(|(n, _)| n.as_ref().cmp(name)) {
-                properties[at].1 = restricted;
+        let metadata_id = match restrictions.filter(|restrictions| !restrictions.is_empty()) {
+            None => metadata::object_meta(&mut self.document),
+            Some(restrictions) => {
+                let mut node = metadata::own_object_meta(&mut self.document);
+                for (name, restriction) in restrictions {
+                    let restricted = self.node(restriction, 0);
+                    if let Ok(at) = node.properties.binary_search_by(|(n, _)| n.as_ref().cmp(name))
+                    {
+                        node.properties[at].1 = restricted;
+                    }
+                }
+                self.intern(node)
             }
-        }
+        };
         let properties = &mut self.document.nodes[id.0 as usize].properties;
         for (name, node) in [("apiVersion", string), ("kind", string), ("metadata", metadata_id)] {
             match properties.binary_search_by(|(n, _)| n.as_ref().cmp(name)) {
@@ -71,12 +79,8 @@ impl Builder {
             }
         }
     }
-    /// The node that is the same as this one, or a new one. Nodes with validations are few, and
-    /// kept apart.
+    /// The node that is the same as this one, or a new one.
     fn intern(&mut self, node: Node) -> NodeId {
-        if node.validation.is_some() {
-            return self.document.push(node);
-        }
         let mut hasher = DefaultHasher::new();
         facts(&node).hash(&mut hasher);
         let alike = self.known.entry(hasher.finish()).or_default();
@@ -147,6 +151,16 @@ impl Builder {
         node
     }
 
+    fn pattern(&mut self, source: &str) -> Arc<Pattern> {
+        if let Some(known) = self.patterns.get(source) {
+            return known.clone();
+        }
+        let text = Str::from(source.to_owned());
+        let pattern = Arc::new(Pattern::new(text, self.budget.clone()));
+        self.patterns.insert(source.to_owned(), pattern.clone());
+        pattern
+    }
+
     /// Reads the value validations; whether there are any.
     fn validation(
         &mut self,
@@ -166,9 +180,7 @@ impl Builder {
             multiple_of: number(schema, "multipleOf"),
             min_length: length(schema, "minLength"),
             max_length: length(schema, "maxLength"),
-            pattern: text(schema, "pattern").filter(|p| !p.is_empty()).map(|pattern| {
-                Arc::new(Pattern::new(Str::from(pattern.to_owned()), self.patterns.clone()))
-            }),
+            pattern: text(schema, "pattern").filter(|p| !p.is_empty()).map(|p| self.pattern(p)),
             min_items: length(schema, "minItems"),
             max_items: length(schema, "maxItems"),
             min_properties: length(schema, "minProperties"),
@@ -202,13 +214,16 @@ impl Builder {
     }
 }
 
-/// Everything that a node without validations of a custom resource says.
+/// Everything that a node of a custom resource says.
 fn facts(node: &Node) -> impl Hash + PartialEq + use<'_> {
     let ids = (node.additional, node.items);
     let flags = (node.nullable, node.preserve_unknown, node.embedded_resource);
     let kinds = (node.shape, node.scalar, node.additional_any, node.atomic_map);
     let texts = (&node.format, &node.type_name, &node.list_type, &node.patch);
-    (ids, flags, kinds, texts, &node.properties, &node.required, &node.default)
+    let values = (&node.default, &node.validation);
+    // Those of `ObjectMeta`.
+    let written = (node.always_present, node.zero_null, node.omit_empty, node.order);
+    (ids, flags, kinds, texts, values, written, &node.properties, &node.required)
 }
 
 fn shape(schema: &Map<String, Value>) -> Shape {
@@ -274,9 +289,58 @@ mod tests {
         assert_ne!(id("x"), id("z"));
         assert!(root.property("again").unwrap().property("metadata").is_none());
         assert_eq!(root.property("again").unwrap().property("x").unwrap().id(), id("x"));
-        let before = type_schema(&json!({"type": "object"})).document.nodes.len();
-        assert!(built.document.nodes.len() - before <= 5);
+        // The root, `again`, `x`, `z`, a string with a default and one without.
+        assert_eq!(built.document.nodes.len(), 6);
         let default = root.property("z").unwrap().property("b").unwrap().default.clone();
         assert_eq!(default, Some(json!("b")));
+    }
+
+    /// Five kinds of fields that come ten thousand times are five nodes.
+    #[test]
+    fn nodes_with_the_same_validations_are_one_and_metadata_is_borrowed() {
+        let field = |at: usize| match at % 5 {
+            0 => {
+                json!({"type": "string", "description": at.to_string(), "pattern": "^a+$", "maxLength": 63})
+            }
+            1 => json!({"type": "string", "enum": ["Always", "Never"]}),
+            2 => json!({"type": "integer", "minimum": 0}),
+            3 => {
+                json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})
+            }
+            _ => json!({"type": "string", "pattern": "^a+$"}),
+        };
+        let fields: serde_json::Map<_, _> =
+            (0..10_000).map(|at| (format!("field{at}"), field(at))).collect();
+        let built = type_schema(&json!({"type": "object", "properties": fields}));
+        // The five, the two branches, and the root; a string without a pattern is a branch, too.
+        assert_eq!(built.document.nodes.len(), 8);
+        let node = |name: &str| built.view().property(name).unwrap().node();
+        let pattern = |name: &str| node(name).validation.as_ref().unwrap().pattern.clone().unwrap();
+        assert!(std::sync::Arc::ptr_eq(&pattern("field0"), &pattern("field4")));
+        assert_eq!(node("field2").validation.as_ref().unwrap().minimum, Some(0.into()));
+        let metadata = built.view().property("metadata").unwrap();
+        assert!(std::ptr::eq(metadata.node(), crate::builtin::object_meta().view().node()));
+        let owners = metadata.property("ownerReferences").unwrap().items().unwrap();
+        assert!(owners.property("uid").is_some());
+    }
+
+    #[test]
+    fn restricted_metadata_is_the_definitions_own_and_its_other_fields_are_borrowed() {
+        let name = json!({"type": "string", "maxLength": 5});
+        let built = type_schema(&json!({"type": "object", "properties": {
+            "metadata": {"type": "object", "properties": {"name": name}},
+            "inner": {"type": "object", "x-kubernetes-embedded-resource": true}}}));
+        let metadata = built.view().property("metadata").unwrap();
+        let longest = |property: &str| {
+            let node = metadata.property(property).unwrap().node();
+            node.validation.as_ref().and_then(|validation| validation.max_length)
+        };
+        assert_eq!((longest("name"), longest("generateName")), (Some(5), None));
+        let labels = metadata.property("labels").unwrap();
+        assert!(
+            labels.additional.is_some_and(|id| labels.at(id).shape == crate::node::Shape::String)
+        );
+        let inner = built.view().property("inner").unwrap().property("metadata").unwrap();
+        assert!(std::ptr::eq(inner.node(), crate::builtin::object_meta().view().node()));
     }
 }

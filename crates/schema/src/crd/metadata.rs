@@ -1,26 +1,21 @@
 //! `ObjectMeta` inside the document of a custom resource.
 use crate::builtin;
-use crate::node::{Document, NodeId, View};
-use std::collections::HashMap;
+use crate::node::{Document, Node, NodeId};
 
-/// Copies the nodes of `ObjectMeta` and returns the root of them.
+/// The node of `ObjectMeta`. It is borrowed: every custom resource has it.
 pub(super) fn object_meta(document: &mut Document) -> NodeId {
     let schema = builtin::object_meta();
-    copy(document, schema.view(), &mut HashMap::new())
+    document.borrow_from(&schema.document);
+    schema.root.borrowed()
 }
 
-/// Copies what a node reaches. `ObjectMeta` is not recursive; the map shares nodes.
-fn copy(into: &mut Document, from: View<'_>, copied: &mut HashMap<NodeId, NodeId>) -> NodeId {
-    if let Some(id) = copied.get(&from.id()) {
-        return *id;
-    }
-    let mut node = from.node().clone();
+/// A node of `ObjectMeta` to be changed. Its properties are borrowed.
+pub(super) fn own_object_meta(document: &mut Document) -> Node {
+    let schema = builtin::object_meta();
+    document.borrow_from(&schema.document);
+    let mut node = schema.view().node().clone();
     for (_, id) in &mut node.properties {
-        *id = copy(into, from.at(*id), copied);
+        *id = id.borrowed();
     }
-    node.additional = node.additional.map(|id| copy(into, from.at(id), copied));
-    node.items = node.items.map(|id| copy(into, from.at(id), copied));
-    let id = into.push(node);
-    copied.insert(from.id(), id);
-    id
+    node
 }
