@@ -6,8 +6,11 @@
 //!   a server in this process: one feed of all objects ──┐
 //!                                                       ├─▶ Graph (uid → owners, dependents) ──▶ WorkQueue of uids ──▶ workers
 //!   a remote server: one metadata informer a resource ──┘         pure data                                         │
-//!   discovery: every 30 s, and at once when a CRD changes                                live reads and writes ◀────┘
+//!   discovery: at most 30 s old, and new when a CRD changes                              live reads and writes ◀────┘
 //! ```
+//!
+//! With a feed, discovery is read when an object is looked at: where nothing is collected, nothing
+//! is asked or kept.
 //!
 //! The graph only says which objects to look at. Before it acts a worker reads the object and its
 //! owners from the server, and it writes with uid and resourceVersion as preconditions, so that a
@@ -77,9 +80,17 @@ pub(crate) struct Shared {
     api: Api,
     graph: Mutex<Graph>,
     queue: WorkQueue<Uid>,
-    discovered: Mutex<Arc<Discovered>>,
+    served: Mutex<Served>,
     /// A CRD changed: what is served may have.
     rediscover: Notify,
+}
+
+/// What the server serves, as far as it is known.
+#[derive(Debug, Default)]
+struct Served {
+    discovered: Option<Arc<Discovered>>,
+    /// Counts how often what was known was forgotten.
+    n_forgotten: u64,
 }
 
 impl Shared {
@@ -87,8 +98,37 @@ impl Shared {
         uids.into_iter().for_each(|uid| self.queue.add(uid));
     }
 
-    fn discovered(&self) -> Arc<Discovered> {
-        self.discovered.lock().clone()
+    /// What the server serves; asks it unless that is known.
+    ///
+    /// # Errors
+    ///
+    /// Discovery cannot be read.
+    async fn discovered(&self) -> Result<Arc<Discovered>, RequestError> {
+        let n_forgotten = {
+            let served = self.served.lock();
+            if let Some(discovered) = &served.discovered {
+                return Ok(discovered.clone());
+            }
+            served.n_forgotten
+        };
+        let discovered = Arc::new(self.discover().await?);
+        let mut served = self.served.lock();
+        // Unless it may be older than what made it be forgotten.
+        if served.n_forgotten == n_forgotten {
+            served.discovered = Some(discovered.clone());
+        }
+        Ok(discovered)
+    }
+
+    /// Reads discovery. Boxed: it is large, and seldom under way.
+    async fn discover(&self) -> Result<Discovered, RequestError> {
+        Box::pin(discover(&self.api)).await
+    }
+
+    fn forget_served(&self) {
+        let mut served = self.served.lock();
+        served.discovered = None;
+        served.n_forgotten += 1;
     }
 
     /// Takes in an object as it is now.
@@ -172,7 +212,7 @@ impl GarbageCollector {
             api: Api::new(client, "generic-garbage-collector"),
             graph: Mutex::default(),
             queue: WorkQueue::builder().build(),
-            discovered: Mutex::default(),
+            served: Mutex::default(),
             rediscover: Notify::new(),
         };
         Self { shared: Arc::new(shared), feed: None }
@@ -209,19 +249,23 @@ impl GarbageCollector {
                 settle_by: Instant::now() + FIRST_LISTS_MAX,
             },
         };
-        let mut is_discovered = false;
+        let mut is_discovered = matches!(watches, Watches::Feed(_));
         let mut is_working = false;
         loop {
-            match discover(&shared.api).await {
-                Ok(discovered) => {
-                    watches.follow(&shared, &discovered, &mut tasks, &stop);
-                    *shared.discovered.lock() = Arc::new(discovered);
-                    is_discovered = true;
-                }
-                Err(error) => tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "read what the server serves"
-                ),
+            match &watches {
+                // Read again when an object is looked at.
+                Watches::Feed(_) => shared.forget_served(),
+                Watches::Monitors { .. } => match shared.discover().await {
+                    Ok(discovered) => {
+                        watches.follow(&shared, &discovered, &mut tasks, &stop);
+                        shared.served.lock().discovered = Some(Arc::new(discovered));
+                        is_discovered = true;
+                    }
+                    Err(error) => tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "read what the server serves"
+                    ),
+                },
             }
             let settled = async {
                 match is_working || !is_discovered {
@@ -334,7 +378,8 @@ fn is_collected(resource: &Resource) -> bool {
 async fn work(shared: Arc<Shared>) {
     while let Some(item) = shared.queue.get().await {
         let uid = item.key();
-        match collect::look_at(&shared, uid).await {
+        // Boxed: a worker that waits for work is small.
+        match Box::pin(collect::look_at(&shared, uid)).await {
             Ok(()) => shared.queue.forget(uid),
             Err(error) => {
                 if matches!(&error, collect::CollectError::UnknownKind { .. }) {

@@ -153,7 +153,8 @@ impl Reconciler for NamespaceController {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        Ok(self.pass(&request.name).await?)
+        // Boxed: a worker that waits for work is small.
+        Ok(Box::pin(self.pass(&request.name)).await?)
     }
 }
 

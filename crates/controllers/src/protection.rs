@@ -153,7 +153,14 @@ impl Reconciler for Claims {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        let namespace = &*request.name;
+        // Boxed: a worker that waits for work is small.
+        Ok(Box::pin(self.pass(&request.name)).await?)
+    }
+}
+
+impl Claims {
+    /// One pass over the claims of a namespace that wait.
+    async fn pass(&self, namespace: &str) -> Result<Action, RequestError> {
         let waiting = self.waiting.of(namespace);
         if waiting.is_empty() {
             return Ok(Action::await_change());
@@ -245,7 +252,14 @@ impl Reconciler for Volumes {
     type Error = BoxError;
 
     async fn reconcile(&self, request: Request, _: Context) -> Result<Action, BoxError> {
-        let path = format!("/api/v1/persistentvolumes/{}", request.name);
+        Ok(Box::pin(self.pass(&request.name)).await?)
+    }
+}
+
+impl Volumes {
+    /// One pass over one volume.
+    async fn pass(&self, name: &str) -> Result<Action, RequestError> {
+        let path = format!("/api/v1/persistentvolumes/{name}");
         let volume = match self.api.get(&path).await {
             Err(error) if error.is_not_found() => return Ok(Action::await_change()),
             volume => volume?,

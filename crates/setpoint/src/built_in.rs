@@ -49,18 +49,22 @@ impl Controllers {
         drop(ready);
         match self {
             Self::None => {}
-            Self::Always { seed } => run(server, stop, seed).await,
-            Self::Elected { identity, seed } => run_elected(server, stop, &identity, seed).await,
+            // Boxed: a control plane holds room for what it runs only.
+            Self::Always { seed } => Box::pin(run(server, stop, seed)).await,
+            Self::Elected { identity, seed } => {
+                Box::pin(run_elected(server, stop, &identity, seed)).await;
+            }
         }
     }
 }
 
 async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64) {
-    let clock = server.registry().clock();
-    let namespaces = NamespaceController::new(server.client(), clock.clone()).seed(seed);
-    let protection = ProtectionController::new(server.client(), clock.clone()).seed(seed);
+    // One client for all of them: each has a queue and a task.
+    let (client, clock) = (server.client(), server.registry().clock());
+    let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
+    let protection = ProtectionController::new(client.clone(), clock.clone()).seed(seed);
     let feed = Feed(server.registry().object_changes());
-    let garbage = GarbageCollector::new(server.client()).feed(feed);
+    let garbage = GarbageCollector::new(client).feed(feed);
     let (namespaces, protection, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),

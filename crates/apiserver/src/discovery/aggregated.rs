@@ -49,6 +49,7 @@ struct Part {
     versions: Vec<Arc<str>>,
     rows: Vec<Arc<Resource>>,
     backends: Vec<Arc<Backend>>,
+    /// A part of the document it is in.
     json: Bytes,
 }
 impl Part {
@@ -120,10 +121,19 @@ impl Aggregated {
             let known = known.as_ref().and_then(|known| known.parts.get(&group.name));
             (group.name.clone(), Part::of(served, group, known))
         };
-        let parts: BTreeMap<Arc<str>, Part> = served.groups.iter().map(part).collect();
-        let document = |is_core: bool| {
+        let mut parts: BTreeMap<Arc<str>, Part> = served.groups.iter().map(part).collect();
+        let mut document = |is_core: bool| {
             let groups = served.groups.iter().filter(|group| group.name.is_empty() == is_core);
-            Document::new(groups.filter_map(|group| Some(&parts.get(&group.name)?.json)))
+            let names: Vec<&Arc<str>> = groups.map(|group| &group.name).collect();
+            let items: Vec<Bytes> =
+                names.iter().filter_map(|name| Some(parts.get(*name)?.json.clone())).collect();
+            let (document, items) = Document::new(&items);
+            for (name, json) in names.into_iter().zip(items) {
+                if let Some(part) = parts.get_mut(name) {
+                    part.json = json;
+                }
+            }
+            document
         };
         let (core, groups) = (document(true), document(false));
         let documents = Arc::new(Documents { core, groups, parts });
@@ -133,21 +143,29 @@ impl Aggregated {
 }
 
 impl Document {
-    fn new<'a>(items: impl Iterator<Item = &'a Bytes>) -> Self {
-        let mut json = Vec::new();
-        json.extend_from_slice(br#"{"apiVersion":"apidiscovery.k8s.io/v2","items":["#);
-        for (at, item) in items.enumerate() {
+    /// The document of these items, and the items as parts of it.
+    fn new(items: &[Bytes]) -> (Self, Vec<Bytes>) {
+        const HEAD: &[u8] = br#"{"apiVersion":"apidiscovery.k8s.io/v2","items":["#;
+        const TAIL: &[u8] = br#"],"kind":"APIGroupDiscoveryList","metadata":{}}"#;
+        let commas = items.len().saturating_sub(1);
+        let len = items.iter().map(Bytes::len).sum::<usize>() + commas;
+        let mut json = Vec::with_capacity(HEAD.len() + len + TAIL.len());
+        json.extend_from_slice(HEAD);
+        let mut places = Vec::with_capacity(items.len());
+        for (at, item) in items.iter().enumerate() {
             if at > 0 {
                 json.push(b',');
             }
+            places.push(json.len()..json.len() + item.len());
             json.extend_from_slice(item);
         }
-        json.extend_from_slice(br#"],"kind":"APIGroupDiscoveryList","metadata":{}}"#);
+        json.extend_from_slice(TAIL);
         let json = Bytes::from(json);
+        let items = places.into_iter().map(|place| json.slice(place)).collect();
         let hash: String = Sha512::digest(&json).iter().map(|byte| format!("{byte:02X}")).collect();
         let etag = HeaderValue::try_from(format!("\"{hash}\""))
             .unwrap_or_else(|_| HeaderValue::from_static("\"\""));
-        Self { json, etag }
+        (Self { json, etag }, items)
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) enum CollectError {
 pub(super) async fn look_at(shared: &Shared, uid: &Uid) -> Result<(), CollectError> {
     let Some(coordinates) = shared.graph.lock().coordinates(uid).cloned() else { return Ok(()) };
     let Coordinates { api_version, kind, namespace, name } = coordinates;
-    let discovered = shared.discovered();
+    let discovered = shared.discovered().await?;
     let resource = discovered.of_kind(&api_version, &kind).ok_or_else(|| {
         CollectError::UnknownKind { api_version: api_version.to_string(), kind: kind.to_string() }
     })?;
@@ -173,7 +173,7 @@ impl Looked<'_> {
         coordinates: &Coordinates,
         dependent: &Uid,
     ) -> Result<(), CollectError> {
-        let discovered = self.shared.discovered();
+        let discovered = self.shared.discovered().await?;
         let Some(resource) = discovered.of_kind(&coordinates.api_version, &coordinates.kind) else {
             return Ok(());
         };

@@ -28,7 +28,7 @@ pub(super) async fn standing(
     reference: &Value,
 ) -> Result<Standing, CollectError> {
     let (api_version, kind) = (text(reference, "apiVersion"), text(reference, "kind"));
-    let discovered = shared.discovered();
+    let discovered = shared.discovered().await?;
     let resource = discovered.of_kind(api_version, kind).ok_or_else(|| {
         CollectError::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() }
     })?;

@@ -27,14 +27,15 @@ pub(crate) struct EventOptions {
 /// What recorders are made of; the manager's.
 #[derive(Clone)]
 pub(crate) struct Broadcaster {
-    told: mpsc::Sender<Told>,
+    /// Boxed: the queue holds room for many from the start, and most programs tell few.
+    told: mpsc::Sender<Box<Told>>,
     losses: Arc<Losses>,
     clock: Clock,
 }
 
 /// Where what was told is heard.
 pub(crate) struct Heard {
-    pub(super) told: mpsc::Receiver<Told>,
+    pub(super) told: mpsc::Receiver<Box<Told>>,
     pub(super) losses: Arc<Losses>,
     pub(super) clock: Clock,
 }
@@ -187,7 +188,7 @@ impl<'a> EventBuilder<'a> {
             word
         };
         cut(&mut note, NOTE_BYTES_MAX);
-        place.send(Told {
+        place.send(Box::new(Told {
             regarding: regarding.clone(),
             related: related.cloned(),
             event_type,
@@ -196,7 +197,7 @@ impl<'a> EventBuilder<'a> {
             note,
             component: recorder.component.clone(),
             at: clock.now(),
-        });
+        }));
     }
 }
 

@@ -68,7 +68,7 @@ impl EventWorker {
                 // Cancel safe: what was not taken stays.
                 Some(name) = writes.next() => self.outbox.done(&name),
                 // Cancel safe: a dropped `recv` has taken nothing.
-                Some(told) = self.heard.told.recv(), if !is_ending => self.take(told),
+                Some(told) = self.heard.told.recv(), if !is_ending => self.take(*told),
                 // Cancel safe: it only looks.
                 () = stop.cancelled(), if !is_ending => {
                     is_ending = true;
@@ -96,7 +96,7 @@ impl EventWorker {
     fn end(&mut self) {
         self.heard.told.close();
         while let Ok(told) = self.heard.told.try_recv() {
-            self.take(told);
+            self.take(*told);
         }
         let writes = self.correlator.end(self.heard.clock.now());
         self.push(writes);
