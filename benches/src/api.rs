@@ -11,6 +11,7 @@ mod client;
 mod fan_out;
 mod large;
 mod payload;
+mod resident;
 mod small;
 
 use crate::process::Program;
@@ -57,6 +58,8 @@ enum Measure {
     Beside,
     /// One change to many watchers.
     FanOut,
+    /// What stays resident after a load; of this build alone.
+    Resident,
 }
 
 /// In what a figure is told.
@@ -67,6 +70,7 @@ enum Unit {
     PerSecond,
     Mebibytes,
     Count,
+    Times,
 }
 
 impl Unit {
@@ -77,6 +81,7 @@ impl Unit {
             Self::PerSecond => format!("{figure:.0} /s"),
             Self::Mebibytes => format!("{figure:.0} MiB"),
             Self::Count => format!("{figure:.0}"),
+            Self::Times => format!("{figure:.2}×"),
         }
     }
 }
@@ -202,6 +207,10 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
                 fan_out::measure(&program, &endpoint, &mut figures)?;
             }
         }
+    }
+    if wants(Measure::Resident) {
+        figures.build = 0;
+        resident::measure(&mut figures, args.pods)?;
     }
     let table = figures.table(args.before.is_some());
     println!("{table}");

@@ -2,6 +2,8 @@
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod client;
+mod definitions;
+mod definitions_memory;
 mod planes_memory;
 mod watch_memory;
 
@@ -28,9 +30,12 @@ struct Cli {
 
 /// What else is counted.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::enum_variant_names, reason = "they are the names of the commands")]
 enum Command {
     /// Print what the watch cache and its watchers weigh.
     WatchMemory,
+    /// Print what definitions and first objects of them weigh.
+    DefinitionsMemory,
     /// Print what idle control planes weigh.
     PlanesMemory,
 }
@@ -47,11 +52,52 @@ fn main() -> anyhow::Result<()> {
             println!("{}", serde_json::to_string(&watch_memory::weigh(heap)?)?);
             Ok(())
         }
+        (Some(Command::DefinitionsMemory), _) => {
+            println!("{}", serde_json::to_string(&definitions_memory::weigh(heap)?)?);
+            Ok(())
+        }
         (Some(Command::PlanesMemory), _) => {
             println!("{}", serde_json::to_string(&planes_memory::weigh(heap)?)?);
             Ok(())
         }
         (None, Some(client)) => client::run(&client, heap),
         (None, None) => anyhow::bail!("nothing to count: see --help"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use setpoint::ControlPlane;
+    use setpoint::prelude::CancellationToken;
+    use std::time::Duration;
+    use tokio::task::JoinSet;
+
+    /// What one more idle control plane may take, its controllers included.
+    const IDLE_BYTES_MAX: u64 = 256 << 10;
+
+    /// The only test of this program: another would allocate beside it.
+    #[test]
+    fn idle_control_planes_are_small() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+        let bytes = runtime.block_on(async {
+            let (stop, mut running, mut bytes) =
+                (CancellationToken::new(), JoinSet::new(), Vec::new());
+            for seed in 0..4 {
+                let before = super::heap();
+                let plane = ControlPlane::builder().simulated(seed).build();
+                running.spawn(plane.run(stop.clone()));
+                // The clock stands still for as long as anybody has work to do.
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                bytes.push(super::heap().saturating_sub(before));
+            }
+            stop.cancel();
+            for ended in running.join_all().await {
+                ended.unwrap();
+            }
+            bytes
+        });
+        // The first makes what a process has once.
+        assert!(bytes[1..].iter().all(|bytes| *bytes <= IDLE_BYTES_MAX), "{bytes:?}");
     }
 }

@@ -1,13 +1,12 @@
 //! Definitions as real projects have them: what they weigh, what they cost others, and how soon
 //! they are served.
 //!
-//! The definitions are made, since real ones cannot be committed: deep objects with descriptions,
-//! lists, patterns and enums, a few kinds of parts that come again and again, as Pod templates do.
-//! Sizes follow those of 349 definitions of 25 projects: most have some ten kilobytes, some have
-//! half a megabyte.
+//! The definitions are made ([`crate::definitions`]), since real ones cannot be committed.
 
+use crate::definitions::{DEFINITIONS, GROUPS, PATH, definition, large, object, path};
+use crate::definitions_memory::Weighed;
 use crate::https::Load;
-use crate::process::Program;
+use crate::process::{self, Program};
 use crate::results;
 use crate::table::{Samples, Table, short};
 use anyhow::Context;
@@ -15,21 +14,16 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use http::Request;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Definitions of the crowd: as many as the 25 projects have.
-const DEFINITIONS: usize = 349;
 /// Small definitions beside which others create.
 const SMALL: usize = 500;
-/// Groups that the crowd is spread over.
-const GROUPS: usize = 25;
 /// Requests that are sent at the same time while definitions are created.
 const AT_ONCE: usize = 4;
 /// How long memory is given to settle.
 const SETTLE: Duration = Duration::from_secs(5);
-const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -72,8 +66,7 @@ async fn crowd(table: &mut Table) -> anyhow::Result<()> {
         bytes += definition.len();
         create(&client, PATH, definition).await.with_context(|| format!("definition {at}"))?;
     }
-    let last = format!("{PATH}/things{}.g{}.io", DEFINITIONS - 1, (DEFINITIONS - 1) % GROUPS);
-    established(&client, &last).await?;
+    established(&client, &path(DEFINITIONS - 1)).await?;
     tokio::time::sleep(SETTLE).await;
     let mib = |kib: u64| kib.saturating_sub(before) as f64 / 1024.0;
     let what = format!(
@@ -83,14 +76,19 @@ async fn crowd(table: &mut Table) -> anyhow::Result<()> {
     let weight = mib(program.resident_kib()?);
     table.row(&what, format!("{weight:.0} MiB"), "≤ 150 MiB");
     for at in 0..DEFINITIONS {
-        let (group, plural, kind) = names(at);
-        let object = json!({"apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": "a"}, "spec": {}});
-        let path = format!("/apis/{group}/v1/namespaces/default/{plural}");
+        let (path, object) = object(at);
         create(&client, &path, object.to_string()).await?;
     }
     tokio::time::sleep(SETTLE).await;
     let weight = mib(program.resident_kib()?);
     table.row("the same with an object of each", format!("{weight:.0} MiB"), "≤ 150 MiB");
+    let weighed: Weighed = process::counted("definitions-memory")?;
+    let heap = weighed.definitions_bytes as f64 / f64::from(1 << 20);
+    table.row("heap of the definitions, in process", format!("{heap:.0} MiB"), "–");
+    let each =
+        weighed.with_objects_bytes.saturating_sub(weighed.definitions_bytes) / DEFINITIONS as u64;
+    let each = format!("{:.1} KiB", each as f64 / 1024.0);
+    table.row("heap of the first object of a definition, in process", each, "–");
     let started = Instant::now();
     client.request_text(get("/openapi/v3")?).await?;
     table.row("the first index of OpenAPI v3 of all of them", short(started.elapsed()), "–");
@@ -183,112 +181,14 @@ async fn established(client: &Client, path: &str) -> anyhow::Result<()> {
     }
 }
 
-fn definition(group: &str, plural: &str, kind: &str, schema: Value) -> Value {
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.{group}")},
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": schema}}],
-        },
-    })
-}
 fn small(at: usize) -> Value {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"color": {"type": "string"}}}}});
     definition("small.io", &format!("smalls{at}"), &format!("Small{at}"), schema)
 }
-/// Group, plural name and kind of a definition of the crowd.
-fn names(at: usize) -> (String, String, String) {
-    (format!("g{}.io", at % GROUPS), format!("things{at}"), format!("Thing{at}"))
-}
-fn large(at: usize) -> Value {
-    let (group, plural, kind) = names(at);
-    // One in forty is as large as a definition may be and still be stored with its status, the
-    // others have a size of their own.
-    let size = if at % 40 == 7 { 900_000 } else { 8_000 + (at * 7919) % 130_000 };
-    let mut schema = Schema { state: at as u64 + 1, left: size as i64 };
-    let mut properties = Map::new();
-    while schema.left > 0 {
-        properties.insert(format!("part{}", properties.len()), schema.object(0));
-    }
-    let spec = json!({"type": "object", "description": schema.text(20), "properties": properties});
-    let whole = json!({"type": "object", "description": schema.text(30), "properties": {"spec": spec,
-        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
-    definition(&group, &plural, &kind, whole)
-}
-
-/// Makes schemas from a seed until so many bytes are used up.
-struct Schema {
-    state: u64,
-    left: i64,
-}
-impl Schema {
-    /// xorshift64*.
-    fn draw(&mut self, n: u64) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) % n
-    }
-    fn text(&mut self, n_words: u64) -> String {
-        const WORDS: [&str; 12] = [
-            "the", "name", "of", "Pods", "that", "are", "selected", "when", "a", "template", "is",
-            "optional",
-        ];
-        let n = 4 + self.draw(n_words);
-        let words: Vec<&str> =
-            (0..n).map(|_| WORDS[self.draw(WORDS.len() as u64) as usize]).collect();
-        words.join(" ")
-    }
-    fn object(&mut self, depth: u64) -> Value {
-        let n = 3 + self.draw(9);
-        let properties: Map<String, Value> = (0..n)
-            .map(|at| {
-                (
-                    format!("{}Field{at}", ["a", "label", "container"][at as usize % 3]),
-                    self.field(depth + 1),
-                )
-            })
-            .collect();
-        self.left -= 60;
-        json!({"type": "object", "description": self.text(24), "properties": properties})
-    }
-    fn field(&mut self, depth: u64) -> Value {
-        let description = self.text(24);
-        self.left -= 100 + description.len() as i64;
-        match self.draw(10) {
-            0 | 1 if depth < 9 && self.left > 0 => self.object(depth),
-            2 if depth < 9 && self.left > 0 => {
-                json!({"type": "array", "description": description, "items": self.object(depth)})
-            }
-            3 => {
-                json!({"type": "object", "description": description, "additionalProperties": {"type": "string"}})
-            }
-            4 => {
-                json!({"type": "integer", "format": "int32", "description": description, "minimum": 0})
-            }
-            5 => {
-                json!({"type": "string", "description": description, "enum": ["Always", "Never", "IfNotPresent"]})
-            }
-            6 => {
-                json!({"type": "string", "description": description, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63})
-            }
-            7 => {
-                json!({"description": description, "x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})
-            }
-            8 => json!({"type": "boolean", "description": description}),
-            _ => json!({"type": "string", "description": description}),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
-    use super::{DEFINITIONS, large};
+    use crate::definitions::{DEFINITIONS, large};
 
     #[test]
     fn the_crowd_is_as_large_as_that_of_real_projects() {

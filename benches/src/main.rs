@@ -12,6 +12,8 @@ mod api;
 mod client;
 mod conversion;
 mod crds;
+mod definitions;
+mod definitions_memory;
 mod explain;
 mod https;
 mod in_process;

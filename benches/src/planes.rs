@@ -4,10 +4,9 @@
 //! counts it, and the resident memory of that process.
 
 use crate::planes_memory::{PLANES, Weighed};
+use crate::process;
 use crate::results;
 use crate::table::Table;
-use anyhow::{Context as _, ensure};
-use std::process::{Command, Stdio};
 
 /// The heap that one more idle control plane may take, its controllers included.
 const PLANE_GOAL_KIB: f64 = 256.0;
@@ -22,12 +21,7 @@ pub(crate) struct Args {
 
 /// Takes every measure and writes the table.
 pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
-    let path = std::env::current_exe()?.with_file_name("setpoint-benches-counted");
-    let mut command = Command::new(path);
-    let output = command.arg("planes-memory").stderr(Stdio::inherit()).output();
-    let output = output.with_context(|| format!("start {command:?}"))?;
-    ensure!(output.status.success(), "{command:?} failed");
-    let weighed: Weighed = serde_json::from_slice(&output.stdout)?;
+    let weighed: Weighed = process::counted("planes-memory")?;
     let mut table = Table::with_verdicts();
     let rows = [
         ("without controllers", &weighed.bare, None),

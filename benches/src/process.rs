@@ -4,10 +4,11 @@ use crate::table::{Samples, Table};
 use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Names the program that is measured, as `cargo xtask bench` has built it.
@@ -16,6 +17,8 @@ const PROGRAM: &str = "SETPOINT_BENCH_PROGRAM";
 /// A running `setpoint up`; killed when dropped.
 pub(crate) struct Program {
     process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
     pub(crate) kubeconfig: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -47,14 +50,17 @@ impl Program {
             .args(["up", "--secure-port", "0", "--kubeconfig"])
             .arg(&kubeconfig)
             .args(args)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("start {}: run `cargo xtask bench`", binary.display()))?;
+        let input = process.stdin.take().context("stdin")?;
+        let mut output = BufReader::new(process.stdout.take().context("stdout")?);
         let mut line = String::new();
-        BufReader::new(process.stdout.take().context("stdout")?).read_line(&mut line)?;
+        output.read_line(&mut line)?;
         ensure!(line.starts_with("ready "), "setpoint up said {line:?}");
-        Ok(Self { process, kubeconfig, _folder: folder })
+        Ok(Self { process, input, output, kubeconfig, _folder: folder })
     }
 
     /// Asks it to end and waits until it has.
@@ -82,12 +88,30 @@ impl Program {
         Ok(TICK * ticks)
     }
 
+    /// Bytes that it has allocated and not freed. Only `setpoint-benches-served` answers.
+    pub(crate) fn live_bytes(&mut self) -> anyhow::Result<u64> {
+        writeln!(self.input)?;
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        Ok(line.trim_end().parse()?)
+    }
+
     /// Resident memory, in KiB.
     pub(crate) fn resident_kib(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
+}
+
+/// What the program that counts its allocations finds.
+pub(crate) fn counted<T: DeserializeOwned>(what: &str) -> anyhow::Result<T> {
+    let path = std::env::current_exe()?.with_file_name("setpoint-benches-counted");
+    let mut command = Command::new(path);
+    let output = command.arg(what).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("start {command:?}"))?;
+    ensure!(output.status.success(), "{command:?} failed");
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 pub(crate) fn measure(table: &mut Table) -> anyhow::Result<()> {

@@ -7,11 +7,10 @@ mod crowd;
 mod delivery;
 mod floor;
 
+use crate::process;
 use crate::results;
 use crate::table::Table;
 use crate::watch_memory::Weighed;
-use anyhow::{Context as _, ensure};
-use std::process::{Command, Stdio};
 
 /// How much to measure.
 #[derive(Debug, clap::Args)]
@@ -67,12 +66,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
 
 /// What the counting program finds.
 fn memory(table: &mut Table) -> anyhow::Result<()> {
-    let path = std::env::current_exe()?.with_file_name("setpoint-benches-counted");
-    let mut command = Command::new(path);
-    let output = command.arg("watch-memory").stderr(Stdio::inherit()).output();
-    let output = output.with_context(|| format!("start {command:?}"))?;
-    ensure!(output.status.success(), "{command:?} failed");
-    let weighed: Weighed = serde_json::from_slice(&output.stdout)?;
+    let weighed: Weighed = process::counted("watch-memory")?;
     for engine in &weighed.engines {
         let most = 1.15 * engine.object_bytes + 200.0;
         let how = if engine.is_shared { "its bytes shared with the store" } else { "its own copy" };

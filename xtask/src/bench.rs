@@ -36,9 +36,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Err(error) => eprintln!("client-go is left out: {error:#}"),
         }
     }
-    let counts = ["informer", "workqueue", "runtime", "scaling", "watch", "planes"];
+    let counts = ["api", "crds", "informer", "workqueue", "runtime", "scaling", "watch", "planes"];
     if what.is_some_and(|what| counts.contains(&what)) {
-        // With the one that counts its allocations.
+        // With those that count their allocations.
         build("setpoint-benches", "release")?;
     }
     if matches!(what, None | Some("api" | "crds" | "storage" | "watch")) {

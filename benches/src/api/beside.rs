@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long each load lasts.
-const LOAD: Duration = Duration::from_secs(5);
+pub(super) const LOAD: Duration = Duration::from_secs(5);
 /// The pause between two small requests.
 const PAUSE: Duration = Duration::from_millis(2);
 /// Lists at once in a flood, each on a connection of its own.
@@ -96,6 +96,17 @@ fn small_requests(endpoint: &Endpoint) -> anyhow::Result<f64> {
         }
         took.sort_unstable_by(f64::total_cmp);
         Ok(took[(took.len() - 1) * 99 / 100])
+    })
+}
+
+/// A flood that lasts so long.
+pub(super) fn flood_for(endpoint: &Endpoint, form: Form, lasting: Duration) -> anyhow::Result<()> {
+    let (stop, lists) = (AtomicBool::new(false), Lists::default());
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| flood(endpoint, form, FLOOD, &stop, &lists));
+        std::thread::sleep(lasting);
+        stop.store(true, Ordering::Relaxed);
+        flood.join().map_err(|_| anyhow::anyhow!("the flood panicked"))?
     })
 }
 

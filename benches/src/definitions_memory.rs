@@ -1,0 +1,74 @@
+//! What definitions and a first object of each weigh, in a program that counts what it allocates.
+
+use crate::definitions::{DEFINITIONS, PATH, large, object, path};
+use http::Request;
+use kube_client::Client;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use setpoint::ControlPlane;
+use setpoint::prelude::CancellationToken;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long the control plane is left alone until nothing of a request is left.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// The heap of one control plane, more than with none of them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Weighed {
+    /// Of the definitions.
+    pub(crate) definitions_bytes: u64,
+    /// Of the definitions and an object of each.
+    pub(crate) with_objects_bytes: u64,
+}
+
+/// Weighs them. `heap` tells the bytes that are allocated and not freed.
+#[allow(dead_code, reason = "only one of the two programs counts")]
+pub(crate) fn weigh(heap: fn() -> u64) -> anyhow::Result<Weighed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let plane = ControlPlane::builder().build();
+        let (client, stop) = (plane.client(), CancellationToken::new());
+        let mut ready = plane.ready();
+        let mut running = JoinSet::new();
+        running.spawn(plane.run(stop.clone()));
+        ready.wait_for(|ready| *ready).await?;
+        tokio::time::sleep(SETTLE).await;
+        let before = heap();
+        for at in 0..DEFINITIONS {
+            create(&client, PATH, large(at).to_string()).await?;
+        }
+        established(&client, &path(DEFINITIONS - 1)).await?;
+        tokio::time::sleep(SETTLE).await;
+        let definitions_bytes = heap().saturating_sub(before);
+        for at in 0..DEFINITIONS {
+            let (path, object) = object(at);
+            create(&client, &path, object.to_string()).await?;
+        }
+        tokio::time::sleep(SETTLE).await;
+        let with_objects_bytes = heap().saturating_sub(before);
+        stop.cancel();
+        while let Some(ended) = running.join_next().await {
+            ended??;
+        }
+        Ok(Weighed { definitions_bytes, with_objects_bytes })
+    })
+}
+
+async fn create(client: &Client, path: &str, body: String) -> anyhow::Result<()> {
+    let request = Request::post(path).header("content-type", "application/json");
+    client.request_text(request.body(body.into_bytes())?).await?;
+    Ok(())
+}
+
+async fn established(client: &Client, path: &str) -> anyhow::Result<()> {
+    loop {
+        let definition: Value = client.request(Request::get(path).body(Vec::new())?).await?;
+        let conditions = definition["status"]["conditions"].as_array();
+        let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+        if conditions.is_some_and(|conditions| conditions.iter().any(is)) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
