@@ -73,17 +73,13 @@ impl WebsiteReconciler {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let client = Client::try_default().await?;
-    let mut manager = Manager::builder(client, Clock::wall()).build();
+    let mut manager = Manager::new(client);
     let controller = Controller::builder("website")
         .for_(Watch::<Website>::new())
         .owns(Watch::<Deployment>::new())
         .build(WebsiteReconciler { dns: Dns })?;
     manager.add(controller)?;
-    let stop = CancellationToken::new();
-    tokio::select! {
-        ended = manager.run(stop.clone()) => Ok(ended?),
-        signal = cancel_on_signal(stop) => match signal? {},
-    }
+    Ok(manager.run_until_signal().await?)
 }
 
 /// The name service outside of the cluster.

@@ -24,14 +24,16 @@
 //! caches only: a type that nobody serves yet holds up nobody else. It stops them in the opposite order within one deadline, and the event
 //! recorder last. The first failure of any task stops all, and is what `run` returns.
 //!
-//! Nothing here reads the wall clock or draws from the system's chance: time is tokio's and the [`Clock`]'s, chance comes from
-//! the manager's seed. On a current-thread runtime with paused time, a manager is a function of its client and its seed.
+//! Below [`Manager::new`], which takes the wall clock and the system's entropy, nothing reads the clock
+//! or draws from the system's chance: time is tokio's and the [`Clock`]'s, chance comes from the
+//! manager's seed. On a current-thread runtime with paused time, a manager of
+//! [`Manager::builder`] is a function of its client and its seed.
 //!
 //! # A controller
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::ConfigMap;
-//! # use setpoint_runtime::{Action, Clock, Context, Controller, Manager, Request, Watch, ClientError};
+//! # use setpoint_runtime::{Action, Context, Controller, Manager, Request, Watch, ClientError};
 //! # async fn example(client: kube_client::Client) -> Result<(), Box<dyn std::error::Error>> {
 //! async fn reconcile(request: Request, context: Context) -> Result<Action, ClientError> {
 //!     let Some(config) = context.client().api::<ConfigMap>().get(&request)? else {
@@ -41,10 +43,9 @@
 //!     Ok(Action::await_change())
 //! }
 //!
-//! let mut manager = Manager::builder(client, Clock::wall()).build();
+//! let mut manager = Manager::new(client);
 //! manager.add(Controller::builder("config").for_(Watch::<ConfigMap>::new()).build(reconcile)?)?;
-//! let stop = tokio_util::sync::CancellationToken::new();
-//! manager.run(stop).await?;
+//! manager.run_until_signal().await?;
 //! # Ok(())
 //! # }
 //! ```

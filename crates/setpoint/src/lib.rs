@@ -43,10 +43,10 @@
 //!     Ok(Action::await_change())
 //! }
 //!
-//! # async fn example(client: setpoint::kube_client::Client, stop: CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
-//! let mut manager = Manager::builder(client, Clock::wall()).build();
+//! # async fn example(client: setpoint::kube_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut manager = Manager::new(client);
 //! manager.add(Controller::builder("config").for_(Watch::<ConfigMap>::new()).build(reconcile)?)?;
-//! manager.run(stop).await?;
+//! manager.run_until_signal().await?;
 //! # Ok(())
 //! # }
 //! ```

@@ -64,6 +64,9 @@ pub enum ManagerError {
         #[source]
         source: Option<BoxError>,
     },
+    /// SIGINT and SIGTERM cannot be listened to.
+    #[error("listen for signals")]
+    Signals(#[source] std::io::Error),
     /// The grace period was over before all tasks had ended: they were dropped.
     #[error("{} had not ended after the grace period of {period:?}", .running.join(", "))]
     GraceExpired {

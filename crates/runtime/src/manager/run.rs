@@ -16,7 +16,7 @@ use super::{
     runnable::Group,
     stage::{Stage, keep_first},
 };
-use crate::{election::LeaderState, reconciler::chain};
+use crate::{election::LeaderState, reconciler::chain, signal::cancel_on_signal};
 
 /// How far a manager has come. Each member has a step from which on it may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +91,21 @@ impl Drop for Closing {
 }
 
 impl Manager {
+    /// Runs everything until SIGINT or SIGTERM, or until something fails; then stops everything in
+    /// order, as [`run`](Self::run). A second signal exits at once, with status 1.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run), and when signals cannot be listened to.
+    pub async fn run_until_signal(self) -> Result<(), ManagerError> {
+        let stop = CancellationToken::new();
+        tokio::select! {
+            ended = self.run(stop.clone()) => ended,
+            // Never returns but with an error: after the first signal the other arm ends.
+            signal = cancel_on_signal(stop) => match signal.map_err(ManagerError::Signals)? {},
+        }
+    }
+
     /// Runs everything until `stop`, or until something fails; then stops everything in order.
     ///
     /// Dropping the future ends all tasks where they wait. It takes the manager: starting twice is not to be had (MGR-10).

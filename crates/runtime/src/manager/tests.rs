@@ -20,15 +20,24 @@ use tokio_util::sync::CancellationToken;
 use super::{AddError, Grace, Manager, ManagerError, Runnable, election::Election};
 use crate::{election::LeaderState, reconciler::BoxError};
 
-/// A manager over a server that serves nothing.
-fn manager(grace: Grace) -> Manager {
+/// A client of a server that serves nothing.
+fn client() -> kube_client::Client {
     let service = tower::service_fn(async |_: http::Request<Body>| {
         let answer = http::Response::builder().status(404).body(Body::empty()).unwrap();
         Ok::<_, Infallible>(answer)
     });
-    let client = kube_client::Client::new(service, "default");
+    kube_client::Client::new(service, "default")
+}
+
+fn manager(grace: Grace) -> Manager {
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    Manager::builder(client, clock).grace(grace).build()
+    Manager::builder(client(), clock).grace(grace).build()
+}
+
+#[tokio::test]
+async fn replicas_do_not_share_a_seed() {
+    let seed = || Manager::new(client()).handle.environment.seed;
+    assert_ne!(seed(), seed());
 }
 
 /// In the order of the start.
