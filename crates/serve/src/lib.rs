@@ -10,6 +10,8 @@
 //!   (bounded)  (optional)
 //! ```
 //!
+//! Over TLS and HTTP/2, what a connection writes in one poll is sent to the socket at once.
+//!
 //! A peer that does nothing costs a bounded time and a bounded place:
 //!
 //! | what a peer can do | its bound |
