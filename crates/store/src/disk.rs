@@ -56,6 +56,7 @@ mod feed;
 mod file;
 mod kept;
 mod layout;
+mod lock;
 mod migrate;
 mod pack;
 mod pages;

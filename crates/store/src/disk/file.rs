@@ -16,6 +16,7 @@ use super::{
     batch::Standing,
     error::{DiskError, Fault},
     layout::{FORMAT, KEYS, LOG, META, MORTAL, name},
+    lock::Locked,
     migrate,
     read::View,
     salvage,
@@ -71,16 +72,13 @@ pub(super) struct Place {
     folder: PathBuf,
     path: PathBuf,
     /// The folder itself, locked: nobody else makes a file in it.
-    _lock: File,
+    _lock: Locked,
 }
 
 impl Place {
     /// An empty file. One that was left behind by a program that died goes.
     pub(super) fn new(folder: &Path, name: &str) -> Result<Self, DiskError> {
-        let lock = File::open(folder).map_err(io_error("open", folder))?;
-        if let Err(fs::TryLockError::WouldBlock) = lock.try_lock() {
-            return Err(DiskError::InUse { path: folder.to_owned() });
-        }
+        let lock = Locked::alone(folder)?;
         let path = folder.join(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

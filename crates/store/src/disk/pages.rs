@@ -10,8 +10,10 @@
 //! Nothing that is read here is trusted before its checksum is compared, except the header, which
 //! has checksums of its own.
 
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{io, os::unix::fs::FileExt};
 use twox_hash::XxHash3_128;
+
+use super::lock::Locked;
 
 const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
 /// Bits of the byte behind the magic: which slot is newer, whether the file was not closed, whether
@@ -70,7 +72,7 @@ pub(super) struct Lost {
 /// A file, read only.
 #[derive(Debug)]
 pub(super) struct Pages {
-    file: File,
+    file: Locked,
     length: u64,
     page_bytes: u64,
     region_head_bytes: u64,
@@ -85,7 +87,7 @@ pub(super) struct Pages {
 
 impl Pages {
     /// `None` for a file that is not redb's, or whose head cannot be made out.
-    pub(super) fn of(file: File) -> io::Result<Option<Self>> {
+    pub(super) fn of(file: Locked) -> io::Result<Option<Self>> {
         let length = file.metadata()?.len();
         let mut head = [0; HEAD_BYTES];
         match file.read_exact_at(&mut head, 0) {

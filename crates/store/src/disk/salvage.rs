@@ -24,7 +24,7 @@
 use redb::Database;
 use std::{
     collections::{BTreeMap, HashMap},
-    fs::{self, File, TryLockError},
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -34,6 +34,7 @@ use super::{
     error::{DiskError, Fault, guarded},
     file::{self, Place as NewFile, io_error},
     layout::{Damaged, KEYS, KeyRow, LOG, META, MORTAL, Place, Record, name},
+    lock::Locked,
     pack::Packer,
     pages::{Lost, Pages, RowPlace, Table},
 };
@@ -102,11 +103,8 @@ fn salvage(path: &Path) -> Result<Salvage, DiskError> {
 }
 
 fn open(path: &Path) -> Result<Option<Pages>, DiskError> {
-    let file = File::open(path).map_err(io_error("open", path))?;
-    // Whoever writes to it has locked it so; the lock goes with this file.
-    if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
-        return Err(DiskError::InUse { path: path.to_owned() });
-    }
+    // Whoever writes to it has locked it.
+    let file = Locked::shared(path)?;
     Pages::of(file).map_err(io_error("read", path))
 }
 
