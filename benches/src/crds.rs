@@ -3,7 +3,9 @@
 //!
 //! The definitions are made ([`crate::definitions`]), since real ones cannot be committed.
 
-use crate::definitions::{DEFINITIONS, GROUPS, PATH, definition, large, object, path};
+use crate::definitions::{
+    DEFINITIONS, GROUPS, PATH, create, definition, established, large, object, path,
+};
 use crate::definitions_memory::Weighed;
 use crate::https::Load;
 use crate::process::{self, Program};
@@ -164,23 +166,6 @@ async fn connect(kubeconfig: &Path) -> anyhow::Result<Client> {
 fn get(path: &str) -> http::Result<Request<Vec<u8>>> {
     Request::get(path).body(Vec::new())
 }
-async fn create(client: &Client, path: &str, body: String) -> anyhow::Result<()> {
-    let request = Request::post(path).header("content-type", "application/json");
-    client.request_text(request.body(body.into_bytes())?).await?;
-    Ok(())
-}
-async fn established(client: &Client, path: &str) -> anyhow::Result<()> {
-    loop {
-        let definition: Value = client.request(get(path)?).await?;
-        let conditions = definition["status"]["conditions"].as_array();
-        let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
-        if conditions.is_some_and(|conditions| conditions.iter().any(is)) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 fn small(at: usize) -> Value {
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"color": {"type": "string"}}}}});
     definition("small.io", &format!("smalls{at}"), &format!("Small{at}"), schema)

@@ -4,7 +4,10 @@
 //! kinds of parts that come again and again, as Pod templates do. Sizes follow those of 349
 //! definitions of 25 projects: most have some ten kilobytes, some have half a megabyte.
 
+use http::Request;
+use kube_client::Client;
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
 /// Definitions of the crowd: as many as the 25 projects have.
 pub(crate) const DEFINITIONS: usize = 349;
@@ -27,6 +30,26 @@ pub(crate) fn definition(group: &str, plural: &str, kind: &str, schema: Value) -
                 "schema": {"openAPIV3Schema": schema}}],
         },
     })
+}
+
+/// Creates an object under a path.
+pub(crate) async fn create(client: &Client, path: &str, body: String) -> anyhow::Result<()> {
+    let request = Request::post(path).header("content-type", "application/json");
+    client.request_text(request.body(body.into_bytes())?).await?;
+    Ok(())
+}
+
+/// Waits until a definition is established.
+pub(crate) async fn established(client: &Client, path: &str) -> anyhow::Result<()> {
+    loop {
+        let definition: Value = client.request(Request::get(path).body(Vec::new())?).await?;
+        let conditions = definition["status"]["conditions"].as_array();
+        let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+        if conditions.is_some_and(|conditions| conditions.iter().any(is)) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// The path and the body of an object of a definition of the crowd.

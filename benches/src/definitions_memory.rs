@@ -1,10 +1,8 @@
 //! What definitions and a first object of each weigh, in a program that counts what it allocates.
 
-use crate::definitions::{DEFINITIONS, PATH, large, object, path};
-use http::Request;
+use crate::definitions::{DEFINITIONS, PATH, create, established, large, object, path};
 use kube_client::Client;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use setpoint::ControlPlane;
 use setpoint::prelude::CancellationToken;
 use std::time::Duration;
@@ -53,22 +51,4 @@ pub(crate) fn weigh(heap: fn() -> u64) -> anyhow::Result<Weighed> {
         }
         Ok(Weighed { definitions_bytes, with_objects_bytes })
     })
-}
-
-async fn create(client: &Client, path: &str, body: String) -> anyhow::Result<()> {
-    let request = Request::post(path).header("content-type", "application/json");
-    client.request_text(request.body(body.into_bytes())?).await?;
-    Ok(())
-}
-
-async fn established(client: &Client, path: &str) -> anyhow::Result<()> {
-    loop {
-        let definition: Value = client.request(Request::get(path).body(Vec::new())?).await?;
-        let conditions = definition["status"]["conditions"].as_array();
-        let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
-        if conditions.is_some_and(|conditions| conditions.iter().any(is)) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }

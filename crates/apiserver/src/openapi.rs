@@ -200,8 +200,8 @@ impl Schema<'_> {
     /// Appends it to a v3 document.
     fn write_v3(self, out: &mut Vec<u8>) {
         match self {
-            Self::BuiltIn(name) => write_value(out, &schema::definition(name, Dialect::V3)),
             Self::Custom(made) => made.write_v3(out),
+            built_in => write_value(out, &built_in.make(Dialect::V3)),
         }
     }
 }

@@ -53,20 +53,21 @@ async fn typed_api_round_trips() {
     assert!(api.get_opt("cm").await.unwrap().is_none());
 }
 
+/// Creates the definition of Networks and waits until it is established.
+async fn define_networks(client: &Client) {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crd: CustomResourceDefinition = serde_saphyr::from_str(CRD_YAML).unwrap();
+    crds.create(&PostParams::default(), &crd).await.unwrap();
+    await_condition(crds, "networks.samplecrd.k8s.io", conditions::is_crd_established())
+        .await
+        .unwrap();
+}
+
 #[tokio::test]
 async fn custom_resource_is_found_and_used_typed_and_dynamic() {
     let server = Server::start();
     let client = client(&server).await;
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let crd: CustomResourceDefinition = serde_saphyr::from_str(CRD_YAML).unwrap();
-    crds.create(&PostParams::default(), &crd).await.unwrap();
-    kube_runtime::wait::await_condition(
-        crds,
-        "networks.samplecrd.k8s.io",
-        kube_runtime::wait::conditions::is_crd_established(),
-    )
-    .await
-    .unwrap();
+    define_networks(&client).await;
 
     let gvk = GroupVersionKind::gvk("samplecrd.k8s.io", "v1", "Network");
     let (resource, capabilities) = discovery::pinned_kind(&client, &gvk).await.unwrap();
@@ -268,16 +269,7 @@ async fn pages_metadata_and_selectors() {
 async fn controller_reconciles_a_custom_resource_until_it_is_freed() {
     let server = Server::start();
     let client = client(&server).await;
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let crd: CustomResourceDefinition = serde_saphyr::from_str(CRD_YAML).unwrap();
-    crds.create(&PostParams::default(), &crd).await.unwrap();
-    kube_runtime::wait::await_condition(
-        crds,
-        "networks.samplecrd.k8s.io",
-        kube_runtime::wait::conditions::is_crd_established(),
-    )
-    .await
-    .unwrap();
+    define_networks(&client).await;
     let api: Api<Network> = Api::default_namespaced(client.clone());
     let spec = NetworkSpec { cidr: "10.0.0.0/8".into(), gateway: "10.0.0.1".into() };
     api.create(&PostParams::default(), &Network::new("n", spec)).await.unwrap();

@@ -1,14 +1,13 @@
 //! An engine whose threads make no difference: every call is answered at the moment it is made, and feeds go on in the order in which
 //! they came.
 
+use crate::inline::at_once;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use setpoint::store::*;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use tokio::sync::Notify;
 
 /// The engine.
@@ -22,27 +21,6 @@ pub(crate) struct AtOnce {
 struct Moves {
     reached: AtomicU64,
     moved: Notify,
-}
-
-/// Completes a future while nothing else happens in this thread.
-fn at_once<T>(call: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut call = pin!(tokio::task::unconstrained(call));
-    loop {
-        match call.as_mut().poll(&mut context) {
-            Poll::Ready(answer) => return answer,
-            Poll::Pending => thread::park(),
-        }
-    }
 }
 
 impl AtOnce {

@@ -30,6 +30,8 @@ mod distant;
 mod engines;
 #[cfg(feature = "real-clients")]
 mod etcd;
+#[path = "../shared/inline.rs"]
+mod inline;
 #[cfg(feature = "real-clients")]
 mod killed;
 mod log;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
+#[path = "../shared/inline.rs"]
+mod inline;
 mod model;
 mod networks;
 #[path = "../../../setpoint/tests/it/plane.rs"]

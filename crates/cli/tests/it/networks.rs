@@ -118,6 +118,12 @@ struct Controller {
     _life: JoinSet<()>,
 }
 
+/// A controller's way to the server, which it dies on.
+fn crashing(person: &Person, crash: Crash) -> Wire {
+    let (client, trace) = (person.client.clone(), Trace::new());
+    Wire::new(client, "controller", trace, Faults::default(), Some(crash))
+}
+
 fn start(client: Client, backend: &Arc<Scripted>) -> Controller {
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     let mut manager = network::controller::manager(client, clock).build();
@@ -219,13 +225,7 @@ async fn object_goes_though_its_controller_dies_between_freeing_and_letting_go()
         with_person(async |person| {
             person.define_networks().await;
             let backend = Arc::new(Scripted::default());
-            let wire = Wire::new(
-                person.client.clone(),
-                "controller",
-                Trace::new(),
-                Faults::default(),
-                Some(crash),
-            );
+            let wire = crashing(&person, crash);
             let controller = start(wire.client(), &backend);
             person.declare("a", "10.0.0.0/24", "10.0.0.1").await;
             person.judged("a", "True", "Synced").await;
@@ -251,13 +251,7 @@ async fn nothing_is_made_before_the_object_is_held() {
         with_person(async |person| {
             person.define_networks().await;
             let backend = Arc::new(Scripted::default());
-            let wire = Wire::new(
-                person.client.clone(),
-                "controller",
-                Trace::new(),
-                Faults::default(),
-                Some(crash),
-            );
+            let wire = crashing(&person, crash);
             let controller = start(wire.client(), &backend);
             person.declare("a", "10.0.0.0/24", "10.0.0.1").await;
             wire.crashed().await;

@@ -1,5 +1,6 @@
 //! A control plane with the Network controller beside it, in which the story is told: everything from one seed.
 
+use crate::inline::at_once;
 use crate::wire::{Crash, Faults, Trace, Wire};
 use futures::future::BoxFuture;
 use http::{Method, StatusCode};
@@ -13,10 +14,7 @@ use setpoint::store::fault::{self, FaultStore};
 use setpoint::store::{MemoryStore, RangeRequest, Store};
 use setpoint_cli::story::{self, Events, Journal, Told};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,27 +31,6 @@ pub(crate) struct AtOnce(LocalBackend);
 impl AtOnce {
     pub(crate) async fn open(path: &Path) -> Self {
         Self(at_once(LocalBackend::open(path)).unwrap())
-    }
-}
-
-/// Completes a future while nothing else happens in this thread.
-fn at_once<T>(call: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut call = pin!(tokio::task::unconstrained(call));
-    loop {
-        match call.as_mut().poll(&mut context) {
-            Poll::Ready(answer) => return answer,
-            Poll::Pending => thread::park(),
-        }
     }
 }
 
