@@ -1,7 +1,8 @@
-//! One client of the source, in a process of its own: it syncs, reads, takes the events in, and prints one line of JSON.
+//! One client of the source, in a process of its own: it syncs, reads, takes the events in, and
+//! prints one line of JSON.
 //!
-//! CPU is the process's own, user and system, as the kernel counts it. Memory is the resident set, and in the program that counts
-//! its allocations the bytes that are asked for and not given back.
+//! CPU is the process's own, user and system, as the kernel counts it. Memory is the resident set,
+//! and in the program that counts its allocations the bytes that are asked for and not given back.
 
 mod controller;
 mod floor;
@@ -40,7 +41,8 @@ pub(crate) struct Args {
     /// End after the sync.
     #[arg(long)]
     sync_only: bool,
-    /// Of controllers: how many reconciles at a time. With more than one, the runtime has two threads.
+    /// Of controllers: how many reconciles at a time. With more than one, the runtime has two
+    /// threads.
     #[arg(long, default_value_t = 1)]
     workers: usize,
     /// Of `controller`: keep no explanations.

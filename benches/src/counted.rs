@@ -1,4 +1,5 @@
-//! The clients of the source in a program that counts what it allocates. Counting takes time: what is timed runs in the other one.
+//! The clients of the source in a program that counts what it allocates. Counting takes time: what
+//! is timed runs in the other one.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod client;

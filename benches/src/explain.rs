@@ -1,8 +1,10 @@
 //! What it costs that every reconcile can be explained.
 //!
-//! `cargo run --release -p setpoint-benches -- explain`. One controller over the API server of this process, with a worker on the same thread:
-//! 1,024 keys (or with `--keys 50000` more than the processor's caches hold) are added and reconciled, over and over, by a controller that
-//! remembers its passes and one that does not, in turns. Each turn's time is that of the processor, so that what else the machine does falls out; the ratio is the median of the turns' ratios.
+//! `cargo run --release -p setpoint-benches -- explain`. One controller over the API server of this
+//! process, with a worker on the same thread: 1,024 keys (or with `--keys 50000` more than the
+//! processor's caches hold) are added and reconciled, over and over, by a controller that remembers
+//! its passes and one that does not, in turns. Each turn's time is that of the processor, so that
+//! what else the machine does falls out; the ratio is the median of the turns' ratios.
 
 use crate::in_process::{plane_ready, send};
 use anyhow::{Context as _, ensure};

@@ -1,4 +1,5 @@
-//! Steps inside one process: the budgets that an exploration of a thousand controller lifetimes a second stands on.
+//! Steps inside one process: the budgets that an exploration of a thousand controller lifetimes a
+//! second stands on.
 
 use crate::table::{Samples, Table, short};
 use anyhow::ensure;

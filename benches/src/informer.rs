@@ -1,7 +1,8 @@
 //! The informer table: every client of the source, one after the other, in one run.
 //!
-//! Each client is a process of its own, and so is the source. Clients take turns, so that what else the machine does falls on all of
-//! them; figures are medians of the rounds. Heap is counted in runs of its own, because counting takes time.
+//! Each client is a process of its own, and so is the source. Clients take turns, so that what else
+//! the machine does falls on all of them; figures are medians of the rounds. Heap is counted in
+//! runs of its own, because counting takes time.
 
 mod goals;
 mod machine;

@@ -1,11 +1,11 @@
 //! What is measured, and the table it goes into.
 //!
-//! `cargo xtask bench` builds the program as it is shipped and this one for release, measures the API server and
-//! rewrites its part of `benches/RESULTS.md`. With one of `api`, `informer`, `workqueue`,
-//! `runtime`, `storage`, `watch`, `planes` and `scaling` it does the same for the API over HTTPS,
-//! informers, the work queue, controllers, storage, watchers, idle control planes, and how
-//! operations grow with their objects. Figures of one run compare; figures of different machines or
-//! days do not. Each goal stands beside its figure.
+//! `cargo xtask bench` builds the program as it is shipped and this one for release, measures the
+//! API server and rewrites its part of `benches/RESULTS.md`. With one of `api`, `informer`,
+//! `workqueue`, `runtime`, `storage`, `watch`, `planes` and `scaling` it does the same for the API
+//! over HTTPS, informers, the work queue, controllers, storage, watchers, idle control planes, and
+//! how operations grow with their objects. Figures of one run compare; figures of different
+//! machines or days do not. Each goal stands beside its figure.
 #![allow(clippy::disallowed_methods, reason = "a stopwatch reads the real clock")]
 
 mod api;

@@ -1,7 +1,7 @@
 //! Control planes in one process: what an idle one more costs, and what a thousand do.
 //!
-//! `cargo xtask bench planes`. Memory is what the allocator was asked for and did not get back, in a process of its own that
-//! counts it, and the resident memory of that process.
+//! `cargo xtask bench planes`. Memory is what the allocator was asked for and did not get back, in
+//! a process of its own that counts it, and the resident memory of that process.
 
 use crate::planes_memory::{PLANES, Weighed};
 use crate::process;

@@ -2,20 +2,26 @@
 //!
 //! # How the bytes are made
 //!
-//! A Pod is a template ([`POD`], in the order in which an API server writes one) whose places are filled with what differs
-//! between the Pods of a cluster. A number decides everything: the same seed and index give the same bytes on every machine.
+//! A Pod is a template ([`POD`], in the order in which an API server writes one) whose places are
+//! filled with what differs between the Pods of a cluster. A number decides everything: the same
+//! seed and index give the same bytes on every machine.
 //!
-//! - Pods belong to workloads of 12, 24, 36 … replicas. A workload's Pods share its namespace, name, image, version,
-//!   resources, port, owner and the checksum of its configuration, as those of a real ReplicaSet do.
-//! - What a server or a node makes up for each Pod is made up for each: the name's suffix, uid, times, addresses, the id of the
-//!   container (64 random hexadecimal digits), the name of the token volume. So a compressor finds what it would find in a
-//!   cluster: much that repeats in all Pods, some that repeats in a workload, and about 150 bytes of noise in each.
+//! - Pods belong to workloads of 12, 24, 36 … replicas. A workload's Pods share its namespace,
+//!   name, image, version, resources, port, owner and the checksum of its configuration, as those
+//!   of a real ReplicaSet do.
+//! - What a server or a node makes up for each Pod is made up for each: the name's suffix, uid,
+//!   times, addresses, the id of the container (64 random hexadecimal digits), the name of the
+//!   token volume. So a compressor finds what it would find in a cluster: much that repeats in all
+//!   Pods, some that repeats in a workload, and about 150 bytes of noise in each.
 //! - Lists are in the order of namespace and name; events jump about.
-//! - Two `managedFields` entries, the controller's and the kubelet's; every tenth Pod has a second container.
-//! - A changed Pod has a new resourceVersion, and its `status` says that it became ready or unready at another time.
+//! - Two `managedFields` entries, the controller's and the kubelet's; every tenth Pod has a second
+//!   container.
+//! - A changed Pod has a new resourceVersion, and its `status` says that it became ready or unready
+//!   at another time.
 //!
-//! Items of a list carry no `kind` and `apiVersion`, objects of a watch do: as a real server sends them. A client that asks
-//! for `PartialObjectMetadata` gets that: the same metadata and nothing else.
+//! Items of a list carry no `kind` and `apiVersion`, objects of a watch do: as a real server sends
+//! them. A client that asks for `PartialObjectMetadata` gets that: the same metadata and nothing
+//! else.
 
 use std::fmt::Write;
 
@@ -184,7 +190,8 @@ impl Pods {
         (event % self.n_objects).wrapping_mul(15_485_863) % self.n_objects
     }
 
-    /// Writes Pod `index` as an item of a list, or as an event changed it: `(event, resourceVersion)`.
+    /// Writes Pod `index` as an item of a list, or as an event changed it: `(event,
+    /// resourceVersion)`.
     pub(crate) fn write(&self, index: u64, changed: Option<(u64, u64)>, out: &mut Vec<u8>) {
         self.fill(&self.pieces, &values(self.seed, self.n_objects, index, changed), out);
     }
@@ -279,7 +286,8 @@ fn values(seed: u64, n_objects: u64, index: u64, changed: Option<(u64, u64)>) ->
 fn unique(index: u64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let n_letters = LETTERS.len() as u64;
-    // Spread, so that neighbours do not look alike: a multiplier without a factor in common with 27^5.
+    // Spread, so that neighbours do not look alike: a multiplier without a factor in common with
+    // 27^5.
     let mut rest = index.wrapping_mul(7_368_787) % n_letters.pow(5);
     let mut text = String::with_capacity(5);
     for _ in 0..5 {

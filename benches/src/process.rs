@@ -78,7 +78,8 @@ impl Program {
 
     /// CPU time of all its threads so far, user and system.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        /// The kernel's unit of these figures: a hundredth of a second on every architecture (`USER_HZ`).
+        /// The kernel's unit of these figures: a hundredth of a second on every architecture
+        /// (`USER_HZ`).
         const TICK: Duration = Duration::from_millis(10);
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
         // The name of the program, which may hold anything, ends with the last parenthesis.

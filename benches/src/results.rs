@@ -1,7 +1,7 @@
 //! The document that the figures are written into.
 //!
-//! It has a part without a heading and parts under headings. A measurement rewrites its own part and leaves the others as they are,
-//! those that were written by hand among them.
+//! It has a part without a heading and parts under headings. A measurement rewrites its own part
+//! and leaves the others as they are, those that were written by hand among them.
 
 use anyhow::Context;
 use std::process::Command;
@@ -21,7 +21,8 @@ pub(crate) fn machine() -> anyhow::Result<String> {
     ))
 }
 
-/// Puts `text` in the place of the part under `heading`; without one, of what stands before the first heading.
+/// Puts `text` in the place of the part under `heading`; without one, of what stands before the
+/// first heading.
 pub(crate) fn write(heading: Option<&str>, text: &str) -> anyhow::Result<()> {
     let document = std::fs::read_to_string(PATH).context(PATH)?;
     std::fs::write(PATH, replaced(&document, heading, text))?;

@@ -1,8 +1,9 @@
 //! The controller runtime beside kube-runtime's `Controller`: the same work, in turns, in one run.
 //!
-//! `cargo xtask bench runtime`. The reconciler does nothing and reads nothing. Throughput and memory are those of processes of their own,
-//! fed by the source that the informers are measured with; latency is that of an API server in this process, because there both
-//! ends of a delivery are on one clock.
+//! `cargo xtask bench runtime`. The reconciler does nothing and reads nothing. Throughput and
+//! memory are those of processes of their own, fed by the source that the informers are measured
+//! with; latency is that of an API server in this process, because there both ends of a delivery
+//! are on one clock.
 
 mod latency;
 

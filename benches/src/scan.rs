@@ -1,6 +1,7 @@
 //! What it costs to look at one Pod's bytes, in each way in which that is done.
 //!
-//! Small stretches are timed many times and the fastest counts, so that what else the machine does at the time does not.
+//! Small stretches are timed many times and the fastest counts, so that what else the machine does
+//! at the time does not.
 
 use crate::pods::Pods;
 use bytes::Bytes;

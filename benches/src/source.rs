@@ -1,10 +1,12 @@
 //! An API server that can only list and watch Pods, as fast as a socket takes the bytes.
 //!
-//! It answers as kube-apiserver's watch cache does: a list at `resourceVersion=0` is whole and ignores `limit`, any other list
-//! is paged when that is asked for, `sendInitialEvents` gives a list as a stream with the marked bookmark at its end, and a watch
-//! that follows is silent until events are asked for (`GET /bench/events`), which are then sent as fast as they are taken.
-//! Every client is sent the same bytes, over HTTP/1.1 without TLS and without compression. They are made before anybody asks
-//! (above [`PRERENDERED_MAX`] Pods, while they are sent), so the source takes little of the machine from what is measured.
+//! It answers as kube-apiserver's watch cache does: a list at `resourceVersion=0` is whole and
+//! ignores `limit`, any other list is paged when that is asked for, `sendInitialEvents` gives a
+//! list as a stream with the marked bookmark at its end, and a watch that follows is silent until
+//! events are asked for (`GET /bench/events`), which are then sent as fast as they are taken. Every
+//! client is sent the same bytes, over HTTP/1.1 without TLS and without compression. They are made
+//! before anybody asks (above [`PRERENDERED_MAX`] Pods, while they are sent), so the source takes
+//! little of the machine from what is measured.
 
 use crate::pods::{LIST_VERSION, Pods, metadata_of};
 use std::io::{BufRead, BufReader, Write};

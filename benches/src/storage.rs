@@ -1,7 +1,7 @@
 //! Storage: what durability costs, and how soon a control plane serves what it kept.
 //!
-//! `cargo xtask bench storage`. Everything that is compared is measured in this run and in turns, in new folders beside each other, so that
-//! what else the machine and its disk do falls on all.
+//! `cargo xtask bench storage`. Everything that is compared is measured in this run and in turns,
+//! in new folders beside each other, so that what else the machine and its disk do falls on all.
 
 mod api;
 mod commits;

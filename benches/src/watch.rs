@@ -1,7 +1,8 @@
-//! Watchers: what those cost that a change does not concern, how soon those are told that it does, and what the watch cache weighs.
+//! Watchers: what those cost that a change does not concern, how soon those are told that it does,
+//! and what the watch cache weighs.
 //!
-//! `cargo xtask bench watch`. Client and server are on the same cores. Memory is what the allocator was asked for and did not get back, in a
-//! process of its own that counts it.
+//! `cargo xtask bench watch`. Client and server are on the same cores. Memory is what the allocator
+//! was asked for and did not get back, in a process of its own that counts it.
 
 mod crowd;
 mod delivery;

@@ -32,7 +32,8 @@ pub(crate) struct Engine {
     pub(crate) n_objects: usize,
     /// Of the stored object and its key.
     pub(crate) object_bytes: f64,
-    /// Whether the object's bytes are the store's too. They are counted in what follows all the same.
+    /// Whether the object's bytes are the store's too. They are counted in what follows all the
+    /// same.
     pub(crate) is_shared: bool,
     /// When the cache was filled.
     pub(crate) filled: f64,

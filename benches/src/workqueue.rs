@@ -1,8 +1,9 @@
 //! The work queue beside client-go's: the same work, in turns, in one run.
 //!
-//! `cargo xtask bench workqueue`. Each measure of each queue is a process of its own, so that none finds memory that another one has warmed, and
-//! both take turns, so that what else the machine does falls on both. Figures are medians of the rounds, in nanoseconds of
-//! processor time a piece; where several threads work, of wall time too.
+//! `cargo xtask bench workqueue`. Each measure of each queue is a process of its own, so that none
+//! finds memory that another one has warmed, and both take turns, so that what else the machine
+//! does falls on both. Figures are medians of the rounds, in nanoseconds of processor time a piece;
+//! where several threads work, of wall time too.
 
 mod measures;
 

@@ -52,7 +52,8 @@ async fn apply(site: &Website, context: &Context) -> Result<Action, Error> {
     let (name, namespace) = (site.name_any(), site.namespace().unwrap_or_default());
     context.dns.ensure(&name).await?;
 
-    // A read from the server: a cache of Deployments would be one more reflector to set up and to share.
+    // A read from the server: a cache of Deployments would be one more reflector to set up and to
+    // share.
     let deployments = Api::<Deployment>::namespaced(context.client.clone(), &namespace);
     let is_new = deployments.get_opt(&name).await?.is_none();
     let labels = json!({"website": name});

@@ -21,8 +21,9 @@ resources:
   - identity: {}
 ";
 
-/// A configuration is taken, the same each time, or refused with faults that are bounded; any value that lies in a store is
-/// read, or refused, and never shown as it lies when it is encrypted; and whatever is written is read back.
+/// A configuration is taken, the same each time, or refused with faults that are bounded; any value
+/// that lies in a store is read, or refused, and never shown as it lies when it is encrypted; and
+/// whatever is written is read back.
 pub fn check(input: &[u8]) {
     check_config(input);
     check_prefix(input);

@@ -6,8 +6,8 @@ use serde_json::Value;
 use setpoint_informer::source::{SourceError, WatchFrame, frames};
 use std::convert::Infallible;
 
-/// The frames of a stream are the same wherever its chunks end; each says what `serde_json` sees in its line; and both ways
-/// to read a line agree.
+/// The frames of a stream are the same wherever its chunks end; each says what `serde_json` sees in
+/// its line; and both ways to read a line agree.
 pub fn check(input: &[u8]) {
     let (pieces, whole) = pieces(input);
     let (got, is_broken) = cut(pieces);

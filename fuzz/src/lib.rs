@@ -1,10 +1,12 @@
 //! What must hold for any bytes.
 //!
-//! Each module has one `check`, which panics when something does not hold. The programs in `libfuzzer/` feed it with bytes that
-//! reach ever more of the code: `cargo xtask fuzz`. What they found worth keeping is in `corpus/`, a folder for each, and every
-//! run of the tests feeds it again.
+//! Each module has one `check`, which panics when something does not hold. The programs in
+//! `libfuzzer/` feed it with bytes that reach ever more of the code: `cargo xtask fuzz`. What they
+//! found worth keeping is in `corpus/`, a folder for each, and every run of the tests feeds it
+//! again.
 //!
-//! `libfuzzer/` is a workspace of its own: it is built with other flags, and its entry point needs what the lints here forbid.
+//! `libfuzzer/` is a workspace of its own: it is built with other flags, and its entry point needs
+//! what the lints here forbid.
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
 pub mod encryption;
@@ -17,7 +19,8 @@ pub mod skim;
 
 use bytes::Bytes;
 
-/// Cuts an input into pieces of 1 to 64 bytes, now and then none, chosen by its first two bytes; and what they make together.
+/// Cuts an input into pieces of 1 to 64 bytes, now and then none, chosen by its first two bytes;
+/// and what they make together.
 fn pieces(input: &[u8]) -> (Vec<Bytes>, Bytes) {
     let Some((seed, text)) = input.split_first_chunk::<2>() else {
         return (Vec::new(), Bytes::new());

@@ -2,7 +2,8 @@
 use setpoint_object::resource_version::{compare, has_order};
 use std::cmp::Ordering;
 
-/// Among versions, one in a line, the order is the one of integers of any length; the others have none.
+/// Among versions, one in a line, the order is the one of integers of any length; the others have
+/// none.
 pub fn check(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let mut versions: Vec<&str> = text.split('\n').take(16).collect();

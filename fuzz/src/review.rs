@@ -71,8 +71,9 @@ fn webhooks() -> Webhooks {
     webhooks.unwrap()
 }
 
-/// Every body is answered by a review with its UID or by a `Status` (WHK-3); a patch applies to the object that came, leads to what
-/// the mutator made, and leaves alone what its type does not know (WHK-6).
+/// Every body is answered by a review with its UID or by a `Status` (WHK-3); a patch applies to the
+/// object that came, leads to what the mutator made, and leaves alone what its type does not know
+/// (WHK-6).
 pub fn check(input: &[u8]) {
     let Some((first, body)) = input.split_first() else { return };
     let path = PATHS[usize::from(first & 3)];

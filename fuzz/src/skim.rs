@@ -12,7 +12,8 @@ const PATHS: &[(&str, &[&str])] = &[
     ("spec.a[*].b", &["spec", "a", "*", "b"]),
 ];
 
-/// Skim, head and `serde_json` agree; what is left of an object after a cut is the tree without the fields.
+/// Skim, head and `serde_json` agree; what is left of an object after a cut is the tree without the
+/// fields.
 pub fn check(input: &[u8]) {
     let tree = serde_json::from_slice::<Value>(input).ok().filter(Value::is_object);
     let (skim, head) = (Skim::of(input), Head::of(input));
@@ -36,7 +37,8 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// An object is complete with its last byte and not before, and passing over it in two pieces is passing over it.
+/// An object is complete with its last byte and not before, and passing over it in two pieces is
+/// passing over it.
 fn check_scan(input: &[u8], head: &Result<Head, setpoint_object::skim::SkimError>) {
     let Ok(head) = head else { return };
     let object = &input[..head.end()];
@@ -52,7 +54,8 @@ fn check_scan(input: &[u8], head: &Result<Head, setpoint_object::skim::SkimError
         end.feed(b)
     });
     match passed {
-        // The bound is that of each member where the head looks into the object, and of the object where all of it is passed over.
+        // The bound is that of each member where the head looks into the object, and of the object
+        // where all of it is passed over.
         Err(fault) if fault.what == "nested too deep" => {}
         passed => assert_eq!(passed, Ok(Some(b.len()))),
     }

@@ -7,7 +7,8 @@ use std::process::Command;
 
 pub(crate) fn run() -> Result<()> {
     let tools = cache_folder()?.join("tools");
-    // Advisories need a database from the network, which not every machine may fetch: run `cargo deny check advisories` where it can.
+    // Advisories need a database from the network, which not every machine may fetch: run `cargo
+    // deny check advisories` where it can.
     check(Command::new(tool(&tools, "cargo-deny")?).args([
         "--all-features",
         "check",

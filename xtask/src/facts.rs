@@ -2,10 +2,11 @@
 //!
 //! Three sources, joined by definition name:
 //!
-//! - the published JSON schemas of one Kubernetes release (PyPI package `kubernetes-validate`): names, types, list types, map keys,
-//!   patch strategies;
-//! - `crates/facts/data/fields.json`: what the schemas leave out, read off the Go declarations of the same release: the declared order
-//!   of fields, what is left out when empty, declared defaults, protobuf numbers (`cargo xtask facts --go SRC` writes it anew);
+//! - the published JSON schemas of one Kubernetes release (PyPI package `kubernetes-validate`):
+//!   names, types, list types, map keys, patch strategies;
+//! - `crates/facts/data/fields.json`: what the schemas leave out, read off the Go declarations of
+//!   the same release: the declared order of fields, what is left out when empty, declared
+//!   defaults, protobuf numbers (`cargo xtask facts --go SRC` writes it anew);
 //! - `crates/facts/data/resources.json`: what is served: verbs, names, subresources, columns.
 //!
 //! The outcome is Rust source under `crates/facts/src/generated`.
@@ -22,13 +23,15 @@ use std::path::{Path, PathBuf};
 /// Where things are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder that holds an installed `kubernetes_validate` package (default: a virtual environment made under target/facts).
+    /// Folder that holds an installed `kubernetes_validate` package (default: a virtual environment
+    /// made under target/facts).
     #[arg(long)]
     package: Option<PathBuf>,
     /// The Kubernetes release to take.
     #[arg(long, default_value = "1.36")]
     release: String,
-    /// Go sources (a folder with `k8s.io/api`, `k8s.io/apimachinery`, `k8s.io/apiextensions-apiserver`): reads them again and writes
+    /// Go sources (a folder with `k8s.io/api`, `k8s.io/apimachinery`,
+    /// `k8s.io/apiextensions-apiserver`): reads them again and writes
     /// `crates/facts/data/fields.json` before generating.
     #[arg(long)]
     go: Option<PathBuf>,
@@ -58,7 +61,8 @@ pub(crate) struct GoField {
     /// Declared default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) default: Option<serde_json::Value>,
-    /// Numbers on the way to it in protobuf: its own, before that those of the structs it was inlined from.
+    /// Numbers on the way to it in protobuf: its own, before that those of the structs it was
+    /// inlined from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) protobuf: Vec<u8>,
 }

@@ -1,9 +1,10 @@
 //! `cargo xtask fuzz`: looks for bytes for which something that must hold does not.
 //!
-//! The programs in `fuzz/libfuzzer` are built with counters at every branch, which the stable compiler can do, and run for a
-//! while, two at a time. They start from the committed corpus and leave it as it is: new inputs stay in the target folder, and
-//! later runs start from them too. A search finds what it finds when it finds it, so it decides nothing about a change: what lands
-//! is tested with the corpus and with mutants of it that are the same each time (`fuzz/tests`).
+//! The programs in `fuzz/libfuzzer` are built with counters at every branch, which the stable
+//! compiler can do, and run for a while, two at a time. They start from the committed corpus and
+//! leave it as it is: new inputs stay in the target folder, and later runs start from them too. A
+//! search finds what it finds when it finds it, so it decides nothing about a change: what lands is
+//! tested with the corpus and with mutants of it that are the same each time (`fuzz/tests`).
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -88,8 +89,9 @@ fn build() -> Result<PathBuf> {
     let target = target.map_or_else(|| root.join("target"), PathBuf::from).join("fuzz");
     let host = host()?;
     let status = Command::new(env!("CARGO"))
-        // A target that is named keeps the flags from build scripts and macros. Not `--locked`: that workspace follows what the
-        // crates of this one depend on, and this one is what pins it.
+        // A target that is named keeps the flags from build scripts and macros. Not `--locked`:
+        // that workspace follows what the crates of this one depend on, and this one is what pins
+        // it.
         .args(["build", "--release", "--target", &host, "--manifest-path"])
         .arg(root.join("fuzz/libfuzzer/Cargo.toml"))
         .env("CARGO_TARGET_DIR", &target)

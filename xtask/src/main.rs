@@ -1,6 +1,7 @@
 //! The chores of this repository: `cargo xtask <chore>`.
 //!
-//! One module per chore. A chore is a plain function over the working copy; it prints what it changed.
+//! One module per chore. A chore is a plain function over the working copy; it prints what it
+//! changed.
 
 mod audit;
 mod bench;
@@ -24,7 +25,8 @@ struct Cli {
 /// What there is to do.
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Run every test, the ones with real clients and with etcd included; installs the parts they need.
+    /// Run every test, the ones with real clients and with etcd included; installs the parts they
+    /// need.
     Test(suite::Args),
     /// Install the parts that tests with real clients need, and print where they are.
     Parts,

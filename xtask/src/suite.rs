@@ -1,9 +1,11 @@
 //! `cargo xtask test`: every test there is.
 //!
-//! First the parts that real-client tests need are installed, then cargo runs the whole workspace with the feature that adds
-//! those tests; last, the simulations are tried on rules that are broken on purpose. `--unit` leaves both out and needs nothing but a toolchain.
+//! First the parts that real-client tests need are installed, then cargo runs the whole workspace
+//! with the feature that adds those tests; last, the simulations are tried on rules that are broken
+//! on purpose. `--unit` leaves both out and needs nothing but a toolchain.
 //!
-//! Property tests start from one seed, so that the same code passes or fails each time; `--seed` gives another, to search.
+//! Property tests start from one seed, so that the same code passes or fails each time; `--seed`
+//! gives another, to search.
 
 use crate::parts::Parts;
 use anyhow::{Context, Result, bail};
@@ -48,7 +50,8 @@ fn traces() -> Command {
     cargo
 }
 
-/// A simulation's test of itself: informers, or controllers, that break one rule each, in a build of their own.
+/// A simulation's test of itself: informers, or controllers, that break one rule each, in a build
+/// of their own.
 fn mutations(package: &str) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--package", package, "--features", "broken-rules"]);

@@ -35,7 +35,8 @@ const LEVELS: &[(&str, u8)] = &[
     ("xtask", 6),
 ];
 
-/// What a package must not reach, at any depth, beyond what its level says: the reader's side of each wall.
+/// What a package must not reach, at any depth, beyond what its level says: the reader's side of
+/// each wall.
 const WALLS: &[(&str, &[&str])] = &[
     // The two halves meet on the wire only.
     (
@@ -84,6 +85,9 @@ const PEER: &str = "kube-runtime";
 
 /// The most lines a source file has, generated data aside.
 const FILE_LINES_MAX: usize = 600;
+
+/// The longest line of a comment, in columns; rows of tables, diagrams and listings aside.
+const COMMENT_COLUMNS_MAX: usize = 100;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
@@ -222,6 +226,29 @@ fn files_stay_one_noun_long() {
         let lines = text.lines().count();
         if lines > FILE_LINES_MAX {
             wrong.push(format!("{}: {lines} lines", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn comments_end_at_their_column() {
+    let generated = Path::new("crates/facts/src/generated");
+    let mut wrong = Vec::new();
+    for path in sources().into_iter().filter(|path| !path.starts_with(generated)) {
+        let Ok(text) = std::fs::read_to_string(root().join(&path)) else { continue };
+        let mut is_listing = false;
+        for (n, line) in text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                is_listing = false;
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!']).trim_start();
+            is_listing ^= comment.starts_with("```");
+            let is_free = is_listing || comment.starts_with('|') || !comment.contains(' ');
+            if !is_free && line.chars().count() > COMMENT_COLUMNS_MAX {
+                wrong.push(format!("{}:{}", path.display(), n + 1));
+            }
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

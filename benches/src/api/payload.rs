@@ -21,12 +21,14 @@ pub(super) fn config_map(name: &str, n: u64) -> Bytes {
     .into()
 }
 
-/// A Pod of 4 KB with what Pods of a Deployment have, but for an owner: the garbage collector would delete it for an absent one.
+/// A Pod of 4 KB with what Pods of a Deployment have, but for an owner: the garbage collector would
+/// delete it for an absent one.
 pub(super) fn pod(name: &str) -> Bytes {
     pod_of(name, 24, POD_BYTES)
 }
 
-/// A Pod that is stored in 4.4 KB, as the Pods of a cluster are about: with its managed fields and its status.
+/// A Pod that is stored in 4.4 KB, as the Pods of a cluster are about: with its managed fields and
+/// its status.
 pub(super) fn listed_pod(name: &str) -> Bytes {
     pod_of(name, LISTED_ENV, 0)
 }

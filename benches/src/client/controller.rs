@@ -1,7 +1,8 @@
 //! A controller whose reconciler does nothing: this project's, and kube-runtime's.
 //!
-//! Both reconcile every Pod of the list, then what the events name, then every Pod as often as somebody says so from inside the
-//! process. When they are done is seen from outside: the count of reconciles stands still. CPU is taken when it last moved.
+//! Both reconcile every Pod of the list, then what the events name, then every Pod as often as
+//! somebody says so from inside the process. When they are done is seen from outside: the count of
+//! reconciles stands still. CPU is taken when it last moved.
 use super::usage::Usage;
 use super::{Findings, Run};
 use anyhow::ensure;
@@ -50,8 +51,8 @@ impl Shared {
         self.n_reconciles.fetch_add(1, Relaxed);
     }
 
-    /// Waits until nothing is reconciled any more, once there were `n_min` more than `first`; how many there were, and the CPU and wall
-    /// time by then.
+    /// Waits until nothing is reconciled any more, once there were `n_min` more than `first`; how
+    /// many there were, and the CPU and wall time by then.
     async fn still(&self, first: u64, n_min: u64) -> anyhow::Result<(u64, Duration, Instant)> {
         let mut last = (first, Usage::cpu()?, Instant::now());
         loop {

@@ -1,7 +1,9 @@
-//! The floor under every client: reads the bytes through the same HTTP client and finds where each object ends. Keeps nothing.
+//! The floor under every client: reads the bytes through the same HTTP client and finds where each
+//! object ends. Keeps nothing.
 //!
-//! A stream is cut at its newlines with `memchr`, which looks at nothing else. A list is cut as it arrives with
-//! [`ValueEnd`], the fastest splitter there is here, which must follow brackets and strings.
+//! A stream is cut at its newlines with `memchr`, which looks at nothing else. A list is cut as it
+//! arrives with [`ValueEnd`], the fastest splitter there is here, which must follow brackets and
+//! strings.
 use super::{Findings, Run};
 use anyhow::{Context, ensure};
 use http_body_util::BodyExt;

@@ -29,7 +29,8 @@ fn policy(name: &str) -> anyhow::Result<CachePolicy> {
     })
 }
 
-/// `K` is a Pod, or under [`CachePolicy::Metadata`] its `PartialObjectMeta`, for which the source sends no more than that.
+/// `K` is a Pod, or under [`CachePolicy::Metadata`] its `PartialObjectMeta`, for which the source
+/// sends no more than that.
 pub(super) async fn run<K>(mut run: Run) -> anyhow::Result<Findings>
 where
     K: Cacheable,
@@ -102,8 +103,8 @@ impl Counts {
     }
 }
 
-/// Median and 99th percentile of typed reads, over so many of the keys, without the time that the clock takes. Each key of a few
-/// was read before.
+/// Median and 99th percentile of typed reads, over so many of the keys, without the time that the
+/// clock takes. Each key of a few was read before.
 fn reads<K: Cacheable>(lister: &Lister<K>, keys: &[Key], n_keys: u64) -> anyhow::Result<[u64; 2]> {
     let key = |n: u64| &keys[(n.wrapping_mul(15_485_863) % n_keys.min(keys.len() as u64)) as usize];
     if n_keys <= FEW {

@@ -1,4 +1,5 @@
-//! kube-runtime: its watcher and the store of its reflector, with one handler on the stream of what was stored.
+//! kube-runtime: its watcher and the store of its reflector, with one handler on the stream of what
+//! was stored.
 use super::{Findings, Run};
 use futures::{Stream, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
@@ -17,7 +18,8 @@ where
     K: Send + Sync + 'static,
     K::DynamicType: Default + Eq + Hash + Clone,
 {
-    // A list from the server's cache in one piece, as the other clients ask for; its own default is pages of 500.
+    // A list from the server's cache in one piece, as the other clients ask for; its own default is
+    // pages of 500.
     let config = Config::default().any_semantic();
     let config = if run.args.stream { config.streaming_lists() } else { config };
     let stream = kube_runtime::watcher(Api::<K>::all(run.client.clone()), config);

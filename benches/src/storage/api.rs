@@ -15,7 +15,8 @@ const ROUNDS: usize = 3;
 const N_CONNECTIONS: usize = 16;
 /// The share of the rate with memory that is to be reached.
 const GOAL: f64 = 0.8;
-/// kube-apiserver 1.36 with etcd 3.5 at as many connections, the client on the same cores: a figure of another run.
+/// kube-apiserver 1.36 with etcd 3.5 at as many connections, the client on the same cores: a figure
+/// of another run.
 const PEER: f64 = 2192.0;
 /// How many times that is to be reached.
 const PEER_GOAL: f64 = 5.0;

@@ -21,7 +21,8 @@ const GOAL: f64 = 0.7;
 
 const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows");
 
-/// The engine with batches that are always full: so many rows a transaction, one thread, nothing handed over.
+/// The engine with batches that are always full: so many rows a transaction, one thread, nothing
+/// handed over.
 fn full_batches(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64> {
     let database = Database::create(folder.join("engine.redb"))?;
     let value = Settings::new(1).config_map("cm", n_bytes);
@@ -85,7 +86,8 @@ fn engine(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64
     per_second
 }
 
-/// This project's store: each commit is a create that looks whether the key is free, and has a revision.
+/// This project's store: each commit is a create that looks whether the key is free, and has a
+/// revision.
 fn store(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64> {
     let store = DiskStore::open(folder, DiskOptions::default())?;
     writers(n_writers, n_bytes, move |key, value| {

@@ -24,7 +24,8 @@ const CHANGES: usize = 500;
 /// By how much the larger crowd may be slower.
 const RATIO_GOAL: f64 = 1.1;
 
-/// What the watchers select by: as kubelets do, as controllers, and as somebody who waits for one object.
+/// What the watchers select by: as kubelets do, as controllers, and as somebody who waits for one
+/// object.
 #[derive(Debug, Clone, Copy)]
 enum By {
     Field,

@@ -89,7 +89,8 @@ fn told(frames: &[u8]) -> impl Iterator<Item = usize> {
 /// How much CPU time something has taken so far.
 type Cpu<'a> = &'a (dyn Fn() -> anyhow::Result<Duration> + Sync);
 
-/// The time from each write's start to each watcher, in order of size; and the CPU time that `cpu` says of writing and telling.
+/// The time from each write's start to each watcher, in order of size; and the CPU time that `cpu`
+/// says of writing and telling.
 async fn measure<S: Server + Sync>(
     server: S,
     cpu: Cpu<'_>,

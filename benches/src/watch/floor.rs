@@ -1,4 +1,5 @@
-//! The floor of a fan-out over HTTPS: a bare loop that writes the same bytes to as many TLS connections.
+//! The floor of a fan-out over HTTPS: a bare loop that writes the same bytes to as many TLS
+//! connections.
 
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -18,8 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// CPU time of the loop's thread for one write of `frame` to one of so many connections. `kubeconfig` is where its certificate is
-/// taken from: it is not verified.
+/// CPU time of the loop's thread for one write of `frame` to one of so many connections.
+/// `kubeconfig` is where its certificate is taken from: it is not verified.
 pub(super) fn cpu_per_write(
     kubeconfig: &Kubeconfig,
     n_connections: usize,

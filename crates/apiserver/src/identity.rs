@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-/// Which reconcile a request comes from: controller, key and reconcile id, in a form its sender chose. A request extension in
-/// process, the header [`Origin::HEADER`] on the wire.
+/// Which reconcile a request comes from: controller, key and reconcile id, in a form its sender
+/// chose. A request extension in process, the header [`Origin::HEADER`] on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin(pub Arc<str>);
 

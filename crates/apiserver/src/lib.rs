@@ -1,9 +1,10 @@
-//! A Kubernetes-compatible API server: HTTP in front of a [`Registry`](setpoint_registry::Registry).
+//! A Kubernetes-compatible API server: HTTP in front of a
+//! [`Registry`](setpoint_registry::Registry).
 //!
 //! # Theory
 //!
-//! [`ApiServer`] is a [`tower_service::Service`] from an HTTP request to a response whose body may stream. A request goes
-//! through it once, top to bottom:
+//! [`ApiServer`] is a [`tower_service::Service`] from an HTTP request to a response whose body may
+//! stream. A request goes through it once, top to bottom:
 //!
 //! ```text
 //!  request
@@ -17,18 +18,20 @@
 //!  response
 //! ```
 //!
-//! The same service answers in process (`ApiServer::client`, feature `client`: no socket, no TLS, streams included) and behind a
-//! [`Listener`](listen::Listener). Nothing in it is global, nothing reads a clock of its own, and every task belongs to the run
-//! future of a listener, so that a whole server on a current-thread runtime with paused time does the same thing each time.
+//! The same service answers in process (`ApiServer::client`, feature `client`: no socket, no TLS,
+//! streams included) and behind a [`Listener`](listen::Listener). Nothing in it is global, nothing
+//! reads a clock of its own, and every task belongs to the run future of a listener, so that a
+//! whole server on a current-thread runtime with paused time does the same thing each time.
 //!
-//! Objects stay bytes: a GET hands out what the registry gave, a LIST joins items, a watch frame is encoded once for everyone.
-//! Trees are built for YAML, protobuf and Tables only.
+//! Objects stay bytes: a GET hands out what the registry gave, a LIST joins items, a watch frame is
+//! encoded once for everyone. Trees are built for YAML, protobuf and Tables only.
 //!
 //! It does not know the informer or the runtime, which are its clients.
 //!
-//! Left out, visibly: discovery documents and WebSocket messages in protobuf, CBOR, RBAC (unless it is given an
-//! [`Authorizer`](setpoint_registry::Authorizer), whoever is authenticated may do everything), impersonation, APIServices (a [`Backend`] is the
-//! door for them), fairness queues. What [`Metrics`] count is up to their implementation.
+//! Left out, visibly: discovery documents and WebSocket messages in protobuf, CBOR, RBAC (unless it
+//! is given an [`Authorizer`](setpoint_registry::Authorizer), whoever is authenticated may do
+//! everything), impersonation, APIServices (a [`Backend`] is the door for them), fairness queues.
+//! What [`Metrics`] count is up to their implementation.
 
 mod backend;
 mod body;

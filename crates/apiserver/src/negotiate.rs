@@ -1,7 +1,8 @@
 //! Content negotiation: which form of an answer a client accepts, and which form a body is in.
 //!
-//! JSON and YAML are served everywhere; protobuf where what is answered is a built-in kind: objects, lists and watches of those, the
-//! metadata of custom resources too, and `Status`. Tables and discovery documents are not written in it, nor custom resources.
+//! JSON and YAML are served everywhere; protobuf where what is answered is a built-in kind:
+//! objects, lists and watches of those, the metadata of custom resources too, and `Status`. Tables
+//! and discovery documents are not written in it, nor custom resources.
 
 use http::{HeaderMap, header};
 use setpoint_object::status::Details;

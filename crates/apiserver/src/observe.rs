@@ -54,8 +54,8 @@ pub struct AuditEvent {
 
 /// Takes audit events. What is kept of which request, the policy's level, is the sink's to decide.
 ///
-/// It is called on the request's way, so that it must return at once: it may look, count and hand on. [`AuditQueue`] is a sink
-/// that hands on without ever waiting.
+/// It is called on the request's way, so that it must return at once: it may look, count and hand
+/// on. [`AuditQueue`] is a sink that hands on without ever waiting.
 ///
 /// ```
 /// use setpoint_apiserver::{AuditEvent, AuditSink, Stage};
@@ -78,11 +78,13 @@ pub trait AuditSink: Debug + Send + Sync {
     fn record(&self, event: AuditEvent);
 }
 
-/// Counts requests. Called on the request's way: must return at once. Every call has a default that does nothing.
+/// Counts requests. Called on the request's way: must return at once. Every call has a default that
+/// does nothing.
 pub trait Metrics: Debug + Send + Sync {
     /// A request is being answered from now on.
     fn begun(&self, _request: &Attributes) {}
-    /// The head of the answer is there, this long after the request came. Of a watch, its events follow.
+    /// The head of the answer is there, this long after the request came. Of a watch, its events
+    /// follow.
     fn answered(&self, _request: &Attributes, _code: u16, _latency: Duration) {}
     /// A request is over, this long after it came: the answer is complete, the watch has ended, or
     /// the client went away, which has no code before there is an answer. Once for each
@@ -90,8 +92,8 @@ pub trait Metrics: Debug + Send + Sync {
     fn ended(&self, _request: &Attributes, _code: Option<u16>, _elapsed: Duration) {}
 }
 
-/// An audit sink with a queue of fixed length: who reads it may wait, who records never does. What comes while it is full is
-/// dropped and counted.
+/// An audit sink with a queue of fixed length: who reads it may wait, who records never does. What
+/// comes while it is full is dropped and counted.
 #[derive(Debug)]
 pub struct AuditQueue {
     capacity: usize,
@@ -111,7 +113,8 @@ impl AuditQueue {
         })
     }
 
-    /// The next event, in the order in which they were recorded; waits for it. For one reader. Dropping it loses nothing.
+    /// The next event, in the order in which they were recorded; waits for it. For one reader.
+    /// Dropping it loses nothing.
     pub async fn next(&self) -> AuditEvent {
         loop {
             let added = self.added.notified();
@@ -168,7 +171,8 @@ impl Observers {
     }
 }
 
-/// A request that is being answered. It is over when everybody has let go of this: the pipeline and, of a watch, its stream.
+/// A request that is being answered. It is over when everybody has let go of this: the pipeline
+/// and, of a watch, its stream.
 #[derive(Debug)]
 pub(crate) struct Observation {
     observers: Arc<Observers>,

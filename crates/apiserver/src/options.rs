@@ -102,8 +102,8 @@ fn dry_run(values: &[&str], errors: &mut field::Errors) -> bool {
     !values.is_empty()
 }
 
-/// Options of list, watch and deletecollection. A negative `timeoutSeconds` closes a watch at once (zero length); zero or
-/// none leaves its length to the registry (`None`).
+/// Options of list, watch and deletecollection. A negative `timeoutSeconds` closes a watch at once
+/// (zero length); zero or none leaves its length to the registry (`None`).
 ///
 /// # Errors
 ///
@@ -112,7 +112,8 @@ pub(crate) fn list(query: &Query) -> Result<ListOptions, ApiError> {
     list_named(query, "")
 }
 
-/// As [`list`], for a collection narrowed to one name (empty: all), as the deprecated `/watch/.../{name}` path does.
+/// As [`list`], for a collection narrowed to one name (empty: all), as the deprecated
+/// `/watch/.../{name}` path does.
 ///
 /// # Errors
 ///
@@ -172,8 +173,8 @@ struct RawDelete {
     resource_version: Option<String>,
 }
 
-/// Options of delete and deletecollection: the body when there is one, else the query. `served` tells whether a group version
-/// is served, since a body may name any of them.
+/// Options of delete and deletecollection: the body when there is one, else the query. `served`
+/// tells whether a group version is served, since a body may name any of them.
 ///
 /// # Errors
 ///

@@ -163,7 +163,8 @@ impl Inner {
         (place, attributes)
     }
 
-    /// Where a path leads, what it is about, and whether the deprecated `/watch/` prefix stood in it.
+    /// Where a path leads, what it is about, and whether the deprecated `/watch/` prefix stood in
+    /// it.
     fn place(
         &self,
         catalog: &Catalog,
@@ -289,7 +290,8 @@ impl Inner {
     ///
     /// # Errors
     ///
-    /// 503 before start-up is done, 404 and 405 for what is not served, 501 for what a backend serves.
+    /// 503 before start-up is done, 404 and 405 for what is not served, 501 for what a backend
+    /// serves.
     pub(crate) async fn enter_in_process(
         &self,
         mut request: Attributes,
@@ -316,8 +318,8 @@ impl Inner {
         }
     }
 
-    /// The stages between authentication and the answer, which are the same however a request came: flow control, then
-    /// authorization.
+    /// The stages between authentication and the answer, which are the same however a request came:
+    /// flow control, then authorization.
     ///
     /// # Errors
     ///

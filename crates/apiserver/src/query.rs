@@ -35,7 +35,8 @@ impl Query {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// A boolean: `false` (in any case) and `0` are false, every other value, the empty one included, is true.
+    /// A boolean: `false` (in any case) and `0` are false, every other value, the empty one
+    /// included, is true.
     pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         self.get(name).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
@@ -63,7 +64,8 @@ impl Query {
     }
 }
 
-/// Percent-decodes; `None` for a bad escape or text that is not UTF-8. `plus`: `+` stands for a space, as in queries.
+/// Percent-decodes; `None` for a bad escape or text that is not UTF-8. `plus`: `+` stands for a
+/// space, as in queries.
 pub(crate) fn decode(text: &str, plus: bool) -> Option<String> {
     let escaped = text.contains('%') || (plus && text.contains('+'));
     if !escaped {
@@ -72,7 +74,8 @@ pub(crate) fn decode(text: &str, plus: bool) -> Option<String> {
     String::from_utf8(unescape(text, plus)?).ok()
 }
 
-/// Percent-decodes a part of a query; what is not UTF-8 becomes U+FFFD, which no parameter takes for its absence.
+/// Percent-decodes a part of a query; what is not UTF-8 becomes U+FFFD, which no parameter takes
+/// for its absence.
 fn decode_lossy(text: &str) -> Option<String> {
     decode(text, true)
         .or_else(|| Some(String::from_utf8_lossy(&unescape(text, true)?).into_owned()))

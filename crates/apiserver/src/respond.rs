@@ -1,4 +1,5 @@
-//! Writing answers: JSON, YAML or protobuf, indented or not, compressed or not; a `Status` for every failure.
+//! Writing answers: JSON, YAML or protobuf, indented or not, compressed or not; a `Status` for
+//! every failure.
 
 use crate::body::{Body, BodyError};
 use crate::filter::large::{LARGE_BYTES_MIN, LargeAnswers};
@@ -17,9 +18,11 @@ use setpoint_schema::protobuf;
 use std::io::Write as _;
 use std::sync::Arc;
 
-/// Bodies longer than this many bytes are compressed for clients that take gzip: 128 KiB, as the reference server's.
+/// Bodies longer than this many bytes are compressed for clients that take gzip: 128 KiB, as the
+/// reference server's.
 const GZIP_BYTES_MIN: usize = LARGE_BYTES_MIN;
-/// Bytes of a large answer that are made at a time, and then wait for the client: 64 KiB, four frames of HTTP/2 as clients take them.
+/// Bytes of a large answer that are made at a time, and then wait for the client: 64 KiB, four
+/// frames of HTTP/2 as clients take them.
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Bytes that are compressed in one go: about a millisecond's work.
 const ZIP_SLICE_BYTES: usize = 64 * 1024;
@@ -38,8 +41,8 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// From the headers and the query. `?pretty=false` wins over everything, then `?pretty=true`, then the user agents of
-    /// people at a terminal or a browser.
+    /// From the headers and the query. `?pretty=false` wins over everything, then `?pretty=true`,
+    /// then the user agents of people at a terminal or a browser.
     pub(crate) fn of(headers: &HeaderMap, query: &Query) -> Self {
         let agent =
             headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
@@ -97,7 +100,8 @@ pub(crate) struct LargeList<'a> {
     pub(crate) is_done: bool,
 }
 
-/// Answers with a list. Up to [`LARGE_BYTES_MIN`] it is one piece, with its length; more is made as the client reads it.
+/// Answers with a list. Up to [`LARGE_BYTES_MIN`] it is one piece, with its length; more is made as
+/// the client reads it.
 ///
 /// # Errors
 ///
@@ -240,7 +244,8 @@ fn zipped(bytes: Bytes) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
     })
 }
 
-/// What has no form in protobuf, which objects at rest do have, is answered in JSON: the write it may tell of is done.
+/// What has no form in protobuf, which objects at rest do have, is answered in JSON: the write it
+/// may tell of is done.
 fn not_in_protobuf(error: &protobuf::EncodeError) -> &'static str {
     tracing::error!(%error, "answer in JSON what has no form in protobuf");
     Encoding::Json.media_type()
@@ -295,7 +300,8 @@ pub(crate) fn to_yaml(json: &[u8]) -> Result<String, String> {
     serde_saphyr::to_string(&value).map_err(|error| error.to_string())
 }
 
-/// Answers with a failure's `Status`, in the form that the client accepts, or as indented JSON when it accepts none.
+/// Answers with a failure's `Status`, in the form that the client accepts, or as indented JSON when
+/// it accepts none.
 pub(crate) fn error(error: &ApiError, headers: &HeaderMap, style: Style) -> Response<Body> {
     match negotiate(&accept_header(headers), Endpoint::Status) {
         Ok(accepted) => status(error, accepted, style),
@@ -355,8 +361,8 @@ const WARNINGS_CHARS_MAX: usize = 4096;
 /// See [`WARNINGS_CHARS_MAX`].
 const WARNING_CHARS_MAX: usize = 256;
 
-/// Adds one `Warning` header per text. Texts with control characters are dropped; when all together exceed their budget each
-/// is cut short and what still does not fit is dropped.
+/// Adds one `Warning` header per text. Texts with control characters are dropped; when all together
+/// exceed their budget each is cut short and what still does not fit is dropped.
 pub(crate) fn add_warnings(headers: &mut HeaderMap, texts: &[String]) {
     let clean = || texts.iter().filter(|text| !text.chars().any(char::is_control));
     let total: usize = clean().map(|text| text.chars().count()).sum();

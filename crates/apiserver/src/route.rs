@@ -1,8 +1,9 @@
 //! From a path to what it names, against the catalog of one moment.
 //!
-//! Routing is a walk over path segments: roots that are not resources first, then `/api/{version}` and
-//! `/apis/{group}/{version}` followed by a resource path. A path that names nothing tells how that is answered, because
-//! clients read it: plain text where no route exists at all, a `Status` below a built-in group.
+//! Routing is a walk over path segments: roots that are not resources first, then `/api/{version}`
+//! and `/apis/{group}/{version}` followed by a resource path. A path that names nothing tells how
+//! that is answered, because clients read it: plain text where no route exists at all, a `Status`
+//! below a built-in group.
 
 use crate::query::decode;
 use setpoint_object::ApiError;
@@ -177,7 +178,8 @@ pub(crate) fn find(catalog: &Catalog, path: ResourcePath, scoped: bool) -> Resul
         return Err(if is_custom { Miss::Page } else { Miss::no_route() });
     };
     let miss = || if row.custom { Miss::Page } else { Miss::no_route() };
-    // The object's path must have the scope that the resource has; the collection of all namespaces has none.
+    // The object's path must have the scope that the resource has; the collection of all namespaces
+    // has none.
     if scoped != row.scope.is_namespaced() && !(row.scope.is_namespaced() && name.is_empty()) {
         return Err(miss());
     }

@@ -1,5 +1,5 @@
-//! The top level of an encoded object, without a tree: where each member lies, so that lists, tables and metadata-only
-//! answers are cut from stored bytes.
+//! The top level of an encoded object, without a tree: where each member lies, so that lists,
+//! tables and metadata-only answers are cut from stored bytes.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ pub(crate) struct Member {
     pub(crate) value: Range<usize>,
 }
 
-/// The members of an encoded object in order. Ends early at anything that is not JSON: bytes come from the registry, which
-/// encoded them.
+/// The members of an encoded object in order. Ends early at anything that is not JSON: bytes come
+/// from the registry, which encoded them.
 #[derive(Debug, Clone)]
 pub(crate) struct Members<'a> {
     bytes: &'a [u8],

@@ -29,7 +29,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// A handle to an API server; cheap to clone. Answers requests for as long as the registry's worker runs.
+/// A handle to an API server; cheap to clone. Answers requests for as long as the registry's worker
+/// runs.
 #[derive(Debug, Clone)]
 pub struct ApiServer {
     inner: Arc<Inner>,
@@ -109,7 +110,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// The `host:port` that discovery tells clients. Default: where each client found the server (its `Host` header).
+    /// The `host:port` that discovery tells clients. Default: where each client found the server
+    /// (its `Host` header).
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self
@@ -178,7 +180,8 @@ impl ApiServer {
         &self.inner.backends
     }
 
-    /// Begins shutdown: `/readyz` fails and watches end between two events. Ordinary requests are still answered.
+    /// Begins shutdown: `/readyz` fails and watches end between two events. Ordinary requests are
+    /// still answered.
     pub fn drain(&self) {
         self.inner.drain.cancel();
     }
@@ -233,7 +236,8 @@ impl ApiServer {
         self.inner.large.end_slow().await;
     }
 
-    /// Answers one request. Dropping it drops the request's handler; a write it had begun may still have happened.
+    /// Answers one request. Dropping it drops the request's handler; a write it had begun may still
+    /// have happened.
     pub async fn serve<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,

@@ -1,4 +1,5 @@
-//! `Table` and `PartialObjectMetadata`: what people and garbage collectors read instead of whole objects.
+//! `Table` and `PartialObjectMetadata`: what people and garbage collectors read instead of whole
+//! objects.
 
 use crate::negotiate::MetaVersion;
 use crate::query::Query;

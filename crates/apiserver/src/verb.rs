@@ -1,4 +1,5 @@
-//! From an HTTP method to a verb, and the refusals of methods that are not served on a resource path.
+//! From an HTTP method to a verb, and the refusals of methods that are not served on a resource
+//! path.
 
 use crate::query::Query;
 use http::Method;
@@ -6,7 +7,8 @@ use setpoint_object::status::Details;
 use setpoint_object::{ApiError, Reason};
 use setpoint_registry::{Resource, Target, Verb};
 
-/// The verb of a request on a resource path, served or not. `watch`: the deprecated `/watch/` prefix stood in the path.
+/// The verb of a request on a resource path, served or not. `watch`: the deprecated `/watch/`
+/// prefix stood in the path.
 pub(crate) fn of_resource(method: &Method, named: bool, watch: bool, query: &Query) -> Verb {
     match *method {
         Method::GET | Method::HEAD if watch => Verb::Watch,
@@ -30,7 +32,8 @@ pub(crate) fn of_path(method: &Method) -> Verb {
 /// How a verb that is not served on a resource path is refused.
 #[derive(Debug)]
 pub(crate) enum NotServed {
-    /// `404 page not found` as plain text: a custom resource's create or deletecollection over all namespaces.
+    /// `404 page not found` as plain text: a custom resource's create or deletecollection over all
+    /// namespaces.
     Page,
     /// 405; 400 for a PUT or PATCH of a collection of custom resources.
     Status(Box<ApiError>),

@@ -1,8 +1,9 @@
-//! Watch answers: one frame per event, flushed as it comes. A frame is a JSON document and a newline, or in protobuf its length in four
-//! bytes, the highest first, and a `WatchEvent`.
+//! Watch answers: one frame per event, flushed as it comes. A frame is a JSON document and a
+//! newline, or in protobuf its length in four bytes, the highest first, and a `WatchEvent`.
 //!
-//! A frame is encoded once and shared by every watcher that takes objects as they are; Tables and metadata-only forms are made
-//! per watcher. The stream ends when the registry ends it, when the server drains, or after an `ERROR` event.
+//! A frame is encoded once and shared by every watcher that takes objects as they are; Tables and
+//! metadata-only forms are made per watcher. The stream ends when the registry ends it, when the
+//! server drains, or after an `ERROR` event.
 
 use crate::body::Body;
 use crate::negotiate::{Encoding, MetaVersion, Transform};

@@ -1,7 +1,9 @@
-//! Watches over WebSocket: the same URL, upgraded (RFC 6455). One text message per event, a close frame at the end.
+//! Watches over WebSocket: the same URL, upgraded (RFC 6455). One text message per event, a close
+//! frame at the end.
 //!
-//! Answering an upgrade makes a [`Conversation`]: whoever owns the connection takes it out of the response and runs it; in process there is no connection to upgrade, and the
-//! request is answered as an ordinary watch.
+//! Answering an upgrade makes a [`Conversation`]: whoever owns the connection takes it out of the
+//! response and runs it; in process there is no connection to upgrade, and the request is answered
+//! as an ordinary watch.
 
 use crate::body::Body;
 use crate::filter::authenticate::TOKEN_PROTOCOL;
@@ -38,7 +40,8 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrade {
-    /// Reads the request; `None` when it asks for no upgrade or came over nothing that can be upgraded.
+    /// Reads the request; `None` when it asks for no upgrade or came over nothing that can be
+    /// upgraded.
     pub(crate) fn of(parts: &Parts) -> Option<Self> {
         let headers = &parts.headers;
         let asked = has_token(headers, header::CONNECTION, "upgrade")

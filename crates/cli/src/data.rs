@@ -1,7 +1,8 @@
 //! `setpoint store`: looking after a data folder.
 //!
-//! A folder belongs to the program that has it open. While that runs, `stat` and `backup` ask it through a socket in the folder
-//! ([`control`]); the others need the folder for themselves, and say so.
+//! A folder belongs to the program that has it open. While that runs, `stat` and `backup` ask it
+//! through a socket in the folder ([`control`]); the others need the folder for themselves, and say
+//! so.
 //!
 //! Every command ends with 0, or says in one line what is wrong and what to do about it, leaves the
 //! store as it was, and ends with another exit code ([`exit_code`]).
@@ -25,7 +26,8 @@ use std::{
     after_help = "Exit status: 0 when it was done, 1 when it could not be (the store is as it was), 2 for a wrong command line, 3 when the store or the copy is damaged."
 )]
 pub(crate) enum Command {
-    /// Read the whole store and hold it to its checksums and its own rules. Nobody may have it open.
+    /// Read the whole store and hold it to its checksums and its own rules. Nobody may have it
+    /// open.
     ///
     /// What is damaged is named: the objects that cannot be read, the tables in which pages are
     /// damaged, and how many objects can be saved. A store that is in use can be checked by a copy:
@@ -35,7 +37,8 @@ pub(crate) enum Command {
     Stat(Stat),
     /// Write a copy into a new file, also while a control plane runs on the folder.
     ///
-    /// The copy is the store at one moment, with its history. It holds Secrets as the store does: only its owner can read it.
+    /// The copy is the store at one moment, with its history. It holds Secrets as the store does:
+    /// only its owner can read it.
     Backup(Copy),
     /// Make a store in a folder that has none out of a copy, or out of what can be read of a
     /// damaged store.
@@ -46,7 +49,8 @@ pub(crate) enum Command {
     Restore(Restore),
     /// Give unused space in the file back. Nobody may have it open.
     ///
-    /// The store is copied into a new file, which takes the old one's place once it is whole: there must be room for both.
+    /// The store is copied into a new file, which takes the old one's place once it is whole: there
+    /// must be room for both.
     Defrag(Folder),
 }
 
@@ -152,7 +156,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// Keeps redb's own words about a damaged file off standard error: the store catches what it does there, and says it in one line.
+/// Keeps redb's own words about a damaged file off standard error: the store catches what it does
+/// there, and says it in one line.
 pub(crate) fn quiet_engine() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

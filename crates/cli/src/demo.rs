@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// The controller's first and longest pause after a failure: short, for nobody should wait for a story.
+/// The controller's first and longest pause after a failure: short, for nobody should wait for a
+/// story.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 /// Options of `setpoint demo`.

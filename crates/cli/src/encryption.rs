@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// The options. They have the names that kube-apiserver gives them.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EncryptionOptions {
-    /// What is encrypted at rest, and with which keys: a file of the kind EncryptionConfiguration. Default: nothing.
+    /// What is encrypted at rest, and with which keys: a file of the kind EncryptionConfiguration.
+    /// Default: nothing.
     #[arg(long, value_name = "FILE")]
     encryption_provider_config: Option<PathBuf>,
     /// Looks at that file every minute, and takes over what changed.

@@ -1,4 +1,5 @@
-//! What objects are kept in: the options of `setpoint up` that choose the store, and the store they choose.
+//! What objects are kept in: the options of `setpoint up` that choose the store, and the store they
+//! choose.
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -22,10 +23,12 @@ const PASSWORD: &str = "SETPOINT_ETCD_PASSWORD";
 /// The options.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreOptions {
-    /// What objects are kept in. Default: `etcd` when endpoints are given, `disk` when there is a data folder, else `memory`.
+    /// What objects are kept in. Default: `etcd` when endpoints are given, `disk` when there is a
+    /// data folder, else `memory`.
     #[arg(long, value_enum)]
     store: Option<StoreKind>,
-    /// The folder that keeps objects over restarts. It is made if it is missing; one program at a time can use it.
+    /// The folder that keeps objects over restarts. It is made if it is missing; one program at a
+    /// time can use it.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// What happens when objects in the data folder's file are damaged.
@@ -38,8 +41,8 @@ pub(crate) struct StoreOptions {
 /// Where etcd is, under the names that kube-apiserver has for it.
 #[derive(Debug, Clone, Args)]
 struct EtcdFlags {
-    /// Client addresses of etcd's members: `http://host:port` or `https://host:port`. Any of them will do; the others are for when it
-    /// cannot serve. Several servers may use one etcd.
+    /// Client addresses of etcd's members: `http://host:port` or `https://host:port`. Any of them
+    /// will do; the others are for when it cannot serve. Several servers may use one etcd.
     #[arg(long, alias = "etcd-servers", value_name = "URL,…", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
     /// The authority that signed the certificates of etcd's members (PEM).
@@ -51,13 +54,16 @@ struct EtcdFlags {
     /// Its private key (PEM).
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
-    /// The user to be in etcd, where its authentication is on. The password is in a file, or in the variable SETPOINT_ETCD_PASSWORD.
+    /// The user to be in etcd, where its authentication is on. The password is in a file, or in the
+    /// variable SETPOINT_ETCD_PASSWORD.
     #[arg(long, value_name = "NAME", requires = "etcd_endpoints")]
     etcd_user: Option<String>,
-    /// The file with that user's password, and nothing else; a line break at its end does not count.
+    /// The file with that user's password, and nothing else; a line break at its end does not
+    /// count.
     #[arg(long, value_name = "FILE", requires = "etcd_user")]
     etcd_password_file: Option<PathBuf>,
-    /// What every key in etcd begins with. It ends in `/registry`; what is before that parts several control planes in one etcd.
+    /// What every key in etcd begins with. It ends in `/registry`; what is before that parts
+    /// several control planes in one etcd.
     #[arg(long, value_name = "PREFIX", default_value = ROOT)]
     etcd_prefix: String,
     /// How many seconds an etcd that cannot be reached at start is waited for.
@@ -102,9 +108,11 @@ enum Engine {
     Etcd(EtcdStore),
 }
 
-/// Opens the store that the options choose. Waits for an etcd that cannot be reached; dropping it opens nothing.
+/// Opens the store that the options choose. Waits for an etcd that cannot be reached; dropping it
+/// opens nothing.
 ///
-/// `history` is how far back watches may begin: stores of our own keep twice as much, as compaction keeps up to that.
+/// `history` is how far back watches may begin: stores of our own keep twice as much, as compaction
+/// keeps up to that.
 pub(crate) async fn open_store(
     options: &StoreOptions,
     clock: &Clock,

@@ -1,7 +1,9 @@
-//! The life of one Network, from before its type exists to after its deletion: what `setpoint demo` tells and tests check.
+//! The life of one Network, from before its type exists to after its deletion: what `setpoint demo`
+//! tells and tests check.
 //!
-//! The story is data: steps that declare something, and what must be seen afterwards. [`tell`] runs it against any API server
-//! with the Network controller beside it; it only declares and looks, as a person would. It waits for states, never for times.
+//! The story is data: steps that declare something, and what must be seen afterwards. [`tell`] runs
+//! it against any API server with the Network controller beside it; it only declares and looks, as
+//! a person would. It waits for states, never for times.
 
 mod journal;
 mod look;
@@ -67,18 +69,20 @@ impl Told {
 pub enum Events {
     /// Each gets there: a step about a Network waits for the one that tells of it.
     Arrive,
-    /// Some are lost, as events may be when the server fails or the controller dies: none is waited for, or told.
+    /// Some are lost, as events may be when the server fails or the controller dies: none is waited
+    /// for, or told.
     MayBeLost,
 }
 
 /// Tells the story: each step's outcome goes to `say` as soon as it is known.
 ///
-/// The caller runs the Network controller, and may end it and run another one meanwhile; `reconciles` says whether it has one
-/// that runs now. `journal` hears what it logs.
+/// The caller runs the Network controller, and may end it and run another one meanwhile;
+/// `reconciles` says whether it has one that runs now. `journal` hears what it logs.
 ///
 /// # Errors
 ///
-/// When a step cannot be taken or does not end. A step that ends otherwise than it should is told, not an error.
+/// When a step cannot be taken or does not end. A step that ends otherwise than it should is told,
+/// not an error.
 pub async fn tell(
     client: &Client,
     reconciles: impl Fn() -> bool,

@@ -9,7 +9,8 @@ use kube_client::Client;
 use serde_json::Value;
 use setpoint_object::{ApiError, Status};
 
-/// What every built-in controller is called in `managedFields`: the user agent up to its first slash.
+/// What every built-in controller is called in `managedFields`: the user agent up to its first
+/// slash.
 const COMPONENT: &str = "kube-controller-manager";
 
 /// How many objects one page of a list has: 500, as the reference's pagers.

@@ -28,7 +28,8 @@
 //! A resource that cannot be listed delays nothing else: workers start once every resource has been
 //! listed, or its list has been refused, or has failed for 30 s.
 //!
-//! Events are never collected. A reference to a kind that the server does not know keeps the object, and is tried again.
+//! Events are never collected. A reference to a kind that the server does not know keeps the
+//! object, and is tried again.
 
 mod collect;
 mod feed;
@@ -54,7 +55,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often discovery is read again although nothing seems to have changed: 30 s, as the reference.
+/// How often discovery is read again although nothing seems to have changed: 30 s, as the
+/// reference.
 pub const REDISCOVER_PERIOD: Duration = Duration::from_secs(30);
 
 /// How long the collector waits at start for resources whose list fails for a reason other than a
@@ -64,7 +66,8 @@ pub const REDISCOVER_PERIOD: Duration = Duration::from_secs(30);
 /// after that.
 pub const FIRST_LISTS_MAX: Duration = Duration::from_secs(30);
 
-/// The pause before discovery is read again at the earliest: what asks for it may come in thousands.
+/// The pause before discovery is read again at the earliest: what asks for it may come in
+/// thousands.
 const REDISCOVER_PAUSE: Duration = Duration::from_millis(100);
 
 /// How many objects are looked at at a time.

@@ -1,19 +1,24 @@
-//! Namespace deletion: a namespace that is being deleted loses its content, then its finalizer, then itself.
+//! Namespace deletion: a namespace that is being deleted loses its content, then its finalizer,
+//! then itself.
 //!
 //! # Theory
 //!
-//! A controller reconciles every namespace that has a deletionTimestamp; one reconcile is one *pass*:
+//! A controller reconciles every namespace that has a deletionTimestamp; one reconcile is one
+//! *pass*:
 //!
-//! 1. Discovery: every namespaced resource that can be deleted. Groups that cannot be read block the end, not the pass.
+//! 1. Discovery: every namespaced resource that can be deleted. Groups that cannot be read block
+//!    the end, not the pass.
 //! 2. Pods first: `deletecollection`, and while any remain nothing else is deleted.
-//! 3. Every other resource: `deletecollection`, or one by one where that is not served; then a list says what remains and which
-//!    finalizers hold it.
+//! 3. Every other resource: `deletecollection`, or one by one where that is not served; then a list
+//!    says what remains and which finalizers hold it.
 //! 4. The five conditions are written, as the pass found things.
-//! 5. When nothing remains and nothing failed, `PUT …/finalize` without `kubernetes`; the API server removes the object.
+//! 5. When nothing remains and nothing failed, `PUT …/finalize` without `kubernetes`; the API
+//!    server removes the object.
 //!
-//! A pass that leaves something is repeated: by the back-off of the queue after a failure, after an estimate (half of what the
-//! pods' grace periods or a finalizer's 15 s suggest, plus one second) when content waits. A pass changes nothing that an
-//! earlier one has done, so a crash between any two steps costs nothing but a repetition.
+//! A pass that leaves something is repeated: by the back-off of the queue after a failure, after an
+//! estimate (half of what the pods' grace periods or a finalizer's 15 s suggest, plus one second)
+//! when content waits. A pass changes nothing that an earlier one has done, so a crash between any
+//! two steps costs nothing but a repetition.
 
 mod condition;
 mod content;
@@ -40,8 +45,8 @@ const NAME: &str = "namespace-controller";
 /// How many namespaces are emptied at a time: 10, as the reference.
 const WORKERS: usize = 10;
 
-/// The shortest and the longest wait after a pass that failed: 5 ms doubling to a minute, as the reference. A namespace that is being
-/// deleted is in somebody's way.
+/// The shortest and the longest wait after a pass that failed: 5 ms doubling to a minute, as the
+/// reference. A namespace that is being deleted is in somebody's way.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(60));
 
 /// The finalizer in `spec.finalizers` that this controller removes.
@@ -78,14 +83,16 @@ impl NamespaceController {
         self
     }
 
-    /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything at once.
+    /// Runs until `stop`, which lets passes that are under way finish. Dropping it stops everything
+    /// at once.
     ///
     /// # Errors
     ///
     /// When a part of it fails for good.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        // The deletionTimestamp asks for a pass. Changes after it are mostly this controller's own conditions, and a pass for each
-        // of those would never wait for the back-off of a pass that failed: each pass says itself when to come back.
+        // The deletionTimestamp asks for a pass. Changes after it are mostly this controller's own
+        // conditions, and a pass for each of those would never wait for the back-off of a pass that
+        // failed: each pass says itself when to come back.
         let is_deleting =
             |namespace: &Object<Namespace>| !namespace.skim().deletion_timestamp.is_empty();
         let begins = Predicate::new(move |event| match event {

@@ -191,7 +191,8 @@ impl Claims {
 struct Used {
     /// Claims that are named.
     by_name: BTreeSet<String>,
-    /// Claims of generic ephemeral volumes: name, and uid of the pod, which is the claim's controller.
+    /// Claims of generic ephemeral volumes: name, and uid of the pod, which is the claim's
+    /// controller.
     ephemeral: EphemeralClaims,
 }
 

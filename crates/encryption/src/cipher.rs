@@ -68,7 +68,8 @@ impl Kind {
     }
 }
 
-/// Why a value does not open under a key. The words are those of Kubernetes' API server, except where those mislead.
+/// Why a value does not open under a key. The words are those of Kubernetes' API server, except
+/// where those mislead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

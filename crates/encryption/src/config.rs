@@ -12,8 +12,9 @@
 //!
 //! # Theory
 //!
-//! A file is read as a tree, and the tree is walked once by hand, so that every fault is told with its place in the file and with
-//! Kubernetes' words, all at once. What Kubernetes' API server takes is taken here, but for `kms`; what it refuses is refused.
+//! A file is read as a tree, and the tree is walked once by hand, so that every fault is told with
+//! its place in the file and with Kubernetes' words, all at once. What Kubernetes' API server takes
+//! is taken here, but for `kms`; what it refuses is refused.
 //!
 //! | a resource is named by  | what counts                                                          |
 //! |-------------------------|----------------------------------------------------------------------|
@@ -73,7 +74,8 @@ impl EncryptionConfig {
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse); and when the file cannot be read, or has more than [`FILE_BYTES_MAX`] bytes.
+    /// As [`parse`](Self::parse); and when the file cannot be read, or has more than
+    /// [`FILE_BYTES_MAX`] bytes.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::parse(&read_file(path)?)
     }

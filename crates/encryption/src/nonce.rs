@@ -6,10 +6,12 @@ use std::fmt;
 
 type Fill = dyn FnMut(&mut [u8]) -> std::io::Result<()> + Send;
 
-/// A source of random bytes for nonces and initialization vectors, given by whoever builds the store.
+/// A source of random bytes for nonces and initialization vectors, given by whoever builds the
+/// store.
 ///
-/// A program gives the operating system's; a test a seeded one. A nonce that comes twice under one key of AES-GCM gives away
-/// what both values hold and lets others forge, so nothing that can be seeded alike belongs in a program.
+/// A program gives the operating system's; a test a seeded one. A nonce that comes twice under one
+/// key of AES-GCM gives away what both values hold and lets others forge, so nothing that can be
+/// seeded alike belongs in a program.
 pub struct NonceSource {
     fill: Mutex<Box<Fill>>,
 }
@@ -21,7 +23,8 @@ impl fmt::Debug for NonceSource {
 }
 
 impl NonceSource {
-    /// Asks a function, which fills the whole slice or fails. It is called under a lock and must not wait.
+    /// Asks a function, which fills the whole slice or fails. It is called under a lock and must
+    /// not wait.
     pub fn new(fill: impl FnMut(&mut [u8]) -> std::io::Result<()> + Send + 'static) -> Self {
         Self { fill: Mutex::new(Box::new(fill)) }
     }

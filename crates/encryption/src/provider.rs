@@ -9,9 +9,9 @@
 //!        └provider┘ └key┘
 //! ```
 //!
-//! Keys of one name may be in several providers, and a name may begin with another one and a colon: every provider and key
-//! whose prefix fits is tried in order until one opens the value. A value is *stale* when another than the first key of the first
-//! provider opened it.
+//! Keys of one name may be in several providers, and a name may begin with another one and a colon:
+//! every provider and key whose prefix fits is tried in order until one opens the value. A value is
+//! *stale* when another than the first key of the first provider opened it.
 
 use crate::cipher::{Cipher, Kind, OpenError};
 use crate::nonce::NonceSource;

@@ -13,7 +13,8 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// Reads `secrets`, `deployments.apps`, `*.` (all of the core group), `*.apps` or `*.*`: what comes before the first dot is the resource.
+    /// Reads `secrets`, `deployments.apps`, `*.` (all of the core group), `*.apps` or `*.*`: what
+    /// comes before the first dot is the resource.
     pub fn parse(text: &str) -> Self {
         let (resource, group) = text.split_once('.').unwrap_or((text, ""));
         Self { group: group.to_owned(), resource: resource.to_owned() }

@@ -14,10 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
-/// What stands for a value that is not encrypted where no provider takes such: a sealed value without content.
+/// What stands for a value that is not encrypted where no provider takes such: a sealed value
+/// without content.
 const REFUSED: &[u8] = b"k8s:enc:refused:v1::";
 
-/// A store over another one: what is chosen is encrypted on its way in and decrypted on its way out.
+/// A store over another one: what is chosen is encrypted on its way in and decrypted on its way
+/// out.
 ///
 /// A handle; cheap to clone. Its methods are as cancel safe as those of the store below.
 #[derive(Debug, Clone)]
@@ -81,8 +83,8 @@ impl EncryptedStore {
         self.shared.config.read().clone()
     }
 
-    /// Works by another configuration from the next call on. When values could not be made out before, feeds end with
-    /// [`StoreError::Unavailable`], so that their readers look again.
+    /// Works by another configuration from the next call on. When values could not be made out
+    /// before, feeds end with [`StoreError::Unavailable`], so that their readers look again.
     pub fn set_config(&self, config: EncryptionConfig) {
         *self.shared.config.write() = Arc::new(config);
         if self.shared.gave_sealed.swap(false, Ordering::Relaxed) {
@@ -90,7 +92,8 @@ impl EncryptedStore {
         }
     }
 
-    /// How many values the keys that write now have encrypted since the program started, by `provider:name`.
+    /// How many values the keys that write now have encrypted since the program started, by
+    /// `provider:name`.
     pub fn writes(&self) -> Vec<(String, u64)> {
         let config = self.config();
         let writers = config.chains().filter_map(|(_, chain)| chain.writer());
@@ -152,7 +155,8 @@ impl View<'_> {
         Ok(kv)
     }
 
-    /// The same, for a reader of many: what cannot be made out is given as it is, or as [`REFUSED`].
+    /// The same, for a reader of many: what cannot be made out is given as it is, or as
+    /// [`REFUSED`].
     fn open_many(&mut self, key: &Bytes, stored: Bytes) -> Bytes {
         match self.open(key, &stored) {
             Ok(opened) => opened.value,
@@ -172,7 +176,8 @@ impl View<'_> {
         }
     }
 
-    /// The same, for a state that is no longer: that it cannot be made out is no news once a retired key is gone.
+    /// The same, for a state that is no longer: that it cannot be made out is no news once a
+    /// retired key is gone.
     fn open_past(&mut self, key: &Bytes, stored: Bytes) -> Bytes {
         match self.open(key, &stored) {
             Ok(opened) => opened.value,
@@ -333,8 +338,8 @@ impl ChangeFeed for EncryptedFeed {
             let restarted = async { self.restarts.wait_for(|n| *n != born).await.map(drop) };
             let mut batch = tokio::select! {
                 biased;
-                // Cancel safe: it is state, and the next call asks it again. An error says that the store is gone, which the
-                // feed below tells.
+                // Cancel safe: it is state, and the next call asks it again. An error says that the
+                // store is gone, which the feed below tells.
                 Ok(()) = restarted => {
                     let reason = "the encryption configuration has changed".to_owned();
                     return Err(StoreError::Unavailable(reason));

@@ -1,4 +1,5 @@
-//! How the generated tables spell a field: the usual in one call, the unusual chained to it. Evaluated by the compiler.
+//! How the generated tables spell a field: the usual in one call, the unusual chained to it.
+//! Evaluated by the compiler.
 
 use crate::{Field, Presence, Type};
 

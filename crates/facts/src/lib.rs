@@ -1,11 +1,13 @@
 //! Generated data about the built-in Kubernetes types.
 //!
-//! Two tables of plain data: [`DEFINITIONS`], what a type's fields are, and [`RESOURCES`], what is served. Both are `static`: nothing is
-//! read, parsed or allocated at start, and nothing here decides anything. `cargo xtask facts` writes them from the schemas that one
-//! Kubernetes release publishes, from the declared encoding of each field and from what its discovery lists; tables are therefore changed
-//! there, not here.
+//! Two tables of plain data: [`DEFINITIONS`], what a type's fields are, and [`RESOURCES`], what is
+//! served. Both are `static`: nothing is read, parsed or allocated at start, and nothing here
+//! decides anything. `cargo xtask facts` writes them from the schemas that one Kubernetes release
+//! publishes, from the declared encoding of each field and from what its discovery lists; tables
+//! are therefore changed there, not here.
 //!
-//! Definitions refer to one another by index ([`Type::Ref`]), so recursive types (`JSONSchemaProps`) are ordinary rows.
+//! Definitions refer to one another by index ([`Type::Ref`]), so recursive types
+//! (`JSONSchemaProps`) are ordinary rows.
 //!
 //! This crate knows nothing of schemas, HTTP or objects; it depends on nothing.
 
@@ -22,7 +24,8 @@ pub use generated::{DEFINITIONS, RESOURCES};
 pub struct Definition {
     /// Reverse-domain name, such as `io.k8s.api.core.v1.PodSpec`.
     pub name: &'static str,
-    /// Its shape: [`Type::Object`] for a struct, the scalar for `Quantity`, `Time` and their like, [`Type::Any`] for free-form JSON.
+    /// Its shape: [`Type::Object`] for a struct, the scalar for `Quantity`, `Time` and their like,
+    /// [`Type::Any`] for free-form JSON.
     pub ty: Type,
     /// Fields, sorted by name.
     pub fields: &'static [Field],
@@ -34,7 +37,8 @@ pub struct Definition {
     pub kinds: &'static [(&'static str, &'static str, &'static str)],
     /// `format` (`date-time` for the times).
     pub format: &'static str,
-    /// Indices of the fields that protobuf holds, sorted by `Field::protobuf`, so that those within one message stand together.
+    /// Indices of the fields that protobuf holds, sorted by `Field::protobuf`, so that those within
+    /// one message stand together.
     pub protobuf: &'static [u8],
 }
 impl Definition {
@@ -58,7 +62,8 @@ pub struct Field {
     pub list_map_keys: &'static [&'static str],
     /// `x-kubernetes-map-type: atomic` on the field itself.
     pub atomic: bool,
-    /// `x-kubernetes-map-type: granular` on the field itself: merges member by member even where its type's definition is atomic.
+    /// `x-kubernetes-map-type: granular` on the field itself: merges member by member even where
+    /// its type's definition is atomic.
     pub granular: bool,
     /// `x-kubernetes-patch-strategy`, comma separated.
     pub patch_strategy: &'static str,
@@ -70,23 +75,28 @@ pub struct Field {
     pub format: &'static str,
     /// What is written when nothing was given.
     pub presence: Presence,
-    /// Place in the declared order of the struct, in which the API writes built-in types (255: unknown).
+    /// Place in the declared order of the struct, in which the API writes built-in types (255:
+    /// unknown).
     pub order: u8,
-    /// Number in the protobuf message, after those of the messages on the way to it: JSON lifts the members of some messages to where
-    /// the message stands (`Volume.hostPath` is `volumeSource.hostPath`, `[2, 1]`). Empty: not in protobuf, or unknown.
+    /// Number in the protobuf message, after those of the messages on the way to it: JSON lifts the
+    /// members of some messages to where the message stands (`Volume.hostPath` is
+    /// `volumeSource.hostPath`, `[2, 1]`). Empty: not in protobuf, or unknown.
     pub protobuf: &'static [u8],
 }
 
 /// How a field is encoded when nothing, or the zero value of its type, was given.
 ///
-/// Zero values: `""`, `0`, `false`, `"0"` (quantity), `{}` with its own always-written fields (struct), `null` (list, map, time, any).
+/// Zero values: `""`, `0`, `false`, `"0"` (quantity), `{}` with its own always-written fields
+/// (struct), `null` (list, map, time, any).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Presence {
     /// Left out when it has its zero value, given or not; empty lists and maps are left out too.
     Omitted,
-    /// Left out when absent; a zero value that was given stays (`replicas: 0`, `securityContext: {}`).
+    /// Left out when absent; a zero value that was given stays (`replicas: 0`, `securityContext:
+    /// {}`).
     Pointer,
-    /// Always written, with its zero value when absent (`status: {}`, `resources: {}`, `lastTransitionTime: ""`).
+    /// Always written, with its zero value when absent (`status: {}`, `resources: {}`,
+    /// `lastTransitionTime: ""`).
     Always,
     /// Always written, `null` when absent (`containers: null`, `eventTime: null`).
     Null,
@@ -190,7 +200,8 @@ pub fn definition(name: &str) -> Option<u16> {
     u16::try_from(at).ok()
 }
 
-/// Index in [`DEFINITIONS`] of the body of a kind (objects and their lists; for meta/v1 types ask [`definition`]).
+/// Index in [`DEFINITIONS`] of the body of a kind (objects and their lists; for meta/v1 types ask
+/// [`definition`]).
 pub fn kind(group: &str, version: &str, kind: &str) -> Option<u16> {
     let wanted = (group, version, kind);
     let at = generated::KINDS.binary_search_by(|&(g, v, k, _)| (g, v, k).cmp(&wanted)).ok()?;

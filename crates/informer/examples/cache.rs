@@ -1,10 +1,12 @@
-//! What a cache costs: heap for each object, and time for each object listed, changed and read, under every policy.
+//! What a cache costs: heap for each object, and time for each object listed, changed and read,
+//! under every policy.
 //!
 //! `cargo run --release -p setpoint-informer --example cache -- [objects] [events] [policy…]`
 //!
-//! The Pods are those that `benches` serves, filled with noise of its own. Everything is in this process and on one thread, and
-//! times are that thread's: what the scheduler gave it, whatever else the machine does. Listed Pods are made while they are listed;
-//! the time of that is measured apart and taken off. Events are made before.
+//! The Pods are those that `benches` serves, filled with noise of its own. Everything is in this
+//! process and on one thread, and times are that thread's: what the scheduler gave it, whatever
+//! else the machine does. Listed Pods are made while they are listed; the time of that is measured
+//! apart and taken off. Events are made before.
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot be made fails")]
 
 use bytes::Bytes;

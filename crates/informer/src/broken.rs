@@ -1,8 +1,9 @@
 //! Rules broken on purpose, to see that the simulator notices.
 //!
-//! Without the feature `broken-rules`, which nothing but that test turns on, [`Broken`] is empty, [`Broken::is`] is `false` at compile
-//! time, and of each hook nothing is left. With it, one informer may be built with one rule broken
-//! (`SharedInformerBuilder::broken`); others in the process keep it.
+//! Without the feature `broken-rules`, which nothing but that test turns on, [`Broken`] is empty,
+//! [`Broken::is`] is `false` at compile time, and of each hook nothing is left. With it, one
+//! informer may be built with one rule broken (`SharedInformerBuilder::broken`); others in the
+//! process keep it.
 
 #![cfg_attr(
     not(feature = "broken-rules"),
@@ -21,7 +22,8 @@ pub enum Rule {
     PartialStream,
     /// A deletion gets lost when it finds the delta queue occupied (FIFO-10).
     DropsDeletes,
-    /// Something happens to an object between the look at the cache and the joining of a late handler (SHI-3).
+    /// Something happens to an object between the look at the cache and the joining of a late
+    /// handler (SHI-3).
     LateHandlerRaces,
     /// A handler's full queue keeps the older of two notifications of a key (SHI-5).
     MergeKeepsOlder,

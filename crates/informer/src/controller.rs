@@ -2,9 +2,9 @@
 //!
 //! # Theory
 //!
-//! This is what an informer is made of, for those who wire a controller by hand: with a store of their own, or with none. A
-//! [`Controller`] joins the stages and adds no state. [`apply`] is the usual process function; it gives for every kind of queue the
-//! same changes of a store.
+//! This is what an informer is made of, for those who wire a controller by hand: with a store of
+//! their own, or with none. A [`Controller`] joins the stages and adds no state. [`apply`] is the
+//! usual process function; it gives for every kind of queue the same changes of a store.
 //!
 //! | what happens                      | what the controller does                                                              |
 //! |-----------------------------------|---------------------------------------------------------------------------------------|
@@ -94,7 +94,8 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// How long after a panic of the process function the next batch is taken: 1 s, as client-go (CTL-4).
+/// How long after a panic of the process function the next batch is taken: 1 s, as client-go
+/// (CTL-4).
 pub const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// Why deltas were not processed.
@@ -164,7 +165,8 @@ impl<T: Keyed, P: Process<T>> Controller<T, P> {
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
-            // Without a stop, a stage ends when it finds the queue closed; the consumer takes out what is left first.
+            // Without a stop, a stage ends when it finds the queue closed; the consumer takes out
+            // what is left first.
             Some(ended) = stages.join_next() => pass_on_panic(ended),
         }
         let was_stopped = stop.is_cancelled();
@@ -186,7 +188,8 @@ impl<T: Keyed> Drop for Close<T> {
     }
 }
 
-/// Takes batches out of the queue, one after the other. What still waits at `stop` is dropped (CTL-2).
+/// Takes batches out of the queue, one after the other. What still waits at `stop` is dropped
+/// (CTL-2).
 async fn consume<T: Keyed, P: Process<T>>(
     queue: Arc<dyn DeltaQueue<T>>,
     mut process: P,

@@ -2,10 +2,11 @@
 //!
 //! # Theory
 //!
-//! `serde_json` learns how long a list is when it comes to its end, and a `Vec` that is not told begins with room for four: a
-//! Pod with one container keeps room for three more, a kilobyte each, for as long as it is cached. Here the lengths of all lists
-//! are counted in a first pass over the text, and the decoder is told each when it begins. What is decoded, and what is an error,
-//! is `serde_json`'s to say; the lengths are hints, and a wrong one costs memory and nothing else.
+//! `serde_json` learns how long a list is when it comes to its end, and a `Vec` that is not told
+//! begins with room for four: a Pod with one container keeps room for three more, a kilobyte each,
+//! for as long as it is cached. Here the lengths of all lists are counted in a first pass over the
+//! text, and the decoder is told each when it begins. What is decoded, and what is an error, is
+//! `serde_json`'s to say; the lengths are hints, and a wrong one costs memory and nothing else.
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess,
     VariantAccess, Visitor,
@@ -25,7 +26,8 @@ pub(crate) fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_js
     Ok(value)
 }
 
-/// The lengths of a text's lists, handed out in the order in which the lists begin, which is that of decoding.
+/// The lengths of a text's lists, handed out in the order in which the lists begin, which is that
+/// of decoding.
 struct Lengths {
     lengths: Vec<u32>,
     next: Cell<usize>,

@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! A writer offers [`Delta`]s as a server tells them; a reader takes them out in batches. The writer's alphabet is the same for
-//! every queue: `Added`, `Updated`, `Deleted`, `ReplacedAll`, `SyncAll`, `Bookmark`. What a queue does in between is order and
-//! translate, per its kind; every kind stands behind [`DeltaQueue`], so that a reflector fills any of them. What is in a delta is
+//! A writer offers [`Delta`]s as a server tells them; a reader takes them out in batches. The
+//! writer's alphabet is the same for every queue: `Added`, `Updated`, `Deleted`, `ReplacedAll`,
+//! `SyncAll`, `Bookmark`. What a queue does in between is order and translate, per its kind; every
+//! kind stands behind [`DeltaQueue`], so that a reflector fills any of them. What is in a delta is
 //! the queue's user's choice: anything that has a key ([`Keyed`]).
 //!
 //! | queue                                  | order                | a relist leaves as                    | a resync as        | knows the store |
@@ -13,19 +14,24 @@
 //! | [`OrderedFifo::with_known_objects`]    | the server's         | tombstones, then a `Replaced` an item | a `Sync` an object | yes             |
 //! | [`DeltaFifo`]                          | of each key's first  | a `Replaced` an item, then tombstones | a `Sync` an object | yes             |
 //!
-//! Informers run on the first. The others are for hand-wired controllers that want to be told of single objects only.
+//! Informers run on the first. The others are for hand-wired controllers that want to be told of
+//! single objects only.
 //!
 //! # Who waits for whom
 //!
-//! No queue runs its reader's code, and no lock is held while a batch is processed (FIFO-16): a [`Batch`] is processed for as long
-//! as it exists, and dropping it says that it is done. That cannot be forgotten, and what panics is done too: a delta leaves before
-//! it is processed and is never put back (FIFO-20).
+//! No queue runs its reader's code, and no lock is held while a batch is processed (FIFO-16): a
+//! [`Batch`] is processed for as long as it exists, and dropping it says that it is done. That
+//! cannot be forgotten, and what panics is done too: a delta leaves before it is processed and is
+//! never put back (FIFO-20).
 //!
-//! - The writer waits while [`DELTAS_MAX`] deltas wait: a slow reader holds up the reading of the watch, not memory.
-//! - A queue that knows the store asks it what it holds. While a batch is out the store does not say yet what the batch will do to
-//!   it, and a deletion could get lost; until the batch is done the writer waits with what needs the store. client-go holds the
-//!   queue's lock instead, for every write (FIFO-21); an atomic queue never needs to.
-//! - One writer and one reader. What a poll of either takes in is bounded: both pay from their task's budget.
+//! - The writer waits while [`DELTAS_MAX`] deltas wait: a slow reader holds up the reading of the
+//!   watch, not memory.
+//! - A queue that knows the store asks it what it holds. While a batch is out the store does not
+//!   say yet what the batch will do to it, and a deletion could get lost; until the batch is done
+//!   the writer waits with what needs the store. client-go holds the queue's lock instead, for
+//!   every write (FIFO-21); an atomic queue never needs to.
+//! - One writer and one reader. What a poll of either takes in is bounded: both pay from their
+//!   task's budget.
 
 mod batch;
 mod fifo;
@@ -61,8 +67,8 @@ pub enum Delta<T> {
     Updated(T),
     /// A watch said `DELETED`; the object as it was last.
     Deleted(T),
-    /// A list shows that the object is gone; its deletion was missed, and what is known of it may be stale (FIFO-4, FIFO-12).
-    /// Called a tombstone. Only queues that know the store make these.
+    /// A list shows that the object is gone; its deletion was missed, and what is known of it may
+    /// be stale (FIFO-4, FIFO-12). Called a tombstone. Only queues that know the store make these.
     DeletedFinalStateUnknown {
         /// The object's key.
         key: Key,
@@ -110,7 +116,8 @@ impl<T> Delta<T> {
 }
 
 impl<T: Keyed> Delta<T> {
-    /// Which object it is about: a tombstone's own key, or else the object's (FIFO-26); `None` when it is about all of them or none.
+    /// Which object it is about: a tombstone's own key, or else the object's (FIFO-26); `None` when
+    /// it is about all of them or none.
     pub fn key(&self) -> Option<&Key> {
         match self {
             Self::DeletedFinalStateUnknown { key, .. } => Some(key),

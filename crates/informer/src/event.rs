@@ -4,9 +4,9 @@ use crate::object::Object;
 
 /// One change of the cache, as one handler sees it.
 ///
-/// For one key a handler sees `Added (Updated)* Deleted`, repeated, in the order in which the cache changed; between keys
-/// there is no order to rely on. When it is told, the cache holds this state *or a later one* (EVT-7), so a handler should take
-/// the key and let its worker read the cache.
+/// For one key a handler sees `Added (Updated)* Deleted`, repeated, in the order in which the cache
+/// changed; between keys there is no order to rely on. When it is told, the cache holds this state
+/// *or a later one* (EVT-7), so a handler should take the key and let its worker read the cache.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<K> {
@@ -14,14 +14,15 @@ pub enum Event<K> {
     Added {
         /// The object.
         object: Object<K>,
-        /// Whether it was there when the handler began: part of the informer's first list, or of the cache when the handler
-        /// was added late (FIFO-23, SHI-3).
+        /// Whether it was there when the handler began: part of the informer's first list, or of
+        /// the cache when the handler was added late (FIFO-23, SHI-3).
         in_initial_list: bool,
     },
-    /// The object was in the cache already: it changed, or a resync or a relist tells of it again ([`Event::is_sync`]).
+    /// The object was in the cache already: it changed, or a resync or a relist tells of it again
+    /// ([`Event::is_sync`]).
     ///
-    /// An object that was deleted and made again under its name between two looks arrives as one update whose two uids
-    /// differ (EVT-8).
+    /// An object that was deleted and made again under its name between two looks arrives as one
+    /// update whose two uids differ (EVT-8).
     Updated {
         /// What the cache held before; for a queue that had to merge, what this handler saw last.
         old: Object<K>,
@@ -35,14 +36,16 @@ pub enum Event<K> {
     },
 }
 
-/// What is known of an object that is gone. client-go passes either the object or a `DeletedFinalStateUnknown` as an untyped
-/// value, which handlers forget to look for; here the key is at hand in both cases.
+/// What is known of an object that is gone. client-go passes either the object or a
+/// `DeletedFinalStateUnknown` as an untyped value, which handlers forget to look for; here the key
+/// is at hand in both cases.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Tombstone<K> {
     /// The deletion was watched: the object as it was when it went.
     Final(Object<K>),
-    /// The deletion was missed and found out by a relist: the object as it was last seen, which may be stale.
+    /// The deletion was missed and found out by a relist: the object as it was last seen, which may
+    /// be stale.
     Missed {
         /// Its key.
         key: Key,
@@ -61,7 +64,8 @@ impl<K> Event<K> {
         }
     }
 
-    /// The newest state that the event carries; none for a deletion of which nothing is known but the key.
+    /// The newest state that the event carries; none for a deletion of which nothing is known but
+    /// the key.
     pub fn object(&self) -> Option<&Object<K>> {
         match self {
             Self::Added { object, .. } => Some(object),
@@ -70,7 +74,8 @@ impl<K> Event<K> {
         }
     }
 
-    /// An update that carries no news: both sides have the same resourceVersion. Resyncs and relists make them (SHI-22).
+    /// An update that carries no news: both sides have the same resourceVersion. Resyncs and
+    /// relists make them (SHI-22).
     pub fn is_sync(&self) -> bool {
         match self {
             Self::Updated { old, new } => {

@@ -11,16 +11,19 @@ use tokio::time::Instant;
 /// How many objects an [`ExpiringStore`] holds unless told otherwise: 10,000.
 pub const EXPIRING_OBJECTS_MAX: usize = 10_000;
 
-/// Objects by key, each for a limited time after it was put in last; client-go's `ExpirationCache` with a `TTLPolicy` (FAC-10).
+/// Objects by key, each for a limited time after it was put in last; client-go's `ExpirationCache`
+/// with a `TTLPolicy` (FAC-10).
 ///
 /// # Theory
 ///
-/// Nothing runs: an object's age is looked at when it is read, and what is too old is taken out then. Reading and putting in exclude
-/// each other, so that what was put in a moment ago is never taken out for the age of what it replaced. A store is bounded: what
-/// does not fit pushes out the object whose time ends first, which may not have ended yet. All time is tokio's.
+/// Nothing runs: an object's age is looked at when it is read, and what is too old is taken out
+/// then. Reading and putting in exclude each other, so that what was put in a moment ago is never
+/// taken out for the age of what it replaced. A store is bounded: what does not fit pushes out the
+/// object whose time ends first, which may not have ended yet. All time is tokio's.
 ///
-/// It may be what a hand-wired controller keeps its objects in ([`DeltaStore`]) and what a queue asks ([`KnownObjects`]); an object
-/// that has expired is then not known any more, and its deletion may pass unnoticed.
+/// It may be what a hand-wired controller keeps its objects in ([`DeltaStore`]) and what a queue
+/// asks ([`KnownObjects`]); an object that has expired is then not known any more, and its deletion
+/// may pass unnoticed.
 pub struct ExpiringStore<T> {
     ttl: Duration,
     objects_max: usize,
@@ -99,7 +102,8 @@ impl<T: Keyed + Clone> ExpiringStore<T> {
         state.remove(key)
     }
 
-    /// Makes the store hold exactly these objects; the time of all of them begins anew. Gives what it held.
+    /// Makes the store hold exactly these objects; the time of all of them begins anew. Gives what
+    /// it held.
     pub fn replace(&self, objects: Vec<T>) -> Vec<T> {
         let mut state = self.state.lock();
         state.expire();

@@ -2,8 +2,9 @@
 //!
 //! # Theory
 //!
-//! A factory hands out informers; the first request of a type and selection decides how its informer is built, later ones get the
-//! same one (FAC-1). Namespace and selectors are the factory's unless a request has its own (FAC-2). Requesting starts nothing:
+//! A factory hands out informers; the first request of a type and selection decides how its
+//! informer is built, later ones get the same one (FAC-1). Namespace and selectors are the
+//! factory's unless a request has its own (FAC-2). Requesting starts nothing:
 //! [`InformerFactory::start`] passes what was requested so far to the worker, which owns the tasks.
 //!
 //! | an informer is  | when                                              | until                                                 |
@@ -155,8 +156,9 @@ impl InformerFactory {
         self.request(&K::DynamicType::default()).pinned()
     }
 
-    /// The informer of the metadata of a type: of its objects nothing else is asked for or held (FAC-7). Beside an informer of the
-    /// whole objects it is a second cache, and neither waits for the other.
+    /// The informer of the metadata of a type: of its objects nothing else is asked for or held
+    /// (FAC-7). Beside an informer of the whole objects it is a second cache, and neither waits for
+    /// the other.
     pub fn metadata<K: Cacheable>(&self) -> SharedInformer<PartialObjectMeta<K>>
     where
         K::DynamicType: Default,
@@ -193,7 +195,8 @@ impl InformerFactory {
         if let Some((known, number)) = self.0.state.lock().known(&id, is_pinned) {
             return (known, id, number);
         }
-        // Built without the lock, for `build` may ask for other informers. Building does nothing, so a lost race costs nothing.
+        // Built without the lock, for `build` may ask for other informers. Building does nothing,
+        // so a lost race costs nothing.
         let builder = self.0.options.builder(&self.0.client, dynamic_type, &id.1, &id.2);
         let (informer, worker) = build(builder).build();
         let mut state = self.0.state.lock();
@@ -247,7 +250,8 @@ impl InformerFactory {
         let _after = (forgotten, never_run);
     }
 
-    /// Starts the informers requested so far; call it again for those requested later. Does nothing after shutdown (FAC-3).
+    /// Starts the informers requested so far; call it again for those requested later. Does nothing
+    /// after shutdown (FAC-3).
     pub fn start(&self) {
         let mut state = self.0.state.lock();
         if state.is_shut_down {
@@ -285,7 +289,8 @@ impl InformerFactory {
         if resources.is_empty() { Ok(()) } else { Err(NotSynced { resources, causes }) }
     }
 
-    /// How every started informer is doing, by resource (FAC-4); of several with one resource, one of them.
+    /// How every started informer is doing, by resource (FAC-4); of several with one resource, one
+    /// of them.
     pub fn statuses(&self) -> BTreeMap<String, InformerStatus> {
         let state = self.0.state.lock();
         let started = state.informers.iter().filter(|(_, entry)| entry.is_started);

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 /// How many notifications a handler may have waiting before they are merged by key.
 ///
-/// 1024, where client-go starts to complain about a slow handler. Beyond it each key has at most one notification waiting, so
-/// that a handler which never returns holds at most the limit and one notification per object it knows.
+/// 1024, where client-go starts to complain about a slow handler. Beyond it each key has at most
+/// one notification waiting, so that a handler which never returns holds at most the limit and one
+/// notification per object it knows.
 pub const HANDLER_QUEUE_MAX: usize = 1024;
 
 /// How long a handler rests after it has panicked (SHI-8).
@@ -31,8 +32,8 @@ pub const RESYNC_MIN: Duration = Duration::from_secs(1);
 
 /// Somebody who is told of changes, one at a time and in order (SHI-4).
 ///
-/// Any `FnMut(Event<K>)` is a handler; it should be quick, as enqueuing a key is. Implement the trait for one that waits:
-/// whatever it does delays no other handler and no cache.
+/// Any `FnMut(Event<K>)` is a handler; it should be quick, as enqueuing a key is. Implement the
+/// trait for one that waits: whatever it does delays no other handler and no cache.
 pub trait Handler<K>: Send + 'static {
     /// Takes one event. The next call is made when the future has ended.
     fn handle(&mut self, event: Event<K>) -> impl Future<Output = ()> + Send;
@@ -49,9 +50,11 @@ impl<K: Send + Sync + 'static, F: FnMut(Event<K>) + Send + 'static> Handler<K> f
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerOptions {
-    /// How often to be told again of every object (SHI-20): zero is never, `None` is the informer's period.
+    /// How often to be told again of every object (SHI-20): zero is never, `None` is the informer's
+    /// period.
     ///
-    /// Raised to [`RESYNC_MIN`] and up to a multiple of the informer's period. An informer without a period resyncs nobody.
+    /// Raised to [`RESYNC_MIN`] and up to a multiple of the informer's period. An informer without
+    /// a period resyncs nobody.
     pub resync: Option<Duration>,
     /// How many notifications may wait before they are merged by key.
     pub queue_max: usize,
@@ -98,8 +101,8 @@ impl fmt::Debug for HandlerRegistration {
 }
 
 impl HandlerRegistration {
-    /// Whether the handler has been told of everything that was there at the start: the informer has synced and every initial
-    /// `Added` has been handled (SHI-9).
+    /// Whether the handler has been told of everything that was there at the start: the informer
+    /// has synced and every initial `Added` has been handled (SHI-9).
     pub fn has_synced(&self) -> bool {
         *self.0.state().synced.borrow()
     }
@@ -118,7 +121,8 @@ impl HandlerRegistration {
         }
     }
 
-    /// Removes the handler: no call starts after the one that may be running. What waits is dropped. Idempotent (SHI-7).
+    /// Removes the handler: no call starts after the one that may be running. What waits is
+    /// dropped. Idempotent (SHI-7).
     pub fn remove(&self) {
         self.0.remove();
     }
@@ -126,8 +130,9 @@ impl HandlerRegistration {
     /// Removes the handler and waits for a call that is running.
     ///
     /// # Errors
-    /// When it is awaited inside of that very call, which would wait for itself: the handler is removed then, and what runs is the
-    /// last call (SHI-7). A call that awaits a task of its own that awaits this cannot be told, and never ends.
+    /// When it is awaited inside of that very call, which would wait for itself: the handler is
+    /// removed then, and what runs is the last call (SHI-7). A call that awaits a task of its own
+    /// that awaits this cannot be told, and never ends.
     pub async fn remove_and_wait(&self) -> Result<(), WithinCall> {
         self.0.remove();
         if listener::is_within(self.0.state()) {
@@ -137,7 +142,8 @@ impl HandlerRegistration {
         Ok(())
     }
 
-    /// How many notifications wait. A gauge: the handler is too slow while this stays above its `queue_max`.
+    /// How many notifications wait. A gauge: the handler is too slow while this stays above its
+    /// `queue_max`.
     pub fn pending(&self) -> usize {
         self.0.pending()
     }
@@ -147,7 +153,8 @@ impl HandlerRegistration {
         self.0.state().panics.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// How often the handler is told again of every object, after the rules of SHI-20; `None` for never.
+    /// How often the handler is told again of every object, after the rules of SHI-20; `None` for
+    /// never.
     pub fn resync_period(&self) -> Option<Duration> {
         self.0.resync_period()
     }

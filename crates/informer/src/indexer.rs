@@ -2,14 +2,15 @@
 //!
 //! # Theory
 //!
-//! One owner writes through an [`Indexer`]; anybody reads through a [`Lister`]. The state is a persistent map behind one lock
-//! that a reader holds only to look up a key or to copy a reference: it takes a [`Snapshot`] for anything longer, is never in the
-//! way of the writer, and the writer is in its for as long as one transaction puts its objects in their places. Every read answers
+//! One owner writes through an [`Indexer`]; anybody reads through a [`Lister`]. The state is a
+//! persistent map behind one lock that a reader holds only to look up a key or to copy a reference:
+//! it takes a [`Snapshot`] for anything longer, is never in the way of the writer, and the writer
+//! is in its for as long as one transaction puts its objects in their places. Every read answers
 //! from one snapshot (IDX-3).
 //!
-//! Index functions run once per write, and without the lock. The values they gave are kept with the object, so that taking it out
-//! of an index never depends on what a function says later; a function that fails rejects the write, and the indices stay in step
-//! with the objects (IDX-5).
+//! Index functions run once per write, and without the lock. The values they gave are kept with the
+//! object, so that taking it out of an index never depends on what a function says later; a
+//! function that fails rejects the write, and the indices stay in step with the objects (IDX-5).
 
 mod freshness;
 mod held;
@@ -37,7 +38,8 @@ use std::fmt;
 use std::sync::Arc;
 use tree::Tree;
 
-/// The name of the index by namespace. It exists in every cache, at no cost: objects are ordered by namespace (IDX-12).
+/// The name of the index by namespace. It exists in every cache, at no cost: objects are ordered by
+/// namespace (IDX-12).
 pub const NAMESPACE_INDEX: &str = "namespace";
 
 /// The writing end of a cache. There is one; [`Indexer::lister`] gives the reading ends.
@@ -184,10 +186,11 @@ impl<K> Indexer<K> {
         old
     }
 
-    /// Makes the cache hold exactly these objects, in one step (IDX-8), and gives those that were rejected.
+    /// Makes the cache hold exactly these objects, in one step (IDX-8), and gives those that were
+    /// rejected.
     ///
-    /// A rejected object leaves its key as it was. Of two objects with one key the later counts. An object that is already held
-    /// in the same version keeps its place in memory.
+    /// A rejected object leaves its key as it was. Of two objects with one key the later counts. An
+    /// object that is already held in the same version keeps its place in memory.
     pub fn replace(
         &mut self,
         mut objects: Vec<Object<K>>,
@@ -243,8 +246,8 @@ impl<K> Indexer<K> {
         How { moves_version: !self.is_replaying, keeps_old: self.broken.is(Rule::IndexKeepsOld) }
     }
 
-    /// The first object that comes packed says that there is a dictionary now: packs what is held plain, which is as much as it
-    /// was made of.
+    /// The first object that comes packed says that there is a dictionary now: packs what is held
+    /// plain, which is as much as it was made of.
     fn pack_held(&mut self, arriving: &Object<K>) {
         if self.is_packed || !arriving.is_packed() {
             return;

@@ -8,11 +8,13 @@
 //!                                                         └──▶ a queue per handler ──▶ handler (one task each)
 //! ```
 //!
-//! The consumer holds the distribution lock while it changes the cache and tells the handlers' queues of it, and so does whoever
-//! adds a handler: a late handler is told of the cache as it is and of every change after it, none lost and none twice (SHI-3).
-//! Nothing else is done under that lock, and it is never held across a wait. A handler's task holds no lock while it calls.
+//! The consumer holds the distribution lock while it changes the cache and tells the handlers'
+//! queues of it, and so does whoever adds a handler: a late handler is told of the cache as it is
+//! and of every change after it, none lost and none twice (SHI-3). Nothing else is done under that
+//! lock, and it is never held across a wait. A handler's task holds no lock while it calls.
 //!
-//! An informer runs once: a worker that has ended, or was dropped, leaves a cache that answers and never changes (SHI-1).
+//! An informer runs once: a worker that has ended, or was dropped, leaves a cache that answers and
+//! never changes (SHI-1).
 
 mod board;
 mod builder;
@@ -44,7 +46,8 @@ use tokio::sync::{Notify, watch};
 pub trait Cacheable: Resource + DeserializeOwned + Send + Sync + 'static {}
 impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Cacheable for K {}
 
-/// A handle to one informer, cheap to clone: for adding handlers, reading the cache and asking how it does.
+/// A handle to one informer, cheap to clone: for adding handlers, reading the cache and asking how
+/// it does.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -108,8 +111,8 @@ impl<K: Cacheable> SharedInformer<K> {
         SharedInformerBuilder::new(Arc::new(source), ResourceType::of::<K>(dynamic_type))
     }
 
-    /// Adds a handler, before or after the start. It is told of every cached object as an initial addition and then of every
-    /// change (SHI-3).
+    /// Adds a handler, before or after the start. It is told of every cached object as an initial
+    /// addition and then of every change (SHI-3).
     ///
     /// # Errors
     /// When the informer has stopped.
@@ -123,8 +126,8 @@ impl<K: Cacheable> SharedInformer<K> {
         Ok(registration)
     }
 
-    /// Adds an index over typed objects, before or after the start. Under `Compact` each write then decodes the object once;
-    /// an object that does not decode is rejected (IDX-5).
+    /// Adds an index over typed objects, before or after the start. Under `Compact` each write then
+    /// decodes the object once; an object that does not decode is rejected (IDX-5).
     ///
     /// # Errors
     /// When the name is taken, the informer has stopped, or a cached object does not decode.
@@ -166,8 +169,8 @@ impl<K> SharedInformer<K> {
         self.0.board.status.borrow().has_synced
     }
 
-    /// Waits until the whole first list is in the cache. Any number of tasks may wait. Handlers may still be at work on it: see
-    /// [`HandlerRegistration::synced`].
+    /// Waits until the whole first list is in the cache. Any number of tasks may wait. Handlers may
+    /// still be at work on it: see [`HandlerRegistration::synced`].
     ///
     /// # Errors
     /// When the informer stops first.
@@ -189,8 +192,9 @@ impl<K> SharedInformer<K> {
         self.0.board.status.borrow().clone()
     }
 
-    /// Waits until the cache has not been kept up to date for so long: at once when that is so already. To be alerted by; the
-    /// informer goes on trying (REF-33), unless it was told to [give up](SharedInformerBuilder::give_up_after).
+    /// Waits until the cache has not been kept up to date for so long: at once when that is so
+    /// already. To be alerted by; the informer goes on trying (REF-33), unless it was told to [give
+    /// up](SharedInformerBuilder::give_up_after).
     ///
     /// # Errors
     /// When the informer stops first.
@@ -201,7 +205,8 @@ impl<K> SharedInformer<K> {
             .ok_or(Stopped)
     }
 
-    /// Waits until the worker has ended; the status then says whether it gave up. At once when it has ended already.
+    /// Waits until the worker has ended; the status then says whether it gave up. At once when it
+    /// has ended already.
     pub async fn stopped(&self) -> InformerStatus {
         let mut status = self.watch_status();
         // The sender is this informer's own, so it is there.
@@ -214,8 +219,9 @@ impl<K> SharedInformer<K> {
         self.0.board.status.subscribe()
     }
 
-    /// The resourceVersion that the reflector has reached: the cache may be behind it by what waits in the queue (REF-34).
-    /// The cache's own is [`Lister::resource_version`]. Empty before the first list.
+    /// The resourceVersion that the reflector has reached: the cache may be behind it by what waits
+    /// in the queue (REF-34). The cache's own is [`Lister::resource_version`]. Empty before the
+    /// first list.
     pub fn last_sync_resource_version(&self) -> Arc<str> {
         self.0.board.last_resource_version()
     }

@@ -12,9 +12,11 @@ use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 
-/// Makes what a queue carries out of what a source sends, one object at a time, as it arrives: a list is never held in two forms.
+/// Makes what a queue carries out of what a source sends, one object at a time, as it arrives: a
+/// list is never held in two forms.
 ///
-/// An [`ObjectError::Transform`] fails a list as a whole (FIFO-24); any other error skips the object.
+/// An [`ObjectError::Transform`] fails a list as a whole (FIFO-24); any other error skips the
+/// object.
 pub trait Intake<T>: Send + 'static {
     /// Takes in one item of a list; its type is not checked (REF-10).
     ///
@@ -28,14 +30,16 @@ pub trait Intake<T>: Send + 'static {
     /// When it is not an object with a name, is of another type, or cannot be transformed.
     fn event(&mut self, object: &Bytes) -> Result<T, ObjectError>;
 
-    /// Only the key of the object of a watch event, under the same conditions; nothing is transformed.
+    /// Only the key of the object of a watch event, under the same conditions; nothing is
+    /// transformed.
     ///
     /// # Errors
     /// When it is not an object with a name, or is of another type.
     fn key(&mut self, object: &Bytes) -> Result<Key, ObjectError>;
 
-    /// Time for work that is too long to be done between two objects; called after each part of a list and now and then during
-    /// a watch. May change the form of what was taken in and is not queued yet.
+    /// Time for work that is too long to be done between two objects; called after each part of a
+    /// list and now and then during a watch. May change the form of what was taken in and is not
+    /// queued yet.
     fn settle<'a>(&'a mut self, taken: &'a mut [T]) -> BoxFuture<'a, ()> {
         let _ = taken;
         std::future::ready(()).boxed()

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 /// The namespace and name of an object: what a cache is keyed by and what a work queue carries.
 ///
-/// Reads and parses as `namespace/name`, or `name` alone when the object is cluster-scoped (IDX-1). client-go calls the
-/// string form a storage key. Ordered by namespace, then name. A clone shares its text.
+/// Reads and parses as `namespace/name`, or `name` alone when the object is cluster-scoped (IDX-1).
+/// client-go calls the string form a storage key. Ordered by namespace, then name. A clone shares
+/// its text.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The namespace; empty for a cluster-scoped object.
@@ -33,7 +34,8 @@ impl Key {
     }
 }
 
-/// By namespace, then name. Most keys of a cache share the text of their namespace, which then need not be read.
+/// By namespace, then name. Most keys of a cache share the text of their namespace, which then need
+/// not be read.
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
         let namespaces = if Arc::ptr_eq(&self.namespace, &other.namespace) {

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //!
-//! An informer keeps, in this process, a copy of what a server holds of one type, and tells handlers how it changes. Data moves
-//! one way:
+//! An informer keeps, in this process, a copy of what a server holds of one type, and tells
+//! handlers how it changes. Data moves one way:
 //!
 //! | stage              | module        | takes                      | gives                                                  |
 //! |--------------------|---------------|----------------------------|--------------------------------------------------------|
@@ -14,24 +14,30 @@
 //! | [`SharedInformer`] | [`informer`]  | deltas                     | the cache's changes to every [`Handler`]               |
 //! | [`InformerFactory`]| [`factory`]   | requests for informers     | one informer per type and selection                   |
 //!
-//! Those who wire a controller by hand join the stages with a [`Controller`], into a store of their own: over either mode of the
-//! ordered queue or over [`DeltaFifo`]. Two more stores are for what an informer's cache is not: [`ExpiringStore`] forgets, and
-//! [`MutationCache`] reads back what was just written.
+//! Those who wire a controller by hand join the stages with a [`Controller`], into a store of their
+//! own: over either mode of the ordered queue or over [`DeltaFifo`]. Two more stores are for what
+//! an informer's cache is not: [`ExpiringStore`] forgets, and [`MutationCache`] reads back what was
+//! just written.
 //!
 //! What it guarantees:
 //!
 //! - Cache states of one key are a subsequence of the server's, and never go backwards.
-//! - A handler sees for each key `Added (Updated)* Deleted`, repeated; a deletion that was missed is told as a [`Tombstone`].
+//! - A handler sees for each key `Added (Updated)* Deleted`, repeated; a deletion that was missed
+//!   is told as a [`Tombstone`].
 //! - Half of a list is never visible, and no deletion is lost across a relist.
-//! - Nothing a slow, stuck or panicking handler does delays the cache or another handler, nor takes memory without bound.
-//! - It never gives up unless it is told when to: what keeps it from its server is said in [`SharedInformer::status`], and it
-//!   recovers by itself. No server can keep it waiting without bound, nor take more than its turn.
+//! - Nothing a slow, stuck or panicking handler does delays the cache or another handler, nor takes
+//!   memory without bound.
+//! - It never gives up unless it is told when to: what keeps it from its server is said in
+//!   [`SharedInformer::status`], and it recovers by itself. No server can keep it waiting without
+//!   bound, nor take more than its turn.
 //! - A read can wait for a write: [`Lister::at_least`].
 //!
-//! What it does not: show every state, order changes between keys for a handler, or show a write before the watch brings it.
+//! What it does not: show every state, order changes between keys for a handler, or show a write
+//! before the watch brings it.
 //!
-//! Objects stay the bytes they came as until somebody asks for the typed value ([`CachePolicy`]). Constructors do nothing; what
-//! runs is a worker that the caller owns. All time is tokio's, and all chance comes from a given seed.
+//! Objects stay the bytes they came as until somebody asks for the typed value ([`CachePolicy`]).
+//! Constructors do nothing; what runs is a worker that the caller owns. All time is tokio's, and
+//! all chance comes from a given seed.
 //!
 //! This crate does not know who serves, and it knows nothing of work queues and reconcilers.
 

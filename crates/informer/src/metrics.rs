@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! Metrics are kept per *informer name and resource*, both of which a program chooses: never per object, request or start. A
-//! [`MetricsRegistry`] is the program's own, there is no global one; it hands out the metrics of a pair once at a time. The first
-//! informer with a pair gets them; another with the same pair gets none, and says so in the log once per pair. When the informer
+//! Metrics are kept per *informer name and resource*, both of which a program chooses: never per
+//! object, request or start. A [`MetricsRegistry`] is the program's own, there is no global one; it
+//! hands out the metrics of a pair once at a time. The first informer with a pair gets them;
+//! another with the same pair gets none, and says so in the log once per pair. When the informer
 //! has ended or was dropped, the pair is free again.
 //!
 //! | hook                                     | the field's name                                                        |
@@ -23,14 +24,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Receives what happens in one informer. Called by the informer's own tasks, some of it under its distribution lock: quick and
-/// non-blocking, please.
+/// Receives what happens in one informer. Called by the informer's own tasks, some of it under its
+/// distribution lock: quick and non-blocking, please.
 pub trait Metrics: Send + Sync + 'static {
     /// A list, in pages or streamed, was taken in as a whole.
     fn listed(&self, took: Duration, n_items: usize) {
         let _ = (took, n_items);
     }
-    /// A watch was closed or broke, after so many events. A short one ended within a second without any.
+    /// A watch was closed or broke, after so many events. A short one ended within a second without
+    /// any.
     fn watched(&self, took: Duration, n_events: u64, is_short: bool) {
         let _ = (took, n_events, is_short);
     }
@@ -42,11 +44,13 @@ pub trait Metrics: Send + Sync + 'static {
     fn processed(&self, took: Duration, n_deltas: usize, n_queued: usize) {
         let _ = (took, n_deltas, n_queued);
     }
-    /// The cache has come to this resourceVersion, as [`gauge`] makes a number of it, and holds so many objects.
+    /// The cache has come to this resourceVersion, as [`gauge`] makes a number of it, and holds so
+    /// many objects.
     fn store(&self, resource_version: Option<u64>, n_objects: usize) {
         let _ = (resource_version, n_objects);
     }
-    /// So many notifications wait for all handlers together, and so many for the one that is furthest behind.
+    /// So many notifications wait for all handlers together, and so many for the one that is
+    /// furthest behind.
     fn handlers(&self, pending: usize, pending_most: usize) {
         let _ = (pending, pending_most);
     }
@@ -54,11 +58,13 @@ pub trait Metrics: Send + Sync + 'static {
     fn handler_panicked(&self) {}
 }
 
-/// Makes the metrics of one informer, when a pair of name and resource is seen for the first time, and again after it was freed.
+/// Makes the metrics of one informer, when a pair of name and resource is seen for the first time,
+/// and again after it was freed.
 pub type MetricsProvider =
     Arc<dyn Fn(&str, &GroupVersionResource) -> Arc<dyn Metrics> + Send + Sync>;
 
-/// Hands out metrics, each pair of informer name and resource to one informer at a time. Cheap to clone.
+/// Hands out metrics, each pair of informer name and resource to one informer at a time. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct MetricsRegistry(Arc<Inner>);
 
@@ -134,7 +140,8 @@ impl Drop for ReservedMetrics {
     }
 }
 
-/// A resourceVersion as a gauge shows it: its last 15 decimal digits, which a float holds exactly. `None` for one that is no number.
+/// A resourceVersion as a gauge shows it: its last 15 decimal digits, which a float holds exactly.
+/// `None` for one that is no number.
 pub fn gauge(resource_version: &str) -> Option<u64> {
     let digits = &resource_version.as_bytes()[resource_version.len().saturating_sub(15)..];
     let is_number =

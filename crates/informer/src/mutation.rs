@@ -2,13 +2,14 @@
 //!
 //! # Theory
 //!
-//! A write is in the cache only when the watch brings it. A controller that must not act twice in between tells a
-//! [`MutationCache`] of each answer to its writes ([`written`](MutationCache::written)), and reads through it. For each key a read
-//! gives the newer, by resourceVersion, of what is stored and what was written; versions that have no order never win over what is
-//! stored. The field calls it a mutation cache or an assume cache.
+//! A write is in the cache only when the watch brings it. A controller that must not act twice in
+//! between tells a [`MutationCache`] of each answer to its writes
+//! ([`written`](MutationCache::written)), and reads through it. For each key a read gives the
+//! newer, by resourceVersion, of what is stored and what was written; versions that have no order
+//! never win over what is stored. The field calls it a mutation cache or an assume cache.
 //!
-//! It only ever bridges a gap. A written object is forgotten when the store has caught up, when it was not used for longest of
-//! [`WRITTEN_MAX`], and after [`WRITTEN_TTL`].
+//! It only ever bridges a gap. A written object is forgotten when the store has caught up, when it
+//! was not used for longest of [`WRITTEN_MAX`], and after [`WRITTEN_TTL`].
 //!
 //! | the store has | was written       | a read gives                                                       |
 //! |---------------|-------------------|--------------------------------------------------------------------|
@@ -16,9 +17,10 @@
 //! | an object     | anything else     | what is stored, and what was written is forgotten                  |
 //! | nothing       | an object         | nothing; what was written, with [`show_unstored`](MutationCache::show_unstored) |
 //!
-//! The last row is why it must be a [`Handler`] of the informer too: an object that is not stored was made a moment ago, or was
-//! deleted. A deletion that the informer has seen leaves a tombstone, by which a late "I just wrote it" is known to be about the
-//! same incarnation, or about an older version, and is ignored.
+//! The last row is why it must be a [`Handler`] of the informer too: an object that is not stored
+//! was made a moment ago, or was deleted. A deletion that the informer has seen leaves a tombstone,
+//! by which a late "I just wrote it" is known to be about the same incarnation, or about an older
+//! version, and is ignored.
 
 mod recent;
 
@@ -37,13 +39,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many written objects, and how many tombstones, are remembered: 100, as client-go's `MutationCache`.
+/// How many written objects, and how many tombstones, are remembered: 100, as client-go's
+/// `MutationCache`.
 pub const WRITTEN_MAX: usize = 100;
 
-/// How long a written object, or a tombstone, is remembered: 5 min, as the users of client-go's `MutationCache` ask for.
+/// How long a written object, or a tombstone, is remembered: 5 min, as the users of client-go's
+/// `MutationCache` ask for.
 pub const WRITTEN_TTL: Duration = Duration::from_secs(300);
 
-/// What was written, over what is stored. Cheap to clone: clones share what they remember. See the [module's theory](self).
+/// What was written, over what is stored. Cheap to clone: clones share what they remember. See the
+/// [module's theory](self).
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -101,8 +106,8 @@ impl<K> MutationCache<K> {
         }
     }
 
-    /// Reads also give written objects that the store does not have. Needs the informer's events ([`observe`](Self::observe)), or an
-    /// object that was deleted comes back for a while.
+    /// Reads also give written objects that the store does not have. Needs the informer's events
+    /// ([`observe`](Self::observe)), or an object that was deleted comes back for a while.
     pub fn show_unstored(mut self) -> Self {
         self.shows_unstored = true;
         self
@@ -122,7 +127,8 @@ impl<K> MutationCache<K> {
         state.written.insert(key, object);
     }
 
-    /// Takes note of what the informer has seen: deletions leave a tombstone, and written objects that it has caught up with go.
+    /// Takes note of what the informer has seen: deletions leave a tombstone, and written objects
+    /// that it has caught up with go.
     pub fn observe(&self, event: &Event<K>) {
         let mut state = self.state.lock();
         match event {
@@ -143,8 +149,8 @@ impl<K> MutationCache<K> {
         state.newest(key, stored, self.shows_unstored)
     }
 
-    /// The objects that an index files under a value, by key, not decoded. A written version is filed as the index function has it,
-    /// wherever the stored one is.
+    /// The objects that an index files under a value, by key, not decoded. A written version is
+    /// filed as the index function has it, wherever the stored one is.
     ///
     /// # Errors
     /// When there is no such index.
@@ -175,7 +181,8 @@ impl<K> MutationCache<K> {
 }
 
 impl<K: DeserializeOwned> MutationCache<K> {
-    /// The newer of what is stored and what was written; the namespace of a cluster-scoped object is empty.
+    /// The newer of what is stored and what was written; the namespace of a cluster-scoped object
+    /// is empty.
     ///
     /// # Errors
     /// When the object does not fit `K`.
@@ -242,7 +249,8 @@ impl<K> State<K> {
 }
 
 impl Incarnation {
-    /// Whether a version is of this life, or of an earlier one. One whose version has no order is taken for that.
+    /// Whether a version is of this life, or of an earlier one. One whose version has no order is
+    /// taken for that.
     fn covers<K>(&self, object: &Object<K>) -> bool {
         let is_later =
             compare(object.resource_version(), &self.resource_version) == Some(Ordering::Greater);

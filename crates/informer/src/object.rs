@@ -17,15 +17,17 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// A handle to one version of one object: cheap to clone, shared with every other reader, never changed (IDX-9).
+/// A handle to one version of one object: cheap to clone, shared with every other reader, never
+/// changed (IDX-9).
 ///
-/// What an enqueuing handler needs (key, uid, resourceVersion) costs no decode under any [`CachePolicy`], and neither do labels
-/// and owners ([`skim`](Self::skim)); [`get`](Self::get) gives the typed object.
+/// What an enqueuing handler needs (key, uid, resourceVersion) costs no decode under any
+/// [`CachePolicy`], and neither do labels and owners ([`skim`](Self::skim)); [`get`](Self::get)
+/// gives the typed object.
 ///
 /// # In memory
 ///
-/// Two allocations beside the name: this one, and the encoded object in exactly its size. uid and resourceVersion are places in
-/// it; what is packed has their text before it.
+/// Two allocations beside the name: this one, and the encoded object in exactly its size. uid and
+/// resourceVersion are places in it; what is packed has their text before it.
 pub struct Object<K>(Arc<Inner<K>>);
 
 pub(crate) struct Inner<K> {
@@ -99,7 +101,8 @@ impl<K> Object<K> {
         Self::from_parts(key, identity, Body::Decoded(value, ids), Some(pool))
     }
 
-    /// An object that is packed, or kept as its JSON where that wins nothing. `scratch` is overwritten.
+    /// An object that is packed, or kept as its JSON where that wins nothing. `scratch` is
+    /// overwritten.
     pub(crate) fn packed(
         key: Key,
         json: &[u8],
@@ -121,7 +124,8 @@ impl<K> Object<K> {
         }
     }
 
-    /// The packed form of an object that was taken in before there was something to pack it with; `None` when it is as it should be.
+    /// The packed form of an object that was taken in before there was something to pack it with;
+    /// `None` when it is as it should be.
     pub(crate) fn repacked(&self) -> Option<Self> {
         let inner = &*self.0;
         let pool = inner.pool.as_ref().filter(|pool| pool.policy.packs() && !inner.stays_plain)?;
@@ -158,7 +162,8 @@ impl<K> Object<K> {
         &self.0.key.name
     }
 
-    /// `metadata.uid`: which incarnation of the name this is (HWC-8). Empty when the server sent none.
+    /// `metadata.uid`: which incarnation of the name this is (HWC-8). Empty when the server sent
+    /// none.
     pub fn uid(&self) -> &str {
         self.0.body.text(self.0.identity.uid)
     }
@@ -168,13 +173,14 @@ impl<K> Object<K> {
         self.0.body.text(self.0.identity.resource_version)
     }
 
-    /// The object's JSON, when the cache keeps it as that: under `Compact`, or when it could not be decoded or packed. Under any
-    /// policy but `Decoded` there is [`json`](Self::json).
+    /// The object's JSON, when the cache keeps it as that: under `Compact`, or when it could not be
+    /// decoded or packed. Under any policy but `Decoded` there is [`json`](Self::json).
     pub fn bytes(&self) -> Option<&Bytes> {
         self.0.body.json()
     }
 
-    /// The object's JSON; what is packed is unpacked anew. `None` when the cache keeps the decoded value.
+    /// The object's JSON; what is packed is unpacked anew. `None` when the cache keeps the decoded
+    /// value.
     pub fn json(&self) -> Option<Bytes> {
         match &self.0.body {
             Body::Decoded(..) => None,
@@ -183,8 +189,8 @@ impl<K> Object<K> {
         }
     }
 
-    /// Whether this is only the object's type and metadata (`CachePolicy::Metadata`): what else [`get`](Self::get) gives is empty
-    /// whatever the server holds.
+    /// Whether this is only the object's type and metadata (`CachePolicy::Metadata`): what else
+    /// [`get`](Self::get) gives is empty whatever the server holds.
     pub fn is_partial(&self) -> bool {
         self.0.is_partial
     }
@@ -204,7 +210,8 @@ impl<K> Object<K> {
 }
 
 impl<K: DeserializeOwned> Object<K> {
-    /// The typed object. Under `Decoded`, and for the objects that were read last, this counts a reference; otherwise it decodes.
+    /// The typed object. Under `Decoded`, and for the objects that were read last, this counts a
+    /// reference; otherwise it decodes.
     ///
     /// # Errors
     /// When the object does not fit `K`.
@@ -247,7 +254,8 @@ impl<K: DeserializeOwned> Object<K> {
         })
     }
 
-    /// Makes the cached form of an object, as a cache under `policy` holds it. One object alone is never packed.
+    /// Makes the cached form of an object, as a cache under `policy` holds it. One object alone is
+    /// never packed.
     pub fn new(record: Record, policy: CachePolicy) -> Self {
         let Record { key, uid, resource_version, bytes } = record;
         let pool = Pool::new(policy, 0);
@@ -269,8 +277,9 @@ impl<K: DeserializeOwned> Object<K> {
 impl<K: Resource> Object<K> {
     /// The object's metadata, without decoding it.
     ///
-    /// Under `Decoded` it is borrowed from the value: `api_version`, `kind`, the timestamps and `managed_fields` are then
-    /// left empty, except `deletion_timestamp`, which is non-empty when set. What is packed is unpacked for it, and copied out.
+    /// Under `Decoded` it is borrowed from the value: `api_version`, `kind`, the timestamps and
+    /// `managed_fields` are then left empty, except `deletion_timestamp`, which is non-empty when
+    /// set. What is packed is unpacked for it, and copied out.
     pub fn skim(&self) -> Skim<'_> {
         match &self.0.body {
             Body::Decoded(object, _) => skimmed::of(object.meta()),

@@ -1,4 +1,5 @@
-//! What the objects of one cache have in common: how they are packed, and which of them are kept decoded.
+//! What the objects of one cache have in common: how they are packed, and which of them are kept
+//! decoded.
 
 #[cfg(feature = "compressed")]
 mod codec;
@@ -19,8 +20,9 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// How many objects a cache keeps decoded beside their encoded form, unless it is told otherwise: 256. A controller's workers
-/// read an object several times within one reconcile, and the objects of a burst again soon; a decoded Pod takes 25 KiB.
+/// How many objects a cache keeps decoded beside their encoded form, unless it is told
+/// otherwise: 256. A controller's workers read an object several times within one reconcile, and
+/// the objects of a burst again soon; a decoded Pod takes 25 KiB.
 pub const DECODED_OBJECTS: usize = 256;
 
 /// Shared by an informer's intake and its objects.

@@ -8,7 +8,8 @@ use setpoint_object::{Head, Prune};
 
 /// One object as the server sent it, with what the queue and the cache need of its metadata.
 ///
-/// The bytes are complete: they name their `apiVersion` and `kind`, which the items of a built-in list leave out.
+/// The bytes are complete: they name their `apiVersion` and `kind`, which the items of a built-in
+/// list leave out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
@@ -43,7 +44,8 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// Takes in one item of a list. Its type is not checked (REF-10), and written in where it is missing.
+    /// Takes in one item of a list. Its type is not checked (REF-10), and written in where it is
+    /// missing.
     ///
     /// # Errors
     /// When it is not a JSON object with a name.
@@ -51,8 +53,9 @@ impl Record {
         Self::new(&Arrival::item(item, None)?, resource_type)
     }
 
-    /// Takes in the object of a watch event, which must be of the watched type (REF-24). A type that is absent passes, and so does
-    /// the metadata of an object, which does not say of which type it is (FAC-7).
+    /// Takes in the object of a watch event, which must be of the watched type (REF-24). A type
+    /// that is absent passes, and so does the metadata of an object, which does not say of which
+    /// type it is (FAC-7).
     ///
     /// # Errors
     /// When it is not a JSON object with a name, or is of another type.
@@ -113,9 +116,10 @@ impl<'a> Arrival<'a> {
         Ok(Self { bytes, head })
     }
 
-    /// Writes the object into `out`, in place of what it holds and in no more memory than it takes: without the fields to be
-    /// cut, and with its type, which the items of a built-in list leave out. A copy, as a slice would keep alive all that was
-    /// read with it. Gives where its identity is now.
+    /// Writes the object into `out`, in place of what it holds and in no more memory than it takes:
+    /// without the fields to be cut, and with its type, which the items of a built-in list leave
+    /// out. A copy, as a slice would keep alive all that was read with it. Gives where its identity
+    /// is now.
     pub(crate) fn copy(
         &self,
         resource_type: &ResourceType,

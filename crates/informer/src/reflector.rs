@@ -2,8 +2,9 @@
 //!
 //! # Theory
 //!
-//! A round is a list and then watches, until something goes wrong; between rounds the reflector waits with back-off. It never
-//! gives up (REF-33). What it must remember between requests is one resourceVersion and two flags:
+//! A round is a list and then watches, until something goes wrong; between rounds the reflector
+//! waits with back-off. It never gives up (REF-33). What it must remember between requests is one
+//! resourceVersion and two flags:
 //!
 //! | state               | set by                                    | means for the next list             |
 //! |---------------------|-------------------------------------------|-------------------------------------|
@@ -12,8 +13,9 @@
 //! | version unavailable | 410 or "too large" at a list or stream    | the most recent state (`""`)        |
 //! | paged               | a first list that came in several pages   | keep asking in pages                |
 //!
-//! A list reaches the queue as one delta and only when it is whole: no reader ever sees half of one. The version moves after the
-//! queue has taken the delta, so that a crash between the two repeats work and loses none.
+//! A list reaches the queue as one delta and only when it is whole: no reader ever sees half of
+//! one. The version moves after the queue has taken the delta, so that a crash between the two
+//! repeats work and loses none.
 
 mod arriving;
 mod initial;
@@ -43,16 +45,17 @@ use std::time::Duration;
 /// How many objects a page has: 500, as client-go's pager (REF-1).
 pub const PAGE_SIZE: u32 = 500;
 
-/// How long a streamed list may bring no further object before the reflector falls back to pages (REF-13).
+/// How long a streamed list may bring no further object before the reflector falls back to pages
+/// (REF-13).
 ///
-/// 2 min: a server that ignores `sendInitialEvents` would otherwise keep the cache empty until the watch times out. Only initial
-/// objects count: bookmarks and changes say nothing of an end.
+/// 2 min: a server that ignores `sendInitialEvents` would otherwise keep the cache empty until the
+/// watch times out. Only initial objects count: bookmarks and changes say nothing of an end.
 pub const INITIAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a streamed list may take in all before the reflector falls back to pages (REF-13).
 ///
-/// 10 min, the longest watch that is asked for by default: a server that keeps to what it was asked has closed the stream by
-/// then. At a slow 2 MiB/s it is time for a gigabyte of objects.
+/// 10 min, the longest watch that is asked for by default: a server that keeps to what it was asked
+/// has closed the stream by then. At a slow 2 MiB/s it is time for a gigabyte of objects.
 pub const INITIAL_EVENTS_TOTAL: Duration = Duration::from_secs(600);
 
 /// How long a request for a page of a list may go without anything arriving.
@@ -60,15 +63,15 @@ pub const INITIAL_EVENTS_TOTAL: Duration = Duration::from_secs(600);
 /// 2 min, twice the time in which kube-apiserver answers any list (`--request-timeout`, 60 s).
 pub const LIST_QUIET_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a request for a page of a list may take in all: 10 min, as a streamed list. client-go has no limit here, and waits
-/// for ever on a connection that died in silence.
+/// How long a request for a page of a list may take in all: 10 min, as a streamed list. client-go
+/// has no limit here, and waits for ever on a connection that died in silence.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The longest wait that a server may ask for by `Retry-After`: 5 min. A longer one counts as that.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
-/// How many events of a watch, or initial events, are taken in by one poll; then others have their turn, however many more are
-/// at hand.
+/// How many events of a watch, or initial events, are taken in by one poll; then others have their
+/// turn, however many more are at hand.
 pub const EVENTS_PER_POLL_MAX: usize = 64;
 
 /// Why a round ended, or a request had to be repeated.
@@ -160,11 +163,13 @@ impl ReflectorError {
     }
 }
 
-/// Somebody who is told how a reflector is doing. Must return fast, and cannot change what it does (REF-32).
+/// Somebody who is told how a reflector is doing. Must return fast, and cannot change what it does
+/// (REF-32).
 pub trait ReflectorObserver: Send + Sync + 'static {
     /// A list, or the opening of a watch, failed; there will be another round.
     fn failed(&self, error: Arc<ReflectorError>);
-    /// Something broke that breaks now and then: a watch, or a server that is down or busy. It is repeated.
+    /// Something broke that breaks now and then: a watch, or a server that is down or busy. It is
+    /// repeated.
     fn retrying(&self, error: Arc<ReflectorError>);
     /// One object was skipped.
     fn skipped(&self, error: Arc<ReflectorError>);
@@ -176,7 +181,8 @@ pub trait ReflectorObserver: Send + Sync + 'static {
     fn listed(&self, took: Duration, n_items: usize) {
         let _ = (took, n_items);
     }
-    /// A watch was closed or broke, after so many events; a short one within a second without any (2.1).
+    /// A watch was closed or broke, after so many events; a short one within a second without any
+    /// (2.1).
     fn watched(&self, took: Duration, n_events: u64, is_short: bool) {
         let _ = (took, n_events, is_short);
     }
@@ -190,7 +196,8 @@ pub struct ReflectorOptions {
     pub backoff_min: Duration,
     /// The longest wait between failures, before jitter.
     pub backoff_max: Duration,
-    /// Objects per page, always (REF-1 d); `None` pages by [`PAGE_SIZE`] where that does not force the server past its cache.
+    /// Objects per page, always (REF-1 d); `None` pages by [`PAGE_SIZE`] where that does not force
+    /// the server past its cache.
     pub page_size: Option<u32>,
     /// Whether to try lists as streams, if the source can.
     pub stream_list: bool,
@@ -204,7 +211,8 @@ pub struct ReflectorOptions {
     pub list_quiet_timeout: Duration,
     /// How long a request for a page may take in all.
     pub list_timeout: Duration,
-    /// How long internal errors (500) during a watch are answered by watching again at once; zero is never (REF-30 f).
+    /// How long internal errors (500) during a watch are answered by watching again at once; zero
+    /// is never (REF-30 f).
     pub internal_error_budget: Duration,
     pub(crate) broken: Broken,
 }
@@ -243,7 +251,8 @@ pub struct Reflector<T> {
     // State.
     backoff: Backoff,
     state: ReflectorState,
-    /// The version of what is being queued: a place to keep it that is not made anew for each event.
+    /// The version of what is being queued: a place to keep it that is not made anew for each
+    /// event.
     next_version: String,
 }
 
@@ -258,8 +267,8 @@ impl<T> fmt::Debug for Reflector<T> {
 }
 
 impl<T: Keyed> Reflector<T> {
-    /// A reflector of `source` into `queue`, by way of `intake`. It does nothing until it is run. `rng` draws its jitter and watch
-    /// timeouts.
+    /// A reflector of `source` into `queue`, by way of `intake`. It does nothing until it is run.
+    /// `rng` draws its jitter and watch timeouts.
     pub fn new(
         source: Arc<dyn ListWatch>,
         resource_type: ResourceType,

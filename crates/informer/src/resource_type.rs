@@ -4,7 +4,8 @@ use setpoint_object::{GroupVersionKind, GroupVersionResource};
 use std::fmt;
 use std::sync::Arc;
 
-/// The type an informer watches: its kind, to check and complete objects, and its resource, to name it in messages.
+/// The type an informer watches: its kind, to check and complete objects, and its resource, to name
+/// it in messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ResourceType {

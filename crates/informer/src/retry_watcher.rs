@@ -2,9 +2,9 @@
 //!
 //! # Theory
 //!
-//! A [`RetryWatcher`] starts at a version that its caller has, for instance of an object that it has just written, and gives every
-//! change behind it, in order, each once per watch that shows it (FAC-8). It never lists, so what it cannot find out by watching
-//! alone ends it:
+//! A [`RetryWatcher`] starts at a version that its caller has, for instance of an object that it
+//! has just written, and gives every change behind it, in order, each once per watch that shows it
+//! (FAC-8). It never lists, so what it cannot find out by watching alone ends it:
 //!
 //! | what happens                                            | then                                                        |
 //! |---------------------------------------------------------|-------------------------------------------------------------|
@@ -15,8 +15,9 @@
 //! | 401, 403                                                | the end: more tries need other credentials                  |
 //! | an object without a version, a verb that is not known   | the end: where to go on is not known                        |
 //!
-//! The `until` functions wait for something to become true: [`until`] over a retry watcher, [`until_with_sync`] over an informer of
-//! its own, which survives a 410 because it lists again. Both wait for ever; put a timeout around them. Dropping them stops them.
+//! The `until` functions wait for something to become true: [`until`] over a retry watcher,
+//! [`until_with_sync`] over an informer of its own, which survives a 410 because it lists again.
+//! Both wait for ever; put a timeout around them. Dropping them stops them.
 
 mod until;
 
@@ -35,11 +36,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The least time between the beginnings of two watches: 1 s, as client-go's, so that a server that closes them at once is not
-/// asked without pause.
+/// The least time between the beginnings of two watches: 1 s, as client-go's, so that a server that
+/// closes them at once is not asked without pause.
 pub const RETRY_WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// The longest wait that a server may ask for, 5 min: the shortest watch. A slip of a server must not end a watcher in silence.
+/// The longest wait that a server may ask for, 5 min: the shortest watch. A slip of a server must
+/// not end a watcher in silence.
 pub const RETRY_AFTER_MAX: Duration = WATCH_TIMEOUT_MIN;
 
 /// One change of one object, as JSON.
@@ -67,7 +69,8 @@ impl Change {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetryWatcherError {
-    /// `""` and `"0"` are no place to start: a watch from there begins with what exists, in no order.
+    /// `""` and `"0"` are no place to start: a watch from there begins with what exists, in no
+    /// order.
     #[error("a watch cannot be resumed from resourceVersion {0:?}")]
     Start(String),
     /// 410: the version is gone, and with it what happened since. List again.
@@ -122,7 +125,8 @@ impl fmt::Debug for RetryWatcher {
 }
 
 impl RetryWatcher {
-    /// A watch of what changes behind a version. `seed` draws the lengths of its watches. Nothing is asked yet.
+    /// A watch of what changes behind a version. `seed` draws the lengths of its watches. Nothing
+    /// is asked yet.
     ///
     /// # Errors
     /// [`RetryWatcherError::Start`] for `""` and `"0"`.

@@ -1,7 +1,8 @@
 //! Where objects come from: the list and watch of one resource, as encoded objects.
 //!
-//! [`ListWatch`] is pure I/O: it remembers nothing between calls and retries nothing; that is the reflector's work. It is the
-//! trait a third party implements to run an informer over something else than a cluster.
+//! [`ListWatch`] is pure I/O: it remembers nothing between calls and retries nothing; that is the
+//! reflector's work. It is the trait a third party implements to run an informer over something
+//! else than a cluster.
 
 mod client;
 mod consistency;
@@ -34,9 +35,10 @@ pub trait ListWatch: Send + Sync + 'static {
     /// Asks for one page of a list.
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, SourceError>>;
 
-    /// Asks for one page of a list, to be had in parts as it arrives: what a reflector calls. A source whose answers come in
-    /// pieces gives each piece's items as soon as they are complete, so that a list of any size passes through without being held
-    /// as a whole; others inherit this, which gives what [`list`](Self::list) gives in one part.
+    /// Asks for one page of a list, to be had in parts as it arrives: what a reflector calls. A
+    /// source whose answers come in pieces gives each piece's items as soon as they are complete,
+    /// so that a list of any size passes through without being held as a whole; others inherit
+    /// this, which gives what [`list`](Self::list) gives in one part.
     fn list_in_parts(
         &self,
         request: ListRequest,
@@ -50,12 +52,13 @@ pub trait ListWatch: Send + Sync + 'static {
         })
     }
 
-    /// Opens a watch. The future ends when the server has accepted it; the stream ends when the server closes it, or after
-    /// its first error.
+    /// Opens a watch. The future ends when the server has accepted it; the stream ends when the
+    /// server closes it, or after its first error.
     fn watch(&self, request: WatchRequest) -> BoxFuture<'_, Result<WatchStream, SourceError>>;
 
-    /// Opens a watch as [`watch`](Self::watch) does, for a reader that looks at every object itself: the source need not have
-    /// looked at objects that are added, modified or deleted. What a reflector calls, so that an object is looked at once.
+    /// Opens a watch as [`watch`](Self::watch) does, for a reader that looks at every object
+    /// itself: the source need not have looked at objects that are added, modified or deleted. What
+    /// a reflector calls, so that an object is looked at once.
     fn watch_unchecked(
         &self,
         request: WatchRequest,
@@ -63,8 +66,8 @@ pub trait ListWatch: Send + Sync + 'static {
         self.watch(request)
     }
 
-    /// Whether the server can send a list as a watch (`sendInitialEvents`, KEP-3157). Sources that cannot say `false`, and
-    /// the reflector lists in pages.
+    /// Whether the server can send a list as a watch (`sendInitialEvents`, KEP-3157). Sources that
+    /// cannot say `false`, and the reflector lists in pages.
     fn can_stream_list(&self) -> bool {
         true
     }
@@ -99,7 +102,8 @@ impl<S: ListWatch + ?Sized> ListWatch for Arc<S> {
     }
 }
 
-/// The frames of one watch, in the server's order. Each object is complete and bounded by [`FRAME_BYTES_MAX`].
+/// The frames of one watch, in the server's order. Each object is complete and bounded by
+/// [`FRAME_BYTES_MAX`].
 pub type WatchStream = BoxStream<'static, Result<WatchFrame, SourceError>>;
 
 /// The parameters of one list request that a reflector chooses (REF-1, REF-2).
@@ -108,8 +112,9 @@ pub type WatchStream = BoxStream<'static, Result<WatchFrame, SourceError>>;
 pub struct ListRequest {
     /// `resourceVersion`; empty asks for the most recent state, `"0"` for any.
     pub resource_version: String,
-    /// `resourceVersionMatch=Exact`: the state at that version and no other, which must be a real one (FAC-9). Otherwise nothing is
-    /// said, which means not older than it, and with a limit exactly it.
+    /// `resourceVersionMatch=Exact`: the state at that version and no other, which must be a real
+    /// one (FAC-9). Otherwise nothing is said, which means not older than it, and with a limit
+    /// exactly it.
     pub exact: bool,
     /// `limit`, objects in a page; `None` asks for everything at once.
     pub limit: Option<u32>,
@@ -125,6 +130,7 @@ pub struct WatchRequest {
     pub resource_version: String,
     /// `timeoutSeconds`: when the server is to close the watch; whole seconds.
     pub timeout: Duration,
-    /// `sendInitialEvents=true` with `resourceVersionMatch=NotOlderThan`: the present state first, then a marked bookmark.
+    /// `sendInitialEvents=true` with `resourceVersionMatch=NotOlderThan`: the present state first,
+    /// then a marked bookmark.
     pub send_initial_events: bool,
 }

@@ -8,19 +8,21 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct InformerStatus {
-    /// Whether the first list is in the cache, every object of it readable (FIFO-22, SHI-9). Never reverts.
+    /// Whether the first list is in the cache, every object of it readable (FIFO-22, SHI-9). Never
+    /// reverts.
     pub has_synced: bool,
     /// Whether the worker has ended. Nothing changes after that.
     pub has_stopped: bool,
-    /// Whether it stopped by itself, after the server had refused the type for as long as it was told to bear that; `degraded`
-    /// says why.
+    /// Whether it stopped by itself, after the server had refused the type for as long as it was
+    /// told to bear that; `degraded` says why.
     pub has_given_up: bool,
-    /// Set while the cache is not being kept up to date: since the first failure after which no watch was opened.
+    /// Set while the cache is not being kept up to date: since the first failure after which no
+    /// watch was opened.
     pub degraded: Option<Degraded>,
 }
 
-/// Why a cache is falling behind. The informer never gives up by itself (REF-33): this is how its owner learns of a missing
-/// permission or a missing type.
+/// Why a cache is falling behind. The informer never gives up by itself (REF-33): this is how its
+/// owner learns of a missing permission or a missing type.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Degraded {
@@ -30,7 +32,8 @@ pub struct Degraded {
     pub failures: u32,
     /// The latest failure.
     pub error: Arc<ReflectorError>,
-    /// Since when every failure says that the type may not be read (403) or is not served (404); `None` when the latest does not.
+    /// Since when every failure says that the type may not be read (403) or is not served (404);
+    /// `None` when the latest does not.
     pub refused_since: Option<Instant>,
 }
 
@@ -46,8 +49,8 @@ impl fmt::Display for Degraded {
 #[error("the informer has stopped")]
 pub struct Stopped;
 
-/// An error and its causes, joined as a sentence. A cause that was said already, because the error above it prints its causes
-/// itself, is not said again.
+/// An error and its causes, joined as a sentence. A cause that was said already, because the error
+/// above it prints its causes itself, is not said again.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -4,11 +4,12 @@ use setpoint_object::skim::SkimError;
 use setpoint_object::{Head, Prune};
 use std::sync::Arc;
 
-/// Changes an object's JSON before it is queued; seen once by every object that enters, never by what a resync tells again
-/// (FIFO-24).
+/// Changes an object's JSON before it is queued; seen once by every object that enters, never by
+/// what a resync tells again (FIFO-24).
 ///
-/// It must be cheap and deterministic, and leave alone what keys and index functions need (FIFO-25): the key and the
-/// resourceVersion are taken before it. A failure rejects a watched object, and fails a list as a whole, which is then repeated.
+/// It must be cheap and deterministic, and leave alone what keys and index functions need
+/// (FIFO-25): the key and the resourceVersion are taken before it. A failure rejects a watched
+/// object, and fails a list as a whole, which is then repeated.
 pub type Transform = Arc<dyn Fn(Bytes) -> Result<Bytes, TransformError> + Send + Sync>;
 
 /// A transform failed.
@@ -16,7 +17,8 @@ pub type Transform = Arc<dyn Fn(Bytes) -> Result<Bytes, TransformError> + Send +
 #[error("transform the object: {0}")]
 pub struct TransformError(pub String);
 
-/// Takes `metadata.managedFields` out, which is often a third of an object and which few controllers read.
+/// Takes `metadata.managedFields` out, which is often a third of an object and which few
+/// controllers read.
 ///
 /// # Errors
 /// When the bytes are not a JSON object.

@@ -35,7 +35,8 @@ pub struct Error {
     pub kind: ErrorKind,
     /// Where.
     pub path: Path,
-    /// The text that follows the prefix for kinds that show a value, already printed as the API does; `None` when not shown.
+    /// The text that follows the prefix for kinds that show a value, already printed as the API
+    /// does; `None` when not shown.
     pub shown: Option<String>,
     /// The explanation; may be empty.
     pub detail: String,
@@ -155,7 +156,8 @@ impl std::fmt::Display for Error {
 }
 impl std::error::Error for Error {}
 
-/// Several field errors as one text: one stands alone, more are `[a, b]` with repeated texts left out.
+/// Several field errors as one text: one stands alone, more are `[a, b]` with repeated texts left
+/// out.
 pub fn aggregate(errors: &[Error]) -> String {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
     let mut seen = std::collections::HashSet::with_capacity(errors.len());

@@ -78,7 +78,8 @@ impl GroupVersionKind {
         GroupKind { group: self.group.clone(), kind: self.kind.clone() }
     }
 }
-/// Displays as `apps/v1, Kind=Deployment` (the core group as `/v1, Kind=Pod`), as the API's messages do.
+/// Displays as `apps/v1, Kind=Deployment` (the core group as `/v1, Kind=Pod`), as the API's
+/// messages do.
 impl fmt::Display for GroupVersionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)

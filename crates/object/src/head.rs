@@ -1,8 +1,8 @@
 //! Who an encoded object is, as places in its bytes.
 //!
-//! [`Head::scan`] passes over an object once and remembers where its identity stands and where it ends, in one cache line
-//! and without allocating: what a cache that keeps objects as bytes needs of each. [`Skim`](crate::Skim) reads more, and
-//! both agree on what they read.
+//! [`Head::scan`] passes over an object once and remembers where its identity stands and where it
+//! ends, in one cache line and without allocating: what a cache that keeps objects as bytes needs
+//! of each. [`Skim`](crate::Skim) reads more, and both agree on what they read.
 use crate::scan::{Cursor, RawStr};
 use crate::skim::SkimError;
 use std::borrow::Cow;
@@ -10,8 +10,9 @@ use std::ops::Range;
 
 /// Where the identity of an encoded object stands in its bytes, and where the object ends.
 ///
-/// The accessors want the bytes that were scanned, or a copy of them; with others they read anything, but never panic.
-/// Absent members, and members of the wrong type, read as empty. The last of repeated members counts.
+/// The accessors want the bytes that were scanned, or a copy of them; with others they read
+/// anything, but never panic. Absent members, and members of the wrong type, read as empty. The
+/// last of repeated members counts.
 ///
 /// ```
 /// use setpoint_object::Head;
@@ -61,13 +62,13 @@ impl Span {
 }
 
 impl Head {
-    /// Scans the object at the start of `bytes`, behind white space. `None` when it is not complete in these bytes; what
-    /// follows it is left alone.
+    /// Scans the object at the start of `bytes`, behind white space. `None` when it is not complete
+    /// in these bytes; what follows it is left alone.
     ///
     /// # Errors
-    /// The bytes are no JSON object, as far as the scan looks: it follows the structure of everything, but looks into scalars
-    /// only where it reads them. The object's bytes are UTF-8. Brackets nested deeper than 128, and objects of more than 4 GiB,
-    /// are an error.
+    /// The bytes are no JSON object, as far as the scan looks: it follows the structure of
+    /// everything, but looks into scalars only where it reads them. The object's bytes are UTF-8.
+    /// Brackets nested deeper than 128, and objects of more than 4 GiB, are an error.
     pub fn scan(bytes: &[u8]) -> Result<Option<Self>, SkimError> {
         const SPAN_MAX: usize = u32::MAX as usize;
         let mut cursor = Cursor::new(&bytes[..bytes.len().min(SPAN_MAX)]);
@@ -83,7 +84,8 @@ impl Head {
     /// Scans bytes that are one whole object.
     ///
     /// # Errors
-    /// As [`Head::scan`]; and when the object is not complete, or anything but white space follows it.
+    /// As [`Head::scan`]; and when the object is not complete, or anything but white space follows
+    /// it.
     pub fn of(bytes: &[u8]) -> Result<Self, SkimError> {
         let Some(head) = Self::scan(bytes)? else {
             return Err(SkimError { at: bytes.len(), what: "an object without an end" });
@@ -123,8 +125,9 @@ impl Head {
     pub fn resource_version<'a>(&self, bytes: &'a [u8]) -> Cow<'a, str> {
         self.resource_version.text(bytes)
     }
-    /// The member `metadata.managedFields`, its key, value and one comma: what stands around it is the object without it.
-    /// `None` when there is none. Of several, the last: then those before it come to count when it is cut.
+    /// The member `metadata.managedFields`, its key, value and one comma: what stands around it is
+    /// the object without it. `None` when there is none. Of several, the last: then those before it
+    /// come to count when it is cut.
     pub fn managed_fields(&self) -> Option<Range<usize>> {
         (self.managed_fields != Span::default()).then(|| self.managed_fields.range())
     }
@@ -189,7 +192,8 @@ impl Head {
                 b"resourceVersion" => self.resource_version = string(cursor)?,
                 b"managedFields" => {
                     cursor.skip()?;
-                    // One comma goes with the member: the one before it, or the one behind it when it is the first.
+                    // One comma goes with the member: the one before it, or the one behind it when
+                    // it is the first.
                     let to = match cursor.peek() {
                         Some(b',') if is_first => cursor.position() + 1,
                         _ => cursor.position(),

@@ -9,7 +9,8 @@
 //! | `..a`                                | every member of that name on any level              |
 //! | `[?(@.type=="Ready")]`, `[?(@.a)]`   | elements that fulfil a comparison, or have the path |
 //!
-//! The whole may stand in braces and start with `$`. What is missing reaches nothing; it is no error.
+//! The whole may stand in braces and start with `$`. What is missing reaches nothing; it is no
+//! error.
 use serde_json::Value;
 
 mod parse;

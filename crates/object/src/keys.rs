@@ -80,7 +80,8 @@ pub fn custom_prefix(group: &str, resource: &str) -> String {
     format!("{ROOT}{group}/{resource}/")
 }
 
-/// The prefix of a namespace's objects; that of all of them when `namespace` is empty or there are none.
+/// The prefix of a namespace's objects; that of all of them when `namespace` is empty or there are
+/// none.
 pub fn collection(prefix: &str, scope: Scope, namespace: &str) -> Bytes {
     match namespace {
         "" => prefix.to_owned().into(),

@@ -65,7 +65,8 @@ impl Selector {
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         parse::Parser::new(text).selector().map(Self::of).map_err(ParseError)
     }
-    /// From a `LabelSelector` object (`matchLabels`, `matchExpressions`); `Null` matches nothing (`None`).
+    /// From a `LabelSelector` object (`matchLabels`, `matchExpressions`); `Null` matches nothing
+    /// (`None`).
     ///
     /// # Errors
     ///

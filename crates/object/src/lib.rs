@@ -1,18 +1,20 @@
 //! The Kubernetes object model on encoded bytes.
 //!
-//! An object at rest and in flight is JSON text. What the control plane asks of most objects most of the time, who they
-//! are and how they are labelled, is read from that text in one pass ([`Skim`], [`skim::scalar`]; [`Head`] where only the
-//! identity counts); the one thing added to stored objects, their resourceVersion, is spliced into it ([`encode`]). A tree
+//! An object at rest and in flight is JSON text. What the control plane asks of most objects most
+//! of the time, who they are and how they are labelled, is read from that text in one pass
+//! ([`Skim`], [`skim::scalar`]; [`Head`] where only the identity counts); the one thing added to
+//! stored objects, their resourceVersion, is spliced into it ([`encode`]). A tree
 //! (`serde_json::Value`, [`meta`]) exists only where an object is changed.
 //!
 //! # What holds
 //!
-//! - Equal trees encode to equal bytes ([`encode::to_bytes`]), and a splice of an encoding is the encoding of the changed
-//!   tree: so a comparison of bytes tells whether a write changes anything.
+//! - Equal trees encode to equal bytes ([`encode::to_bytes`]), and a splice of an encoding is the
+//!   encoding of the changed tree: so a comparison of bytes tells whether a write changes anything.
 //! - A skim agrees with `serde_json` on everything it reads.
-//! - No input makes anything here panic, recurse without bound, or take more than time linear in its length.
-//! - Every text that a client sees is made here or from here: [`status`], [`field`], [`name`], the messages of
-//!   [`label`] and [`field_selector`].
+//! - No input makes anything here panic, recurse without bound, or take more than time linear in
+//!   its length.
+//! - Every text that a client sees is made here or from here: [`status`], [`field`], [`name`], the
+//!   messages of [`label`] and [`field_selector`].
 //! - Nobody asks the machine for the time or for randomness: [`time::Clock`] and a seed
 //!   ([`seed::from_entropy`]) are handed down from the program's edge.
 //!

@@ -14,7 +14,8 @@ impl fmt::Display for BadResourceVersion {
 }
 impl std::error::Error for BadResourceVersion {}
 
-/// Accessors of an object tree. Missing members read as empty; a tree whose `metadata` is not an object reads as having none.
+/// Accessors of an object tree. Missing members read as empty; a tree whose `metadata` is not an
+/// object reads as having none.
 pub trait ObjectExt {
     /// `metadata.<name>` as a string, empty when absent.
     fn meta_str(&self, name: &str) -> &str;
@@ -91,7 +92,8 @@ fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
 ///
 /// # Errors
 ///
-/// Anything but ASCII digits, the empty text included, and numbers over `u64::MAX`; displays as Go's `strconv` says it.
+/// Anything but ASCII digits, the empty text included, and numbers over `u64::MAX`; displays as
+/// Go's `strconv` says it.
 pub fn parse_resource_version(text: &str) -> Result<u64, BadResourceVersion> {
     let error = || BadResourceVersion(text.to_owned());
     if !text.bytes().all(|b| b.is_ascii_digit()) {

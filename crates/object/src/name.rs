@@ -1,7 +1,8 @@
-//! Names and their validation (spec: api-server §12). Each check returns the messages the API gives, empty when valid.
+//! Names and their validation (spec: api-server §12). Each check returns the messages the API
+//! gives, empty when valid.
 //!
-//! The patterns stand in the messages, so they are spelled as the API spells them; the checks are written out by hand,
-//! as they run on every label of every write.
+//! The patterns stand in the messages, so they are spelled as the API spells them; the checks are
+//! written out by hand, as they run on every label of every write.
 
 /// The characters of generated suffixes.
 pub const GENERATED_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

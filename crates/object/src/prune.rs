@@ -1,8 +1,8 @@
 //! Cutting fields out of encoded objects.
 //!
-//! Much of an object is of no use to most who cache it: `metadata.managedFields` is often a third, an annotation of
-//! `kubectl apply` may hold the object once more. A [`Prune`] is a set of paths, compiled once, that takes such fields out
-//! by copying what stands around them: no tree is built.
+//! Much of an object is of no use to most who cache it: `metadata.managedFields` is often a third,
+//! an annotation of `kubectl apply` may hold the object once more. A [`Prune`] is a set of paths,
+//! compiled once, that takes such fields out by copying what stands around them: no tree is built.
 mod path;
 
 pub use path::PruneError;
@@ -15,13 +15,15 @@ use std::ops::Range;
 
 /// Fields to cut out of encoded objects.
 ///
-/// A path is the names of members with dots between: `spec.template.spec`. A name that is more than letters, digits, `_`,
-/// `-` and `/` stands in brackets and quotes, written as in JSON: `metadata.annotations["example.com/x"]`. `[*]` goes
-/// through all elements of an array: `spec.containers[*].env`. A path that an object does not have cuts nothing.
+/// A path is the names of members with dots between: `spec.template.spec`. A name that is more than
+/// letters, digits, `_`, `-` and `/` stands in brackets and quotes, written as in JSON:
+/// `metadata.annotations["example.com/x"]`. `[*]` goes through all elements of an array:
+/// `spec.containers[*].env`. A path that an object does not have cuts nothing.
 ///
 /// # What holds
 ///
-/// - The text that is left is what encodes the tree without these members; where a member is repeated, all are cut.
+/// - The text that is left is what encodes the tree without these members; where a member is
+///   repeated, all are cut.
 /// - Cutting again cuts nothing.
 /// - What an object is known by stays: paths to it are refused.
 ///
@@ -65,8 +67,8 @@ impl Prune {
     /// Compiles paths.
     ///
     /// # Errors
-    /// When one is malformed, or is of something that an object is known by: `apiVersion`, `kind`, `metadata`, and in it `name`,
-    /// `namespace`, `uid` and `resourceVersion`.
+    /// When one is malformed, or is of something that an object is known by: `apiVersion`, `kind`,
+    /// `metadata`, and in it `name`, `namespace`, `uid` and `resourceVersion`.
     pub fn parse<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<Self, PruneError> {
         let mut root = Node::default();
         for text in paths {
@@ -78,11 +80,13 @@ impl Prune {
         Ok(Self(Fields::Any(root)))
     }
 
-    /// Writes what is left of an object into `out`, in place of what it holds, with no more capacity than that takes if it had
-    /// none. `head` must be the object's; what follows the object is not copied. The head of what is left.
+    /// Writes what is left of an object into `out`, in place of what it holds, with no more
+    /// capacity than that takes if it had none. `head` must be the object's; what follows the
+    /// object is not copied. The head of what is left.
     ///
     /// # Errors
-    /// When the text is malformed at a place that the head did not look at. `out` is then to be thrown away.
+    /// When the text is malformed at a place that the head did not look at. `out` is then to be
+    /// thrown away.
     pub fn cut(&self, object: &[u8], head: &Head, out: &mut Vec<u8>) -> Result<Head, SkimError> {
         let Some(object) = object.get(..head.end()) else {
             return Err(SkimError { at: object.len(), what: "an object without an end" });
@@ -169,7 +173,8 @@ impl Node {
             match self.member(&key) {
                 Some(member) if member.is_cut => {
                     cursor.skip()?;
-                    // One comma goes with a member: the one before it, or the one behind it when nothing stands before.
+                    // One comma goes with a member: the one before it, or the one behind it when
+                    // nothing stands before.
                     let is_followed = cursor.peek() == Some(b',');
                     let at = cursor.position();
                     if is_any_kept {

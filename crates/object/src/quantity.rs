@@ -1,7 +1,8 @@
 //! Quantities in canonical form (spec: api-server §13).
 //!
-//! A quantity is a whole number of billionths, kept exactly; what is smaller is rounded away from zero, and what is
-//! larger than 2^63 - 1 units is cut to that. Its text keeps the family of suffixes it was written with.
+//! A quantity is a whole number of billionths, kept exactly; what is smaller is rounded away from
+//! zero, and what is larger than 2^63 - 1 units is cut to that. Its text keeps the family of
+//! suffixes it was written with.
 //!
 //! | family           | suffixes                      | canonical text                                              |
 //! |------------------|-------------------------------|-------------------------------------------------------------|
@@ -14,7 +15,8 @@ use std::ops::{Add, Sub};
 
 /// A quantity that was parsed. Displays canonically.
 ///
-/// Two are equal when their canonical texts are; [`Quantity::compare`] compares values whatever the family.
+/// Two are equal when their canonical texts are; [`Quantity::compare`] compares values whatever the
+/// family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantity {
     text: String,
@@ -200,7 +202,8 @@ fn parse_suffix(suffix: &str) -> Option<(Family, Scale)> {
     Some((Family::Exponent, Scale::Ten(if negative { -power } else { power })))
 }
 
-/// `whole.fraction` times ten to the `power`, rounded up to a whole number and cut at the largest quantity.
+/// `whole.fraction` times ten to the `power`, rounded up to a whole number and cut at the largest
+/// quantity.
 fn shift_decimal(whole: &str, fraction: &str, power: i32) -> i128 {
     let digits = whole.bytes().chain(fraction.bytes());
     let n_digits = i64::try_from(whole.len()).unwrap_or(i64::MAX).saturating_add(i64::from(power));
@@ -221,7 +224,8 @@ fn shift_decimal(whole: &str, fraction: &str, power: i32) -> i128 {
     }
     (out + i128::from(round_up)).min(NANOS_MAX)
 }
-/// `whole.fraction` times two to the `power`, in billionths, rounded up and cut at the largest quantity.
+/// `whole.fraction` times two to the `power`, in billionths, rounded up and cut at the largest
+/// quantity.
 fn binary_nanos(whole: &str, fraction: &str, power: u32) -> i128 {
     let factor = 1_i128 << power;
     let units = shift_decimal(whole, "", 0);

@@ -1,14 +1,17 @@
 //! The order of resourceVersions.
 //!
-//! A resourceVersion is opaque to most who hold one. Where it must be known whether one is older than another, to read back
-//! what was just written, those of one resource type compare as decimal integers (KEP-5504). They are of any length, so
-//! that nothing is parsed into a word. Those of different types say nothing about each other.
+//! A resourceVersion is opaque to most who hold one. Where it must be known whether one is older
+//! than another, to read back what was just written, those of one resource type compare as decimal
+//! integers (KEP-5504). They are of any length, so that nothing is parsed into a word. Those of
+//! different types say nothing about each other.
 use std::cmp::Ordering;
 
-/// Which of two resourceVersions of one resource type is older; `None` when either is not one that has an order.
+/// Which of two resourceVersions of one resource type is older; `None` when either is not one that
+/// has an order.
 ///
-/// Of two integers without sign or leading zeros, the longer is the larger, and those of equal length compare as text. What is
-/// no such integer is unknown, never zero: the empty one, `"0"` (which in a request means *any*), and foreign servers' own.
+/// Of two integers without sign or leading zeros, the longer is the larger, and those of equal
+/// length compare as text. What is no such integer is unknown, never zero: the empty one, `"0"`
+/// (which in a request means *any*), and foreign servers' own.
 ///
 /// ```
 /// use setpoint_object::resource_version::compare;

@@ -1,8 +1,9 @@
 //! A cursor over JSON text that builds nothing: the ground under the skim and the splices.
 //!
-//! It checks the structure of what it reads: members, separators, and in values that it skips, that brackets match and
-//! strings end. It is no validator: the insides of skipped scalars are not looked at, and neither is UTF-8 in skipped
-//! strings. It never panics, never recurses, and takes time linear in the text.
+//! It checks the structure of what it reads: members, separators, and in values that it skips, that
+//! brackets match and strings end. It is no validator: the insides of skipped scalars are not
+//! looked at, and neither is UTF-8 in skipped strings. It never panics, never recurses, and takes
+//! time linear in the text.
 mod block;
 mod lengths;
 mod nesting;
@@ -18,7 +19,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use value_end::is_scalar;
 
-/// How deep brackets may nest in a skipped value: `serde_json`'s limit, so that what one reads the other does too.
+/// How deep brackets may nest in a skipped value: `serde_json`'s limit, so that what one reads the
+/// other does too.
 pub(crate) const DEPTH_MAX: u32 = 128;
 
 /// A position in JSON text.
@@ -77,7 +79,8 @@ impl<'a> Cursor<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0, ran_out: false }
     }
-    /// Whether it looked for more than the text has: then a fault may be one of text that is not complete yet.
+    /// Whether it looked for more than the text has: then a fault may be one of text that is not
+    /// complete yet.
     pub(crate) fn ran_out(&self) -> bool {
         self.ran_out
     }
@@ -115,7 +118,8 @@ impl<'a> Cursor<'a> {
     pub(crate) fn object(&mut self) -> Result<(), SkimError> {
         if self.take(b'{') { Ok(()) } else { self.fail("an object was expected") }
     }
-    /// The next member's key, its colon taken; `None` when the object ended. `first` is true for the first call.
+    /// The next member's key, its colon taken; `None` when the object ended. `first` is true for
+    /// the first call.
     pub(crate) fn key(&mut self, first: &mut bool) -> Result<Option<RawStr<'a>>, SkimError> {
         if !self.next_entry(b'}', first)? {
             return Ok(None);

@@ -1,8 +1,8 @@
 //! A cheap look at an encoded object: its metadata, without building a tree.
 //!
-//! [`Skim::of`] passes once over the bytes and stops for nothing but `apiVersion`, `kind` and `metadata`. What it reads
-//! agrees with `serde_json`: members may stand in any order, the last of repeated ones counts, and a member of the wrong
-//! type reads as absent.
+//! [`Skim::of`] passes once over the bytes and stops for nothing but `apiVersion`, `kind` and
+//! `metadata`. What it reads agrees with `serde_json`: members may stand in any order, the last of
+//! repeated ones counts, and a member of the wrong type reads as absent.
 use crate::scan::Cursor;
 use std::borrow::Cow;
 
@@ -57,8 +57,9 @@ impl<'a> Skim<'a> {
     ///
     /// # Errors
     ///
-    /// The bytes are no JSON object, as far as the skim looks: it follows the structure of everything, but looks into
-    /// scalars only where it reads them. Brackets nested deeper than 128 are an error.
+    /// The bytes are no JSON object, as far as the skim looks: it follows the structure of
+    /// everything, but looks into scalars only where it reads them. Brackets nested deeper than 128
+    /// are an error.
     pub fn of(bytes: &'a [u8]) -> Result<Self, SkimError> {
         let mut skim = Self::default();
         let mut cursor = Cursor::new(bytes);
@@ -219,9 +220,11 @@ fn each<'a, T>(
     Ok(out)
 }
 
-/// Where the value of `metadata.labels` stands; empty when there is none, or the bytes are no object.
+/// Where the value of `metadata.labels` stands; empty when there is none, or the bytes are no
+/// object.
 ///
-/// Agrees with [`Skim::of`]. Who keeps the range reads the labels again and again, by [`labels`], without the way there.
+/// Agrees with [`Skim::of`]. Who keeps the range reads the labels again and again, by [`labels`],
+/// without the way there.
 pub fn labels_range(bytes: &[u8]) -> std::ops::Range<usize> {
     find_labels(bytes).unwrap_or_default()
 }
@@ -261,10 +264,12 @@ pub fn labels(bytes: &[u8]) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
     string_map(&mut Cursor::new(bytes)).unwrap_or_default()
 }
 
-/// Looks up one scalar member by path (`["status","phase"]`) without a tree; `None` when absent. For field selectors.
+/// Looks up one scalar member by path (`["status","phase"]`) without a tree; `None` when absent.
+/// For field selectors.
 ///
-/// Numbers and booleans come as their text. `None` also for `null`, objects, arrays, and text that is malformed before
-/// the member. Looks only at the first of repeated members, and at nothing behind the one it finds.
+/// Numbers and booleans come as their text. `None` also for `null`, objects, arrays, and text that
+/// is malformed before the member. Looks only at the first of repeated members, and at nothing
+/// behind the one it finds.
 pub fn scalar<'a>(bytes: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
     let mut cursor = Cursor::new(bytes);
     for name in path {

@@ -176,8 +176,8 @@ impl ApiError {
     pub fn unauthorized() -> Self {
         Self::new(401, Reason::Unauthorized, "Unauthorized")
     }
-    /// 403 `<resource> "<name>" is forbidden: <why>`; without a name `<resource> is forbidden: <why>`, without a resource
-    /// `forbidden: <why>`.
+    /// 403 `<resource> "<name>" is forbidden: <why>`; without a name `<resource> is forbidden:
+    /// <why>`, without a resource `forbidden: <why>`.
     pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
         let message = match (resource.resource.is_empty(), name.is_empty()) {
             (true, _) => format!("forbidden: {why}"),
@@ -319,7 +319,8 @@ impl Status {
         let mut json = br#"{"kind":"Status","apiVersion":"v1","#.to_vec();
         let body_at = json.len();
         match serde_json::to_writer(&mut json, self) {
-            // The body's own opening brace gives way to the head's comma: `metadata` always follows.
+            // The body's own opening brace gives way to the head's comma: `metadata` always
+            // follows.
             Ok(()) => _ = json.remove(body_at),
             Err(_) => unreachable!("a Status has only strings, numbers and lists"),
         }

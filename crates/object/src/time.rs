@@ -1,7 +1,8 @@
 //! Time as the API writes it, from a clock that is given.
 //!
-//! Nothing in the project asks the machine for the time: a [`Clock`] is handed down from the program's edge. It is a
-//! moment plus tokio time, so it stands still when a test pauses time and jumps when the test advances it.
+//! Nothing in the project asks the machine for the time: a [`Clock`] is handed down from the
+//! program's edge. It is a moment plus tokio time, so it stands still when a test pauses time and
+//! jumps when the test advances it.
 use std::time::Duration;
 
 /// A moment: time since the Unix epoch. Moments before 1970 have no representation.
@@ -28,7 +29,8 @@ impl Timestamp {
             .precision(Some(precision))
             .timestamp_to_string(&moment)
     }
-    /// Parses RFC 3339, any offset, any fraction. `None` for any other text and for moments before 1970.
+    /// Parses RFC 3339, any offset, any fraction. `None` for any other text and for moments
+    /// before 1970.
     pub fn parse(text: &str) -> Option<Self> {
         let moment: jiff::Timestamp = text.parse().ok().filter(|_| has_shape(text.as_bytes()))?;
         let nanos = u128::try_from(moment.as_nanosecond()).ok()?;
@@ -46,7 +48,8 @@ impl std::ops::Add<Duration> for Timestamp {
         Self(self.0.saturating_add(duration))
     }
 }
-/// Whether the text has RFC 3339's separators: the parser beneath also takes other forms of ISO 8601.
+/// Whether the text has RFC 3339's separators: the parser beneath also takes other forms of
+/// ISO 8601.
 fn has_shape(text: &[u8]) -> bool {
     let (Some(head), Some(tail)) = (text.get(..19), text.get(19..)) else { return false };
     let separators = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
@@ -69,7 +72,8 @@ fn has_shape(text: &[u8]) -> bool {
     head_ok && tail_ok && &head[17..] != b"60"
 }
 
-/// A clock: a moment that was given, plus the tokio time that has passed since. Stands still when a test pauses time.
+/// A clock: a moment that was given, plus the tokio time that has passed since. Stands still when a
+/// test pauses time.
 #[derive(Debug, Clone)]
 pub struct Clock {
     base: Timestamp,
@@ -80,7 +84,8 @@ impl Clock {
     pub fn starting_at(base: Timestamp) -> Self {
         Self { base, started: tokio::time::Instant::now() }
     }
-    /// A clock that starts at the wall clock's now: for programs, at their edge. A machine set before 1970 reads as 1970.
+    /// A clock that starts at the wall clock's now: for programs, at their edge. A machine set
+    /// before 1970 reads as 1970.
     #[expect(clippy::disallowed_methods, reason = "this is the edge at which programs ask once")]
     pub fn wall() -> Self {
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

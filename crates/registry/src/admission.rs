@@ -279,7 +279,8 @@ impl Chain {
         }
         Ok(())
     }
-    /// Decides again by what had changed at the commit: whether the namespace still takes new objects.
+    /// Decides again by what had changed at the commit: whether the namespace still takes new
+    /// objects.
     pub(crate) async fn decide_again(&self, review: &mut Review<'_>) -> Result<(), ApiError> {
         review.preconditions = Preconditions { have_failed: true, ..Preconditions::default() };
         if lifecycle::NamespaceLifecycle.handles(review) {

@@ -2,16 +2,19 @@
 //!
 //! # Theory
 //!
-//! The store holds the truth: a key for every number in use, its *claim*, that names the Service which has it ([`claims`]). A Service and
-//! its claims are written in one transaction: it takes a number only if the number has no claim, and gives numbers back as it lets go of
-//! them. So no two Services ever have one number, however many servers there are, and none stays behind, whatever becomes of the server or
-//! the store's answer. A dry run writes neither.
+//! The store holds the truth: a key for every number in use, its *claim*, that names the Service
+//! which has it ([`claims`]). A Service and its claims are written in one transaction: it takes a
+//! number only if the number has no claim, and gives numbers back as it lets go of them. So no two
+//! Services ever have one number, however many servers there are, and none stays behind, whatever
+//! becomes of the server or the store's answer. A dry run writes neither.
 //!
-//! What this process believes to be in use is a guess ([`Allocator`]): a free number is drawn from it, so that servers seldom draw
-//! the same. Whether it is right the claim tells, which is looked at before the write, and held still by the write. A wrong guess costs
-//! one more look; a full one is read anew before a Service is refused.
+//! What this process believes to be in use is a guess ([`Allocator`]): a free number is drawn from
+//! it, so that servers seldom draw the same. Whether it is right the claim tells, which is looked
+//! at before the write, and held still by the write. A wrong guess costs one more look; a full one
+//! is read anew before a Service is refused.
 //!
-//! Stores from before there were claims, and Services that others wrote, are brought up to it at start ([`bring_up`]).
+//! Stores from before there were claims, and Services that others wrote, are brought up to it at
+//! start ([`bring_up`]).
 mod bring_up;
 mod claims;
 mod service;
@@ -29,16 +32,19 @@ use std::net::Ipv4Addr;
 
 /// The network that cluster addresses come from.
 ///
-/// 10.0.0.0/16: kube-apiserver's default network, wider than its /24 so that a control plane is not full after 254 Services.
+/// 10.0.0.0/16: kube-apiserver's default network, wider than its /24 so that a control plane is not
+/// full after 254 Services.
 pub(crate) const SERVICE_NETWORK: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 0, 0, 0), 16);
 /// Ports that may be node ports: kube-apiserver's `--service-node-port-range`.
 pub(crate) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
-/// The first addresses and ports of a range are left to those who ask for a certain one, as long as the rest lasts.
+/// The first addresses and ports of a range are left to those who ask for a certain one, as long as
+/// the rest lasts.
 ///
 /// 256 addresses and 86 ports, as KEP-3070 and KEP-3668 compute for these ranges.
 const STATIC_ADDRESSES: u32 = 256;
 const STATIC_PORTS: u16 = 86;
-/// How many numbers may turn out to be in use, against what was believed, before all claims are read.
+/// How many numbers may turn out to be in use, against what was believed, before all claims are
+/// read.
 ///
 /// Eight: with half of a range unknown, one Service in 256 reads them.
 const WRONG_GUESSES_MAX: usize = 8;

@@ -12,7 +12,8 @@ pub const MASTERS: &str = "system:masters";
 
 /// Warnings kept for one answer.
 ///
-/// The headers of an answer hold 4096 characters at most, so that of more than a thousand texts the last ones are never sent.
+/// The headers of an answer hold 4096 characters at most, so that of more than a thousand texts the
+/// last ones are never sent.
 pub const WARNINGS_MAX: usize = 1024;
 /// Audit annotations kept for one request.
 ///
@@ -50,7 +51,8 @@ impl Identity {
     pub fn admin() -> Self {
         Self::new("system:admin", [MASTERS, "system:authenticated"])
     }
-    /// Whoever comes over a listener without authentication: `system:unsecured` in `system:masters`.
+    /// Whoever comes over a listener without authentication: `system:unsecured` in
+    /// `system:masters`.
     pub fn unsecured() -> Self {
         Self::new("system:unsecured", [MASTERS, "system:authenticated"])
     }
@@ -67,8 +69,8 @@ impl Identity {
     }
 }
 
-/// What a resource request is about, with the row that serves it. `name` empty: the collection; `namespace` empty: cluster scope
-/// or all namespaces.
+/// What a resource request is about, with the row that serves it. `name` empty: the collection;
+/// `namespace` empty: cluster scope or all namespaces.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The row it was routed to.
@@ -99,7 +101,8 @@ impl Target {
     }
 }
 
-/// What the path of a resource says when no row of this server serves it: another server may, or nobody.
+/// What the path of a resource says when no row of this server serves it: another server may, or
+/// nobody.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResourcePath {
     /// Group; empty for the core group.
@@ -128,8 +131,9 @@ pub enum Requested {
     Path(String),
 }
 
-/// One request: who sends it and what it is about. Made once where a request enters, over HTTP, from the in-process client or
-/// from an in-process source, and handed down: every stage of the API server and the registry decides by this value.
+/// One request: who sends it and what it is about. Made once where a request enters, over HTTP,
+/// from the in-process client or from an in-process source, and handed down: every stage of the API
+/// server and the registry decides by this value.
 ///
 /// ```
 /// use setpoint_registry::{Attributes, Identity, Requested, Verb};
@@ -153,7 +157,8 @@ pub struct Attributes {
     pub label_selector: String,
     /// `fieldSelector` as it was sent: list, watch and deletecollection.
     pub field_selector: String,
-    /// Nothing is to be committed. A delete may say so in its body only, which is not read yet when this is made.
+    /// Nothing is to be committed. A delete may say so in its body only, which is not read yet when
+    /// this is made.
     pub dry_run: bool,
     /// The id under which the request is found in logs.
     pub audit_id: String,
@@ -161,7 +166,8 @@ pub struct Attributes {
     pub notes: Notes,
 }
 
-/// What the stages of a request say beside its answer ([`Attributes::warn`], [`Attributes::annotate`]).
+/// What the stages of a request say beside its answer ([`Attributes::warn`],
+/// [`Attributes::annotate`]).
 #[derive(Debug, Default)]
 pub struct Notes {
     /// Texts of `Warning` headers, in order, once each.
@@ -190,7 +196,8 @@ impl Attributes {
     pub fn loopback(verb: Verb, target: Target) -> Self {
         Self::new(Identity::loopback(), verb, Requested::Resource(target))
     }
-    /// The same user, origin and agent with another request: a secondary check, or one object of a collection.
+    /// The same user, origin and agent with another request: a secondary check, or one object of a
+    /// collection.
     #[must_use]
     pub fn with(&self, verb: Verb, requested: Requested) -> Self {
         Self {
@@ -282,8 +289,9 @@ impl Attributes {
             Requested::Path(_) => "",
         }
     }
-    /// The object's name; empty for collections and for paths. A list or watch whose field selector is `metadata.name=x` and
-    /// nothing else is about `x`, so that who may read one object may follow it.
+    /// The object's name; empty for collections and for paths. A list or watch whose field selector
+    /// is `metadata.name=x` and nothing else is about `x`, so that who may read one object may
+    /// follow it.
     pub fn name(&self) -> &str {
         let name = match &self.requested {
             Requested::Resource(target) => &target.name,
@@ -318,7 +326,8 @@ impl Attributes {
     pub(crate) fn forget_warnings(&self, n: usize) {
         self.notes.warnings.lock().truncate(n);
     }
-    /// Tells the audit log something. The first value of a key stays; nothing beyond [`AUDIT_ANNOTATIONS_MAX`].
+    /// Tells the audit log something. The first value of a key stays; nothing beyond
+    /// [`AUDIT_ANNOTATIONS_MAX`].
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         let mut annotations = self.notes.audit_annotations.lock();
         if annotations.len() < AUDIT_ANNOTATIONS_MAX {

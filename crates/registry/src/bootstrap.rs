@@ -1,7 +1,8 @@
 //! The rows of the built-in resources, and the objects a fresh control plane holds.
 //!
-//! Rows are made once per process from the facts table and shared by every registry: they never change. What changes (custom
-//! resources) is a new [`Catalog`] that holds the same rows and some more.
+//! Rows are made once per process from the facts table and shared by every registry: they never
+//! change. What changes (custom resources) is a new [`Catalog`] that holds the same rows and some
+//! more.
 use crate::catalog::{
     Catalog, DefinitionSource, Group, Resource, ScalePaths, Schema, SelectableField,
     SubresourceRow, storage_version_hash,

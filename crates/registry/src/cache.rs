@@ -1,9 +1,11 @@
-//! The watch cache: per resource an ordered index of current bytes and a bounded window of events, fed by the store's change feed.
+//! The watch cache: per resource an ordered index of current bytes and a bounded window of events,
+//! fed by the store's change feed.
 //!
 //! # Theory
 //!
-//! One task ([`WatchCache::run`]) reads one change feed over everything and is the only writer. It hands each batch to the
-//! caches of the resources it touches, one lock each, and then publishes how far it has come:
+//! One task ([`WatchCache::run`]) reads one change feed over everything and is the only writer. It
+//! hands each batch to the caches of the resources it touches, one lock each, and then publishes
+//! how far it has come:
 //!
 //! ```text
 //! store ── feed ──▶ run ──▶ ResourceCache { index, window } ──┬──▶ LIST  (a snapshot of the index)
@@ -11,16 +13,19 @@
 //!                    └────▶ reached: every change up to here is in
 //! ```
 //!
-//! - An [`Item`] is an object at one revision: the stored bytes, and nothing that can be made of them. Index and window
-//!   share it. A LIST splices the resourceVersion in for itself; an event is framed once, however many watch, and kept with
-//!   its [`Change`] as long as that is in the window.
-//! - A watcher has no buffer here and no task: it holds a position and takes what is behind it when it is polled. The window
-//!   is the buffer of all of them. A change wakes only the watchers it may concern (see `fanout`), and only they find it
-//!   behind their position. A watcher that has left a change so long that it is out of the window is ended, never skipped
-//!   over events; it costs nothing until then but the window's own, bounded, memory.
-//! - `reached` is published after the batch is in. A reader that sees `reached = r` before it takes a resource's lock
-//!   thus finds every change of the resource up to `r`, and perhaps later ones: the state it then sees is the
-//!   resource's state at the later of `r` and the last change it finds.
+//! - An [`Item`] is an object at one revision: the stored bytes, and nothing that can be made of
+//!   them. Index and window share it. A LIST splices the resourceVersion in for itself; an event is
+//!   framed once, however many watch, and kept with its [`Change`] as long as that is in the
+//!   window.
+//! - A watcher has no buffer here and no task: it holds a position and takes what is behind it when
+//!   it is polled. The window is the buffer of all of them. A change wakes only the watchers it may
+//!   concern (see `fanout`), and only they find it behind their position. A watcher that has left a
+//!   change so long that it is out of the window is ended, never skipped over events; it costs
+//!   nothing until then but the window's own, bounded, memory.
+//! - `reached` is published after the batch is in. A reader that sees `reached = r` before it takes
+//!   a resource's lock thus finds every change of the resource up to `r`, and perhaps later ones:
+//!   the state it then sees is the resource's state at the later of `r` and the last change it
+//!   finds.
 //! - A version that is made by a conversion that may wait has an index and a window of its own,
 //!   behind those of what is stored (see `view`). Nothing of the conversion happens under a lock,
 //!   or on the way of what is stored.

@@ -1,9 +1,10 @@
 //! Stored bytes to the version asked for, and back, without waiting. What a conversion webhook
 //! makes is in [`crate::conversion`].
 //!
-//! One object has one identity in every served version of its kind. Custom resources without a conversion webhook change
-//! nothing but `apiVersion`, and lose what the other version's schema does not declare. Built-in
-//! kinds that are served in several versions have a function of their own (`Kind::convert`).
+//! One object has one identity in every served version of its kind. Custom resources without a
+//! conversion webhook change nothing but `apiVersion`, and lose what the other version's schema
+//! does not declare. Built-in kinds that are served in several versions have a function of their
+//! own (`Kind::convert`).
 use crate::catalog::Resource;
 use bytes::Bytes;
 use serde_json::Value;
@@ -24,8 +25,9 @@ pub(crate) fn to_served(resource: &Resource, mut stored: Value) -> Result<Value,
     Ok(stored)
 }
 
-/// A tree of the version this row serves, as it is stored. `storage` is the row of the version that is stored, if that is
-/// served too: what its schema does not declare is lost, as nothing but a conversion webhook could keep it.
+/// A tree of the version this row serves, as it is stored. `storage` is the row of the version that
+/// is stored, if that is served too: what its schema does not declare is lost, as nothing but a
+/// conversion webhook could keep it.
 ///
 /// # Errors
 ///
@@ -44,8 +46,9 @@ pub(crate) fn to_stored(
     Ok(served)
 }
 
-/// Brings a stored custom object that was written under an earlier schema up to the present one: fields that are no longer
-/// declared go, new defaults appear. What is in the store stays as it is until the next write.
+/// Brings a stored custom object that was written under an earlier schema up to the present one:
+/// fields that are no longer declared go, new defaults appear. What is in the store stays as it is
+/// until the next write.
 pub(crate) fn refresh(resource: &Resource, tree: &mut Value, revision: u64) {
     if let Some(stored) = &resource.stored
         && is_older(resource, revision)
@@ -79,7 +82,8 @@ pub(crate) fn refreshed(
     Ok(encode::to_bytes(&tree))
 }
 
-/// Stored bytes as this row serves them at a revision. Bytes of the row's own version are spliced, others take a tree.
+/// Stored bytes as this row serves them at a revision. Bytes of the row's own version are spliced,
+/// others take a tree.
 ///
 /// # Errors
 ///
@@ -135,7 +139,8 @@ fn undecodable(error: serde_json::Error) -> ApiError {
     ApiError::internal(format_args!("unable to decode the stored object: {error}"))
 }
 
-/// Whether stored bytes are of the version the row serves. Stored objects are canonical: `apiVersion` comes first.
+/// Whether stored bytes are of the version the row serves. Stored objects are canonical:
+/// `apiVersion` comes first.
 pub(crate) fn is_version(stored: &[u8], resource: &Resource) -> bool {
     let (group, version) = (resource.gvk.group.as_bytes(), resource.gvk.version.as_bytes());
     let Some(rest) = stored.strip_prefix(br#"{"apiVersion":""#) else {

@@ -1,7 +1,8 @@
 //! A value that many wait for.
 //!
-//! As `tokio::sync::watch`, but who waits is woken in the order in which they came. A `watch` draws that order by lot, and
-//! with it the order in which requests go on: two runs from one seed would differ.
+//! As `tokio::sync::watch`, but who waits is woken in the order in which they came. A `watch` draws
+//! that order by lot, and with it the order in which requests go on: two runs from one seed would
+//! differ.
 use parking_lot::Mutex;
 use std::pin::pin;
 use tokio::sync::Notify;

@@ -1,7 +1,8 @@
 //! Values that another program encoded, in a store that is shared with it.
 //!
-//! What this registry writes is one line of canonical JSON. A kube-apiserver writes
-//! built-in kinds otherwise, and each value is brought to that form as it is read, so that nothing above knows of the difference:
+//! What this registry writes is one line of canonical JSON. A kube-apiserver writes built-in kinds
+//! otherwise, and each value is brought to that form as it is read, so that nothing above knows of
+//! the difference:
 //!
 //! | a kube-apiserver wrote | it is read as |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! | protobuf, its default for built-in kinds | the JSON of the same object, as this registry would have written it |
 //! | protobuf of a kind or version that is not known here, or damaged | a get says so ([`StoreError::Unreadable`]); ranges and feeds give [`UNREAD`] |
 //!
-//! What is written goes down as it is: kube-apiservers read JSON whatever they write. An object becomes JSON with its next change.
+//! What is written goes down as it is: kube-apiservers read JSON whatever they write. An object
+//! becomes JSON with its next change.
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use setpoint_object::encode;
@@ -24,9 +26,11 @@ use std::sync::Arc;
 #[cfg(test)]
 mod tests;
 
-/// What stands for a value that cannot be read, for readers of many ([`setpoint_store::is_sealed`]): a sealed value without content.
+/// What stands for a value that cannot be read, for readers of many
+/// ([`setpoint_store::is_sealed`]): a sealed value without content.
 const UNREAD: &[u8] = b"k8s:enc:unread:v1::";
-/// How many values in protobuf a range reads before others of its thread have their turn: less than a millisecond of them.
+/// How many values in protobuf a range reads before others of its thread have their turn: less than
+/// a millisecond of them.
 const READ_AT_ONCE: usize = 32;
 
 /// A store whose values are as this registry would have encoded them.
@@ -60,7 +64,8 @@ fn json(value: &[u8]) -> Result<Bytes, DecodeError> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
     let schema = builtin::type_schema(group, version, &kind)
         .ok_or_else(|| DecodeError(format!("{kind} of {api_version} is no kind of objects")))?;
-    // What its type does not know has no number in it, so nothing is left out that would have to be told.
+    // What its type does not know has no number in it, so nothing is left out that would have to be
+    // told.
     decode::conform(&schema, &kind, &mut object, &mut Vec::new())?;
     Ok(encode::to_bytes(&object))
 }

@@ -189,7 +189,8 @@ impl Part {
     }
 }
 
-/// What a POST does that acts on an object of the resource, or of another one, instead of creating one.
+/// What a POST does that acts on an object of the resource, or of another one, instead of creating
+/// one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {

@@ -1,4 +1,5 @@
-//! What happens to an object between HTTP and the store: one write path, one read path, every resource.
+//! What happens to an object between HTTP and the store: one write path, one read path, every
+//! resource.
 //!
 //! It must not know HTTP. A request comes as [`Attributes`] and options; it leaves as bytes or as
 //! an `ApiError`, which is a Kubernetes `Status`. Who serves what over which transport is the API
@@ -16,17 +17,21 @@
 //!        └──────────────▶ Store ──────────────────────┘
 //! ```
 //!
-//! - **A served resource is a row** ([`Resource`]) in an immutable [`Catalog`]. Built-in rows are made once per process and shared; a
-//!   change of a CustomResourceDefinition makes a new catalog. A request keeps the row it was routed with.
-//! - **The store is the truth.** Everything else here can be rebuilt from it: the watch cache, the addresses in use, the catalog's
-//!   custom rows. Acknowledged means committed.
-//! - **A write is one compare-and-commit of one object.** It is refused, changes nothing, or moves the object to a new revision; of
-//!   two writers one sees the other's result. See `write` for the order of the steps.
-//! - **Readers see a prefix of history** per resource, in order, each change once; who is too slow is told so.
+//! - **A served resource is a row** ([`Resource`]) in an immutable [`Catalog`]. Built-in rows are
+//!   made once per process and shared; a change of a CustomResourceDefinition makes a new catalog.
+//!   A request keeps the row it was routed with.
+//! - **The store is the truth.** Everything else here can be rebuilt from it: the watch cache, the
+//!   addresses in use, the catalog's custom rows. Acknowledged means committed.
+//! - **A write is one compare-and-commit of one object.** It is refused, changes nothing, or moves
+//!   the object to a new revision; of two writers one sees the other's result. See `write` for the
+//!   order of the steps.
+//! - **Readers see a prefix of history** per resource, in order, each change once; who is too slow
+//!   is told so.
 //! - **Time and chance are given** ([`Registry::builder`]): a clock, and a seed that is the
 //!   operating system's unless it is set. Two registries with the same seed, clock, store and
 //!   requests write the same bytes.
-//! - **Tasks have an owner**: [`RegistryBuilder::build`] returns the [`RegistryWorker`] and starts nothing.
+//! - **Tasks have an owner**: [`RegistryBuilder::build`] returns the [`RegistryWorker`] and starts
+//!   nothing.
 
 mod admission;
 mod allocate;

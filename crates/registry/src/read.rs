@@ -10,8 +10,9 @@
 //! | LIST, exact, and all pages but the first     | the store at that revision                                      |
 //! | WATCH                                        | the cache: its index for initial events, then its window        |
 //!
-//! Objects go out as the bytes they are stored as, with the resourceVersion spliced in; a tree is made only for versions
-//! other than the stored one. A LIST before the cache is filled reads the store.
+//! Objects go out as the bytes they are stored as, with the resourceVersion spliced in; a tree is
+//! made only for versions other than the stored one. A LIST before the cache is filled reads the
+//! store.
 mod list;
 mod listed;
 mod options;
@@ -42,7 +43,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// 404; 500 for a resourceVersion that is no number; 504 for one that the store does not reach within three seconds.
+    /// 404; 500 for a resourceVersion that is no number; 504 for one that the store does not reach
+    /// within three seconds.
     pub async fn get(
         &self,
         attributes: &Attributes,
@@ -96,7 +98,8 @@ impl Registry {
         if !subresource.verbs.contains(&Verb::Get) {
             return Err(ApiError::method_not_allowed());
         }
-        // What has the object's own kind shows the object; the rest (`log`, `exec`, …) is a node's to answer.
+        // What has the object's own kind shows the object; the rest (`log`, `exec`, …) is a node's
+        // to answer.
         if subresource.gvk.kind == resource.gvk.kind && !is_connected(resource, target) {
             return Ok(Object { bytes });
         }
@@ -108,8 +111,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// 400 and 422 for options that cannot be, 410 for history that is gone, 504 for a revision that the store does not
-    /// reach within three seconds.
+    /// 400 and 422 for options that cannot be, 410 for history that is gone, 504 for a revision
+    /// that the store does not reach within three seconds.
     pub async fn list(
         &self,
         attributes: &Attributes,

@@ -18,10 +18,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How far back watches may begin unless it is said otherwise: the watch cache keeps changes so long, and the store's history is
-/// compacted away once it is older, in steps of the same length.
+/// How far back watches may begin unless it is said otherwise: the watch cache keeps changes so
+/// long, and the store's history is compacted away once it is older, in steps of the same length.
 ///
-/// Five minutes, as kube-apiserver's `--etcd-compaction-interval`, so that clients' watches live as long as they are used to.
+/// Five minutes, as kube-apiserver's `--etcd-compaction-interval`, so that clients' watches live as
+/// long as they are used to.
 pub const HISTORY_PERIOD: Duration = Duration::from_secs(300);
 
 /// How many revisions of a durable store's history are taken in at start: watches of before the
@@ -29,9 +30,11 @@ pub const HISTORY_PERIOD: Duration = Duration::from_secs(300);
 /// reading them takes a fraction of a second.
 pub const REPLAYED_REVISIONS: u64 = 10_000;
 
-/// How long an Event is kept unless it is said otherwise: one hour, as kube-apiserver's `--event-ttl`.
+/// How long an Event is kept unless it is said otherwise: one hour, as kube-apiserver's
+/// `--event-ttl`.
 pub const EVENT_TTL: Duration = Duration::from_secs(3600);
-/// How long a store may fail to answer at start before the worker gives up: half a minute, in which a cluster finds a new leader.
+/// How long a store may fail to answer at start before the worker gives up: half a minute, in which
+/// a cluster finds a new leader.
 const START_UP_PATIENCE: Duration = Duration::from_secs(30);
 /// How long it is left alone in between.
 const START_UP_PAUSE: Duration = Duration::from_millis(500);
@@ -65,10 +68,10 @@ impl RegistryBuilder {
         self.seed = Some(seed);
         self
     }
-    /// How many revisions of the store's history are taken in at start, as far as they are kept: watches from one of them go on, as if
-    /// there had been no restart. Each costs the start a little. When not given,
-    /// [`REPLAYED_REVISIONS`] of a store that keeps its history over restarts
-    /// ([`Store::keeps_history`]), and none of another.
+    /// How many revisions of the store's history are taken in at start, as far as they are kept:
+    /// watches from one of them go on, as if there had been no restart. Each costs the start a
+    /// little. When not given, [`REPLAYED_REVISIONS`] of a store that keeps its history over
+    /// restarts ([`Store::keeps_history`]), and none of another.
     pub fn replayed_revisions(mut self, n: u64) -> Self {
         self.replayed_revisions = Some(n);
         self
@@ -78,9 +81,10 @@ impl RegistryBuilder {
         self.event_ttl = ttl;
         self
     }
-    /// How far back watches may begin: the watch cache keeps changes so long (and the newest hundred of each resource), and has the store
-    /// compact what is older, in steps of the same length. [`HISTORY_PERIOD`] when not given. A store with bounds of its own must keep
-    /// twice as much.
+    /// How far back watches may begin: the watch cache keeps changes so long (and the newest
+    /// hundred of each resource), and has the store compact what is older, in steps of the same
+    /// length. [`HISTORY_PERIOD`] when not given. A store with bounds of its own must keep twice as
+    /// much.
     pub fn history(mut self, history: Duration) -> Self {
         self.history = history;
         self
@@ -92,9 +96,11 @@ impl RegistryBuilder {
         self.view_bytes_max = n_bytes;
         self
     }
-    /// Whether other servers, perhaps other programs, write to the same store. Then nothing is believed that only this registry's own
-    /// writes would make true: custom objects are held to their schema whenever they are read, a definition's objects are looked for
-    /// once more before it goes, and values that a kube-apiserver encoded, as JSON or in protobuf, are understood. Default: no.
+    /// Whether other servers, perhaps other programs, write to the same store. Then nothing is
+    /// believed that only this registry's own writes would make true: custom objects are held to
+    /// their schema whenever they are read, a definition's objects are looked for once more before
+    /// it goes, and values that a kube-apiserver encoded, as JSON or in protobuf, are understood.
+    /// Default: no.
     pub fn shared(mut self, is_shared: bool) -> Self {
         self.is_shared = is_shared;
         self
@@ -117,7 +123,8 @@ impl RegistryBuilder {
         self.admission.push(plugin);
         self
     }
-    /// The registry and the worker that its owner runs. Nothing is served before the worker has started up.
+    /// The registry and the worker that its owner runs. Nothing is served before the worker has
+    /// started up.
     pub fn build(self) -> (Registry, RegistryWorker) {
         let seed = self.seed.unwrap_or_else(setpoint_object::seed::from_entropy);
         let store = match self.is_shared {
@@ -149,7 +156,8 @@ impl RegistryBuilder {
         (Registry { inner: inner.clone() }, RegistryWorker { inner })
     }
 }
-/// What keeps the registry going: start-up objects, the watch cache's feed, CRD controllers, compaction.
+/// What keeps the registry going: start-up objects, the watch cache's feed, CRD controllers,
+/// compaction.
 #[derive(Debug)]
 pub struct RegistryWorker {
     pub(crate) inner: Arc<Inner>,
@@ -190,7 +198,8 @@ impl RegistryWorker {
     }
 }
 impl RegistryWorker {
-    /// What is there before anything is served. A store that cannot answer for a moment is asked again.
+    /// What is there before anything is served. A store that cannot answer for a moment is asked
+    /// again.
     async fn start_up(&self) -> Result<(crd::Controller, Revision), ApiError> {
         let first = tokio::time::Instant::now();
         loop {

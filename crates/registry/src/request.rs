@@ -68,7 +68,8 @@ pub struct DeleteOptions {
     pub grace_period_seconds: Option<i64>,
     /// What becomes of dependents; `None`: what the object's finalizers or its kind say.
     pub propagation: Option<PropagationPolicy>,
-    /// The old form of `propagation`: `true` orphans, `false` collects (and answers 202 when the object remains).
+    /// The old form of `propagation`: `true` orphans, `false` collects (and answers 202 when the
+    /// object remains).
     pub orphan_dependents: Option<bool>,
     /// Precondition: the object's uid.
     pub uid: Option<String>,
@@ -83,7 +84,8 @@ pub enum VersionMatch {
     /// The state at this version or a later one.
     NotOlderThan,
 }
-/// Options of list and watch. The apiserver parses the query; the registry checks the combinations (spec: api-server §6, §7).
+/// Options of list and watch. The apiserver parses the query; the registry checks the combinations
+/// (spec: api-server §6, §7).
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
     /// `labelSelector`.

@@ -16,7 +16,8 @@ pub(crate) fn store_error(error: StoreError) -> ApiError {
         StoreError::Unavailable(_) | StoreError::Closed => {
             ApiError::new(503, Reason::ServiceUnavailable, error.to_string())
         }
-        // RFC 4918: no room for the state that the request leads to. Kubernetes has no reason for it.
+        // RFC 4918: no room for the state that the request leads to. Kubernetes has no reason for
+        // it.
         StoreError::Full(_) => ApiError::new(
             507,
             Reason::InsufficientStorage,

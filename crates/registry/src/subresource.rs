@@ -2,7 +2,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of a subresource. What a row knows about one is a [`SubresourceRow`](crate::SubresourceRow).
+/// The name of a subresource. What a row knows about one is a
+/// [`SubresourceRow`](crate::SubresourceRow).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the API's words as they are")]

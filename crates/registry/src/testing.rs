@@ -155,10 +155,12 @@ pub(crate) fn options(text: &str) -> ListOptions {
     options
 }
 
-/// Everything a stream gives without waiting, one event a word: `+a@3=x ~a@4=y -a@5=y *7`, `end`, `error: …`.
+/// Everything a stream gives without waiting, one event a word: `+a@3=x ~a@4=y -a@5=y *7`, `end`,
+/// `error: …`.
 pub(crate) async fn take(stream: &mut WatchStream) -> String {
     let mut words = Vec::new();
-    // A stream may yield in between, and the cache must get its turn: a few empty polls mean there is no more.
+    // A stream may yield in between, and the cache must get its turn: a few empty polls mean there
+    // is no more.
     let mut n_empty = 0;
     while n_empty < 8 {
         match stream.next().now_or_never() {

@@ -2,7 +2,8 @@
 //!
 //! # Theory
 //!
-//! A stream is a position in the watch cache, polled by its owner; no task and no queue stand behind it.
+//! A stream is a position in the watch cache, polled by its owner; no task and no queue stand
+//! behind it.
 //!
 //! | phase    | gives                                                     | goes on to                                       |
 //! |----------|-----------------------------------------------------------|--------------------------------------------------|
@@ -11,10 +12,10 @@
 //! | live     | every change behind the position, in order; bookmarks      | ended                                             |
 //! | ended    | nothing                                                   |                                                  |
 //!
-//! A live stream ends when its time is over, when the server stops, when its resource changes or the store's feed breaks,
-//! and when its position has left the cache's window: it was too slow. It then ends without an error: the client resumes
-//! behind the last revision it has seen. No event is ever skipped, none comes twice, and a bookmark never says more than
-//! the events before it.
+//! A live stream ends when its time is over, when the server stops, when its resource changes or
+//! the store's feed breaks, and when its position has left the cache's window: it was too slow. It
+//! then ends without an error: the client resumes behind the last revision it has seen. No event is
+//! ever skipped, none comes twice, and a bookmark never says more than the events before it.
 mod bookmark;
 mod phase;
 #[cfg(test)]

@@ -13,8 +13,9 @@
 //! delete      preconditions → grace, finalizers → an update, or commit of a removal
 //! ```
 //!
-//! A patch that loses a race is applied again to what won; a PUT that carries a resourceVersion is refused instead. Two trees exist
-//! in a request, the stored one and the new one; neither outlives it. What was stored and what is answered are the same bytes.
+//! A patch that loses a race is applied again to what won; a PUT that carries a resourceVersion is
+//! refused instead. Two trees exist in a request, the stored one and the new one; neither outlives
+//! it. What was stored and what is answered are the same bytes.
 mod apply;
 mod ask;
 mod binding;
@@ -63,7 +64,8 @@ impl Registry {
     /// POST to a collection, or to a connect-like subresource (`binding`, `eviction`, `token`).
     ///
     /// # Errors
-    /// The `Status` that a Kubernetes API server answers in the same case. When the future is dropped, the object may or may not exist.
+    /// The `Status` that a Kubernetes API server answers in the same case. When the future is
+    /// dropped, the object may or may not exist.
     pub async fn create(
         &self,
         attributes: &Attributes,

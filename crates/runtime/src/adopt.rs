@@ -1,9 +1,11 @@
-//! Who controls what, by labels: adopting what matches and nobody controls, and releasing what matches no more.
+//! Who controls what, by labels: adopting what matches and nobody controls, and releasing what
+//! matches no more.
 //!
 //! # Theory
 //!
-//! As ReplicaSet, Job and StatefulSet do it (their `ControllerRefManager`): an owner selects its children by labels, and marks those it
-//! controls by a controller reference with its uid. For each candidate:
+//! As ReplicaSet, Job and StatefulSet do it (their `ControllerRefManager`): an owner selects its
+//! children by labels, and marks those it controls by a controller reference with its uid. For each
+//! candidate:
 //!
 //! | controlled by | labels match | owner is being deleted | what is done                                       | is the owner's |
 //! |---------------|--------------|------------------------|----------------------------------------------------|----------------|
@@ -14,9 +16,10 @@
 //! | nobody        | yes          | no                     | *adopted*: the reference is put on, unless the candidate is being deleted | yes |
 //! | nobody        | otherwise    |                        | nothing                                            | no             |
 //!
-//! What is read from a cache may be old. So before the first adoption the owner is read from the server: one that was deleted, or made
-//! anew under another uid, adopts nothing. And each patch tests the candidate's uid, so that an object that was made anew under
-//! the same name is not touched.
+//! What is read from a cache may be old. So before the first adoption the owner is read from the
+//! server: one that was deleted, or made anew under another uid, adopts nothing. And each patch
+//! tests the candidate's uid, so that an object that was made anew under the same name is not
+//! touched.
 
 use std::sync::Arc;
 
@@ -47,7 +50,8 @@ pub struct Claim<'a, O: Resource> {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Claimed<K> {
-    /// The owner's children, in the order of the candidates; those that were adopted as the server then has them.
+    /// The owner's children, in the order of the candidates; those that were adopted as the server
+    /// then has them.
     pub children: Vec<Arc<K>>,
     /// Those of them that were adopted now.
     pub adopted: Vec<Request>,
@@ -99,11 +103,13 @@ impl<'a, O: Cacheable> Claim<'a, O> {
         Ok(Self { owners, owner, reference, selector })
     }
 
-    /// Claims what it can of the candidates: usually all objects of the owner's namespace that the cache has.
+    /// Claims what it can of the candidates: usually all objects of the owner's namespace that the
+    /// cache has.
     ///
     /// # Errors
     ///
-    /// See [`ClaimError`]; what was done stays done. A candidate that is gone, or was made anew, is no error.
+    /// See [`ClaimError`]; what was done stays done. A candidate that is gone, or was made anew, is
+    /// no error.
     pub async fn claim<K: Cacheable>(
         &self,
         api: &Api<K>,
@@ -186,8 +192,8 @@ impl<'a, O: Cacheable> Claim<'a, O> {
     }
 }
 
-/// The JSON patch that puts a reference on the object that was read. That another controller came meanwhile the server finds:
-/// there can be only one.
+/// The JSON patch that puts a reference on the object that was read. That another controller came
+/// meanwhile the server finds: there can be only one.
 fn adoption<K: Resource>(candidate: &K, reference: &OwnerReference) -> Value {
     let meta = candidate.meta();
     let references = meta.owner_references.as_deref().unwrap_or_default();

@@ -1,8 +1,9 @@
 //! Rules broken on purpose, to see that the simulation notices.
 //!
-//! Without the feature `broken-rules`, which nothing but that test turns on, [`Broken`] is empty, [`Broken::is`] is `false` at compile
-//! time, and of each hook nothing is left. With it, a manager's controllers may break one rule (`ControllerDefaults::broken`); others
-//! in the process keep it.
+//! Without the feature `broken-rules`, which nothing but that test turns on, [`Broken`] is empty,
+//! [`Broken::is`] is `false` at compile time, and of each hook nothing is left. With it, a
+//! manager's controllers may break one rule (`ControllerDefaults::broken`); others in the process
+//! keep it.
 
 #![cfg_attr(
     not(feature = "broken-rules"),

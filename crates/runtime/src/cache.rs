@@ -8,19 +8,21 @@
 //! | namespaces              | one per namespace                                | asks its informer; of one that is not named it is [`NamespaceNotCached`] | concatenates |
 //! | namespaces, and [`ALL_NAMESPACES`] | one per namespace, and one of all others, which a field selector excludes | asks its informer | concatenates |
 //!
-//! What has several informers has them behind one face, [`CacheInformer`]: controllers and clients do not see how many there are (CCH-4).
-//! A watch of the type has synced when each of them has; reads of one namespace work as soon as its own has. Each is a list and a
-//! watch of its own at the server, so that permissions for single namespaces are enough. Types that have no namespaces have one
-//! informer, whatever is named for all types.
+//! What has several informers has them behind one face, [`CacheInformer`]: controllers and clients
+//! do not see how many there are (CCH-4). A watch of the type has synced when each of them has;
+//! reads of one namespace work as soon as its own has. Each is a list and a watch of its own at the
+//! server, so that permissions for single namespaces are enough. Types that have no namespaces have
+//! one informer, whatever is named for all types.
 //!
 //! | a type is cached  | when                                                        | until                                                   |
 //! |-------------------|-------------------------------------------------------------|---------------------------------------------------------|
 //! | for good          | a controller is built with a watch of it, or [`Cache::informer`] asks for it | the manager ends, or it is [removed](Cache::remove_with) |
 //! | for a while       | a watch is added at run time ([`Watches`](crate::source::Watches))  | the last such watch is removed, unless it is cached for good |
 //!
-//! Reads start nothing: of a type that nobody asked for they are an error, [`ClientError::NotCached`](crate::ClientError::NotCached). That is
-//! controller-runtime's `ReaderFailOnMissingInformer`, and there is no other way here (CCH-6): what a program holds in memory is what its
-//! code names.
+//! Reads start nothing: of a type that nobody asked for they are an error,
+//! [`ClientError::NotCached`](crate::ClientError::NotCached). That is controller-runtime's
+//! `ReaderFailOnMissingInformer`, and there is no other way here (CCH-6): what a program holds in
+//! memory is what its code names.
 
 mod informer;
 mod lease;
@@ -55,8 +57,9 @@ use setpoint_informer::{
 
 /// What caches each type, shared by the controllers of a manager. Cheap to clone.
 ///
-/// A type is cached from the first request for its informer; the manager runs it from the start, or at once when it runs already.
-/// Reading a type that nobody requested is an error and starts nothing: what a program holds in memory is what its code names.
+/// A type is cached from the first request for its informer; the manager runs it from the start, or
+/// at once when it runs already. Reading a type that nobody requested is an error and starts
+/// nothing: what a program holds in memory is what its code names.
 #[derive(Clone)]
 pub struct Cache {
     factory: InformerFactory,
@@ -182,9 +185,9 @@ impl Cache {
         (CacheInformer::new(members, n_named), leases)
     }
 
-    /// What caches a type known at compile time: cached for good from now on, or until it is [removed](Self::remove). It runs at once if the
-    /// manager does. Nothing waits here; a manager that starts waits for its first list before it runs what does not say what it
-    /// reads.
+    /// What caches a type known at compile time: cached for good from now on, or until it is
+    /// [removed](Self::remove). It runs at once if the manager does. Nothing waits here; a manager
+    /// that starts waits for its first list before it runs what does not say what it reads.
     pub fn informer<K: Cacheable>(&self) -> CacheInformer<K>
     where
         K::DynamicType: Default,
@@ -197,9 +200,9 @@ impl Cache {
         self.pinned(dynamic_type, false, true)
     }
 
-    /// [`informer_with`](Self::informer_with), for which a manager that starts does not wait (CCH-11): for a type that may not be served
-    /// yet, or may not be permitted. Until it has synced, reads are
-    /// [`ClientError::NotSynced`](crate::ClientError::NotSynced).
+    /// [`informer_with`](Self::informer_with), for which a manager that starts does not wait
+    /// (CCH-11): for a type that may not be served yet, or may not be permitted. Until it has
+    /// synced, reads are [`ClientError::NotSynced`](crate::ClientError::NotSynced).
     pub fn informer_unawaited<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -207,7 +210,8 @@ impl Cache {
         self.pinned(dynamic_type, false, false)
     }
 
-    /// What caches a type, for one who waits for it. The type may be known at run time only to have no namespaces.
+    /// What caches a type, for one who waits for it. The type may be known at run time only to have
+    /// no namespaces.
     pub(crate) fn watched<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -282,7 +286,8 @@ impl Cache {
         (id, number)
     }
 
-    /// Stops what caches a type known at compile time, and forgets it: [`remove_with`](Self::remove_with).
+    /// Stops what caches a type known at compile time, and forgets it:
+    /// [`remove_with`](Self::remove_with).
     pub fn remove<K: Cacheable>(&self) -> bool
     where
         K::DynamicType: Default,
@@ -290,11 +295,11 @@ impl Cache {
         self.remove_with::<K>(&K::DynamicType::default())
     }
 
-    /// Stops what caches a type, whoever asked for it, and forgets it; says whether anything did (CCH-10). A later request makes new
-    /// informers with empty caches and without indexes.
+    /// Stops what caches a type, whoever asked for it, and forgets it; says whether anything did
+    /// (CCH-10). A later request makes new informers with empty caches and without indexes.
     ///
-    /// This is for a type that is gone, or is to be cached anew. A type that is needed for a while is better
-    /// [watched](crate::source::Watches) for a while. Who uses the type learns it:
+    /// This is for a type that is gone, or is to be cached anew. A type that is needed for a while
+    /// is better [watched](crate::source::Watches) for a while. Who uses the type learns it:
     ///
     /// | who                                           | what becomes of it                                                       |
     /// |-----------------------------------------------|--------------------------------------------------------------------------|
@@ -308,7 +313,8 @@ impl Cache {
         removed.is_some()
     }
 
-    /// Waits until the informers that were asked for by name so far have synced, or stopped. Cancel safe: it only looks.
+    /// Waits until the informers that were asked for by name so far have synced, or stopped. Cancel
+    /// safe: it only looks.
     pub(crate) fn synced(&self) -> impl Future<Output = ()> + Send + 'static {
         let informers = self.informers.clone();
         async move {
@@ -321,8 +327,8 @@ impl Cache {
         }
     }
 
-    /// The informers that have not synced, each with what it was told last: for probes and logs. Of a type that is cached by namespace
-    /// they are named with theirs.
+    /// The informers that have not synced, each with what it was told last: for probes and logs. Of
+    /// a type that is cached by namespace they are named with theirs.
     pub fn unsynced(&self) -> Vec<String> {
         let mut statuses: Vec<MemberStatus> = {
             let informers = self.informers.lock();

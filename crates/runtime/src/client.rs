@@ -62,8 +62,9 @@ pub const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// A client over the manager's cache and a `kube_client::Client`. Cheap to clone.
 ///
-/// Reads come from the cache unless they say `live`; so after a write, a cached read may still give the state before it. Writes go to
-/// the server, and carry the client's field manager: the controller's name.
+/// Reads come from the cache unless they say `live`; so after a write, a cached read may still give
+/// the state before it. Writes go to the server, and carry the client's field manager: the
+/// controller's name.
 #[derive(Clone)]
 pub struct Client {
     /// Shared, for a clone of it copies text.
@@ -79,8 +80,8 @@ pub struct Client {
     fence: Option<Arc<dyn Fence>>,
 }
 
-/// Who sends a request: an extension of every `http::Request` that a reconciler's client sends, for a layer of that client or a server
-/// in the same process to see.
+/// Who sends a request: an extension of every `http::Request` that a reconciler's client sends, for
+/// a layer of that client or a server in the same process to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Origin {
@@ -114,10 +115,12 @@ impl Client {
         Self { pass: Some(pass), ..self.clone() }
     }
 
-    /// The same client behind a fence: its mutating requests, those through [`kube`](Self::kube) too, leave only while the fence lets them.
+    /// The same client behind a fence: its mutating requests, those through [`kube`](Self::kube)
+    /// too, leave only while the fence lets them.
     ///
-    /// Each is checked when it is sent and again when the connection asks for its body; a refusal is [`ClientError::Fenced`]. What a
-    /// fence cannot hold back is named at [`fence`](crate::fence). To be called within a tokio runtime.
+    /// Each is checked when it is sent and again when the connection asks for its body; a refusal
+    /// is [`ClientError::Fenced`]. What a fence cannot hold back is named at
+    /// [`fence`](crate::fence). To be called within a tokio runtime.
     #[must_use]
     pub fn fenced(&self, fence: Arc<dyn Fence>) -> Self {
         let kube = Arc::new(crate::fence::fenced(&self.kube, fence.clone()));
@@ -145,9 +148,11 @@ impl Client {
         self.api_with(K::DynamicType::default())
     }
 
-    /// The calls on the metadata of one type known at compile time: objects come without spec and status, and are small on the wire.
+    /// The calls on the metadata of one type known at compile time: objects come without spec and
+    /// status, and are small on the wire.
     ///
-    /// They can be read, patched and deleted; creating or replacing them is [`ClientError::MetadataOnly`] (CLI-4).
+    /// They can be read, patched and deleted; creating or replacing them is
+    /// [`ClientError::MetadataOnly`] (CLI-4).
     pub fn metadata<K: Cacheable>(&self) -> Api<PartialObjectMeta<K>>
     where
         K::DynamicType: Default,
@@ -165,7 +170,8 @@ impl Client {
         &self.cache
     }
 
-    /// The client under it, for what this one does not offer. Its requests carry no origin and no field manager.
+    /// The client under it, for what this one does not offer. Its requests carry no origin and no
+    /// field manager.
     pub fn kube(&self) -> &kube_client::Client {
         &self.kube
     }
@@ -232,7 +238,8 @@ impl Client {
 
 type BoxErr = crate::reconciler::BoxError;
 
-/// The failure that an answer means: its `Status`, or one made of the code when the body is something else.
+/// The failure that an answer means: its `Status`, or one made of the code when the body is
+/// something else.
 fn failure(code: u16, body: &[u8]) -> ApiError {
     match serde_json::from_slice::<Status>(body) {
         Ok(mut status) if !status.message.is_empty() || !status.reason.is_empty() => {

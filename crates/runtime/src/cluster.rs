@@ -1,16 +1,20 @@
 //! Further clusters that a manager's controllers watch and write to.
 //!
-//! A cluster is a client with a cache, a mapper, an event recorder and a name (CLU-1). The manager has one of its own; others are added before it
-//! runs, and their caches start and stop with its own. A controller watches another cluster's objects by
-//! [`Watch::cluster`](crate::Watch::cluster), with keys that say of which cluster they are: keys are any type, and nothing here assumes
-//! that there is one cache (CLU-2). It reads and writes there by [`Cluster::client`].
+//! A cluster is a client with a cache, a mapper, an event recorder and a name (CLU-1). The manager
+//! has one of its own; others are added before it runs, and their caches start and stop with its
+//! own. A controller watches another cluster's objects by
+//! [`Watch::cluster`](crate::Watch::cluster), with keys that say of which cluster they are: keys
+//! are any type, and nothing here assumes that there is one cache (CLU-2). It reads and writes
+//! there by [`Cluster::client`].
 //!
-//! Requests are not held back by this program: the API server's own fairness is trusted (CLU-3). Types are told by the program, in Rust
-//! or as `ApiResource`s; of kinds that it reads the [`Mapper`] of each cluster tells the resource (CLU-4).
+//! Requests are not held back by this program: the API server's own fairness is trusted (CLU-3).
+//! Types are told by the program, in Rust or as `ApiResource`s; of kinds that it reads the
+//! [`Mapper`] of each cluster tells the resource (CLU-4).
 //!
 //! # Which server
 //!
-//! A program makes the client, and so it decides which server that is. `kube_client::Config` knows the places of the field (CLU-3):
+//! A program makes the client, and so it decides which server that is. `kube_client::Config` knows
+//! the places of the field (CLU-3):
 //!
 //! | where                                     | by                                                                                |
 //! |-------------------------------------------|-----------------------------------------------------------------------------------|
@@ -19,9 +23,10 @@
 //! | the service account of a pod              | `Config::incluster`                                                               |
 //! | the second, and where that fails the third | `Config::infer`, `Client::try_default`                                           |
 //!
-//! controller-runtime's order is: the flag, `KUBECONFIG`, the pod, the home directory. `infer` differs in two cases: a pod whose image
-//! has a `~/.kube/config` gets that and not its service account, and a `KUBECONFIG` that cannot be read is passed over within a pod. A
-//! program to which that matters asks for `incluster` before `from_kubeconfig` where `KUBECONFIG` is not set.
+//! controller-runtime's order is: the flag, `KUBECONFIG`, the pod, the home directory. `infer`
+//! differs in two cases: a pod whose image has a `~/.kube/config` gets that and not its service
+//! account, and a `KUBECONFIG` that cannot be read is passed over within a pod. A program to which
+//! that matters asks for `incluster` before `from_kubeconfig` where `KUBECONFIG` is not set.
 
 use std::{fmt, sync::Arc};
 
@@ -36,7 +41,8 @@ use crate::{
 };
 use setpoint_informer::factory::FactoryWorker;
 
-/// How many further clusters a manager has at most. A fleet that comes and goes is another program's (CLU-2).
+/// How many further clusters a manager has at most. A fleet that comes and goes is another
+/// program's (CLU-2).
 pub const CLUSTERS_MAX: usize = 256;
 
 /// Another cluster of a manager. Cheap to clone.
@@ -49,7 +55,8 @@ pub struct Cluster {
     broadcaster: Broadcaster,
 }
 
-/// What may be chosen about a [`Cluster`]; to be given to [`Manager::add_cluster`](crate::Manager::add_cluster).
+/// What may be chosen about a [`Cluster`]; to be given to
+/// [`Manager::add_cluster`](crate::Manager::add_cluster).
 #[must_use = "a cluster is nothing until a manager has it"]
 pub struct ClusterBuilder {
     client: kube_client::Client,
@@ -119,13 +126,15 @@ impl ClusterBuilder {
         self
     }
 
-    /// What is cached of single types, and how; what a rule says goes before what is said here of all types. Default: nothing special.
+    /// What is cached of single types, and how; what a rule says goes before what is said here of
+    /// all types. Default: nothing special.
     pub fn cache_rules(mut self, rules: CacheRules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// Everything else about its informers; replaces what was chosen before. Seed, name and metrics are the manager's.
+    /// Everything else about its informers; replaces what was chosen before. Seed, name and metrics
+    /// are the manager's.
     pub fn informers(mut self, options: FactoryOptions) -> Self {
         self.cache = options;
         self

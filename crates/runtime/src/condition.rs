@@ -3,7 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use setpoint_object::{name::qualified_name, time::Timestamp};
 
-/// The longest message of a condition, in characters: 32768, as the schema of `meta/v1` conditions has it.
+/// The longest message of a condition, in characters: 32768, as the schema of `meta/v1` conditions
+/// has it.
 pub const CONDITION_MESSAGE_CHARS_MAX: usize = 32_768;
 
 /// The longest reason of a condition, in characters: 1024, from the same schema.
@@ -43,14 +44,15 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// Sets one condition among those of an object, and says whether anything changed: if not, there is nothing to write.
+/// Sets one condition among those of an object, and says whether anything changed: if not, there is
+/// nothing to write.
 ///
-/// `generation` is the `metadata.generation` that the judgement is about. The transition time moves to `now` only when the status
-/// changes, and is whole seconds, as the API keeps it. The order of the others stays; a new condition goes last, and further ones of the
-/// same type go.
+/// `generation` is the `metadata.generation` that the judgement is about. The transition time moves
+/// to `now` only when the status changes, and is whole seconds, as the API keeps it. The order of
+/// the others stays; a new condition goes last, and further ones of the same type go.
 ///
-/// `reason` is one word in CamelCase, and may not be empty; `message` is for people, and cut at [`CONDITION_MESSAGE_CHARS_MAX`].
-/// [`check_condition`] says whether a server takes it.
+/// `reason` is one word in CamelCase, and may not be empty; `message` is for people, and cut at
+/// [`CONDITION_MESSAGE_CHARS_MAX`]. [`check_condition`] says whether a server takes it.
 pub fn set_condition(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -125,8 +127,8 @@ pub fn has_condition(
     find_condition(conditions, type_).is_some_and(|condition| condition.status == status)
 }
 
-/// Whether a condition holds, and was said of this generation or a later one: what a pass wants to know of what another controller
-/// says. One that says of no generation counts.
+/// Whether a condition holds, and was said of this generation or a later one: what a pass wants to
+/// know of what another controller says. One that says of no generation counts.
 pub fn is_condition_current(conditions: &[Condition], type_: &str, generation: i64) -> bool {
     find_condition(conditions, type_).is_some_and(|condition| {
         condition.status == "True"

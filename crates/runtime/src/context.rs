@@ -18,7 +18,8 @@ use crate::{
     source::Watches,
 };
 
-/// What a reconciler is given for one pass: the client, the recorder, the clock, and which pass this is. Cheap to clone.
+/// What a reconciler is given for one pass: the client, the recorder, the clock, and which pass
+/// this is. Cheap to clone.
 ///
 /// What a reconciler needs of its own, a back-end or settings, are its fields.
 #[derive(Clone)]
@@ -61,7 +62,8 @@ impl Context {
         Self { home, client: OnceLock::new(), pass, which }
     }
 
-    /// The client: reads from the cache, writes to the server. Its requests carry the [`Origin`](crate::client::Origin) of this pass.
+    /// The client: reads from the cache, writes to the server. Its requests carry the
+    /// [`Origin`](crate::client::Origin) of this pass.
     pub fn client(&self) -> &Client {
         self.client.get_or_init(|| self.home.client.for_pass(self.pass.clone()))
     }
@@ -106,13 +108,15 @@ impl Context {
         self.which.cause
     }
 
-    /// The priority with which the key was handed out, which it keeps unless the [`Action`](crate::Action) says otherwise.
+    /// The priority with which the key was handed out, which it keeps unless the
+    /// [`Action`](crate::Action) says otherwise.
     pub fn priority(&self) -> i32 {
         self.which.priority
     }
 
-    /// When this pass will be dropped where it waits, if it may not take
-    /// [for ever](crate::ControllerBuilder::reconcile_timeout). A pass that returns before decides itself what that means.
+    /// When this pass will be dropped where it waits, if it may not take [for
+    /// ever](crate::ControllerBuilder::reconcile_timeout). A pass that returns before decides
+    /// itself what that means.
     pub fn deadline(&self) -> Option<Instant> {
         self.which.deadline
     }
@@ -138,7 +142,8 @@ impl fmt::Debug for Context {
 pub struct ReconcileId(pub(crate) u128);
 
 impl ReconcileId {
-    /// The id of the pass of this number. Two rounds of SplitMix64, whose outputs are distinct for distinct inputs.
+    /// The id of the pass of this number. Two rounds of SplitMix64, whose outputs are distinct for
+    /// distinct inputs.
     pub(crate) fn of(seed: u64, number: u64) -> Self {
         let high = split_mix(seed ^ split_mix(number));
         Self(u128::from(high) << 64 | u128::from(split_mix(high ^ number)))

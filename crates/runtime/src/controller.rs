@@ -50,7 +50,8 @@ pub const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a key is held after a pass until the caches show what the pass wrote.
 ///
-/// 250 ms: a watch is a few milliseconds behind; one that takes longer is broken, or does not select what was written.
+/// 250 ms: a watch is a few milliseconds behind; one that takes longer is broken, or does not
+/// select what was written.
 pub const CATCH_UP_MAX: Duration = Duration::from_millis(250);
 
 /// A controller that has not started; give it to a [`Manager`](crate::Manager).
@@ -170,7 +171,8 @@ impl ControllerHandle {
         self.view.queue()
     }
 
-    /// The keys of its queue that are ready, per priority, the highest first; none without priorities.
+    /// The keys of its queue that are ready, per priority, the highest first; none without
+    /// priorities.
     pub fn queue_levels(&self) -> Vec<LevelStats> {
         self.view.levels()
     }
@@ -180,7 +182,8 @@ impl ControllerHandle {
         self.view.sources()
     }
 
-    /// Its watches, to be added to and taken from while it runs; `None` if its keys are of another type.
+    /// Its watches, to be added to and taken from while it runs; `None` if its keys are of another
+    /// type.
     pub fn watches<R: RequestKey>(&self) -> Option<Watches<R>> {
         self.watches.downcast_ref::<Watches<R>>().cloned()
     }
@@ -198,8 +201,10 @@ impl ControllerHandle {
         self.watches::<R>().ok_or(WatchError::Keys)?.watch(watch, map)
     }
 
-    /// Why the last passes over a key ran, and what came of them, newest first: of the last [`EXPLAINED_PASSES`] passes of the
-    /// controller, unless [told otherwise](ControllerBuilder::explain). Nothing for a key of another type than the controller's.
+    /// Why the last passes over a key ran, and what came of them, newest first: of the last
+    /// [`EXPLAINED_PASSES`] passes of the controller, unless [told
+    /// otherwise](ControllerBuilder::explain). Nothing for a key of another type than the
+    /// controller's.
     ///
     /// [`EXPLAINED_PASSES`]: crate::explain::EXPLAINED_PASSES
     pub fn explain<R: RequestKey>(&self, key: &R) -> Vec<Explanation> {
@@ -271,19 +276,22 @@ impl<R: RequestKey> Controller<R> {
 }
 
 impl Controller {
-    /// Starts a controller whose keys are [`Request`]s. The name is its label in logs and metrics and its field manager: a DNS label, please.
+    /// Starts a controller whose keys are [`Request`]s. The name is its label in logs and metrics
+    /// and its field manager: a DNS label, please.
     pub fn builder(name: impl Into<Arc<str>>) -> ControllerBuilder {
         ControllerBuilder::new(name.into())
     }
 
-    /// Starts a controller [`for_`](ControllerBuilder::for_) a type, named as the type's kind in lower case.
+    /// Starts a controller [`for_`](ControllerBuilder::for_) a type, named as the type's kind in
+    /// lower case.
     pub fn of<K: Cacheable>(watch: Watch<K>) -> ControllerBuilder {
         Self::builder(watch.kind().kind.to_lowercase()).for_(watch)
     }
 }
 
 impl<R: RequestKey> Controller<R> {
-    /// Starts a controller whose keys are something else than [`Request`]s; every source maps to them.
+    /// Starts a controller whose keys are something else than [`Request`]s; every source maps to
+    /// them.
     pub fn builder_of(name: impl Into<Arc<str>>) -> ControllerBuilder<R> {
         ControllerBuilder::new(name.into())
     }

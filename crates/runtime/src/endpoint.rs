@@ -2,23 +2,26 @@
 //!
 //! # Theory
 //!
-//! An [`Endpoint`] is bound when it is made, so that a port in use is an error before anything runs, and served by the manager: started
-//! first and stopped last (MGR-1, MGR-20). Nothing is served unless a program binds an endpoint for it.
+//! An [`Endpoint`] is bound when it is made, so that a port in use is an error before anything
+//! runs, and served by the manager: started first and stopped last (MGR-1, MGR-20). Nothing is
+//! served unless a program binds an endpoint for it.
 //!
 //! ```text
 //!   accept ──▶ TLS ──▶ limits of one connection ──▶ bearer token ──▶ handler of the path
 //!   (bounded)  (optional)                           (optional, before every handler)
 //! ```
 //!
-//! A peer that does nothing costs a bounded time and a bounded place: each of the numbers below is a constant of this module. A handler
-//! gets the whole request and gives the whole answer; its panic is the answer 500.
+//! A peer that does nothing costs a bounded time and a bounded place: each of the numbers below is
+//! a constant of this module. A handler gets the whole request and gives the whole answer; its
+//! panic is the answer 500.
 //!
 //! # No profiles
 //!
-//! controller-runtime can serve Go's profiles at `/debug/pprof/` (off by default). Here nothing does: what can sample a Rust program from
-//! within, the crate `pprof`, unwinds the stack in a signal handler, which by its own account can block a thread for ever when the signal
-//! comes while a panic unwinds; and a panic of a reconciler is caught here, and goes on as an error. Profiles are taken from outside, of the
-//! program as it runs: `perf record -g -p PID`.
+//! controller-runtime can serve Go's profiles at `/debug/pprof/` (off by default). Here nothing
+//! does: what can sample a Rust program from within, the crate `pprof`, unwinds the stack in a
+//! signal handler, which by its own account can block a thread for ever when the signal comes while
+//! a panic unwinds; and a panic of a reconciler is caught here, and goes on as an error. Profiles
+//! are taken from outside, of the program as it runs: `perf record -g -p PID`.
 
 mod answer;
 mod bearer;
@@ -56,7 +59,8 @@ use crate::manager::Runnable;
 /// 256: a scraper and a prober use one each.
 pub const CONNECTIONS_MAX: usize = 256;
 
-/// How long the head of a request may take, and the first byte of a connection: 32 s, as controller-runtime (MGR-23).
+/// How long the head of a request may take, and the first byte of a connection: 32 s, as
+/// controller-runtime (MGR-23).
 pub const HEAD_MAX: Duration = Duration::from_secs(32);
 
 /// How long a connection may idle between requests: 90 s, as controller-runtime (MGR-23).
@@ -68,8 +72,8 @@ pub const HEAD_BYTES_MAX: usize = setpoint_serve::HEAD_BYTES_MAX as usize;
 /// Bytes of a request's body: 1 MiB. What is larger is answered 413.
 pub const REQUEST_BODY_BYTES_MAX: usize = 1 << 20;
 
-/// How long connections may finish what they are answering when the endpoint stops: 1 min, as controller-runtime (MGR-23). The
-/// manager's grace period may be over before.
+/// How long connections may finish what they are answering when the endpoint stops: 1 min, as
+/// controller-runtime (MGR-23). The manager's grace period may be over before.
 pub const DRAIN_MAX: Duration = Duration::from_secs(60);
 
 /// The path of metrics, which no handler can take.
@@ -167,7 +171,8 @@ impl Endpoint {
         self.certificates.as_ref()
     }
 
-    /// The endpoint as a member of a manager, for one that serves only handlers of its own. Runs in every replica.
+    /// The endpoint as a member of a manager, for one that serves only handlers of its own. Runs in
+    /// every replica.
     pub fn into_runnable(self) -> Runnable {
         Runnable::server(|stop| serve::serve(self, stop))
     }

@@ -16,7 +16,8 @@ use crate::{
 
 pub use registry::{FinalizerNameError, Finalizers, FinalizersError};
 
-/// Puts a finalizer on an object, and says whether it was not there. Nothing is written to the server (UTL-6).
+/// Puts a finalizer on an object, and says whether it was not there. Nothing is written to the
+/// server (UTL-6).
 pub fn add_finalizer<K: Resource>(object: &mut K, name: &str) -> bool {
     if has_finalizer(object, name) {
         return false;
@@ -25,7 +26,8 @@ pub fn add_finalizer<K: Resource>(object: &mut K, name: &str) -> bool {
     true
 }
 
-/// Takes all copies of a finalizer off an object, and says whether there was one. Nothing is written to the server (UTL-6).
+/// Takes all copies of a finalizer off an object, and says whether there was one. Nothing is
+/// written to the server (UTL-6).
 pub fn remove_finalizer<K: Resource>(object: &mut K, name: &str) -> bool {
     if !has_finalizer(object, name) {
         return false;
@@ -46,9 +48,11 @@ pub fn has_finalizer<K: Resource>(object: &K, name: &str) -> bool {
 /// What is to be done for an object that has a finalizer.
 #[derive(Debug, Clone)]
 pub enum Finalize<K> {
-    /// It is to be there: make the world fit it. Its finalizer is in place, so whatever is made now will be cleaned up.
+    /// It is to be there: make the world fit it. Its finalizer is in place, so whatever is made now
+    /// will be cleaned up.
     Apply(Arc<K>),
-    /// It is being deleted: undo everything. May be called again after it succeeded, so what is gone already is fine.
+    /// It is being deleted: undo everything. May be called again after it succeeded, so what is
+    /// gone already is fine.
     Cleanup(Arc<K>),
 }
 
@@ -62,7 +66,8 @@ pub enum FinalizerError {
     /// Cleaning up failed: the finalizer stays, and so does the object.
     #[error("clean up")]
     Cleanup(#[source] BoxError),
-    /// The finalizer could not be put on or taken off. When the cache was behind, a test of the patch fails: come back.
+    /// The finalizer could not be put on or taken off. When the cache was behind, a test of the
+    /// patch fails: come back.
     #[error("{what} the finalizer {name}")]
     Patch {
         /// `add` or `remove`.
@@ -87,9 +92,11 @@ pub enum FinalizerError {
 /// | is deleted     | yes               | `Cleanup`; when that has succeeded, the finalizer is taken off |
 /// | is deleted     | no                | nothing: it is not, or no longer, ours                       |
 ///
-/// So `Apply` is never called on an object whose deletion could pass unnoticed, and the object outlives `Cleanup`. The patches test what
-/// they change, the list when adding and the entry when removing, so a write from elsewhere in between is never undone; other parts of
-/// the object may change meanwhile. An object that has gone already is not an error when the finalizer is taken off.
+/// So `Apply` is never called on an object whose deletion could pass unnoticed, and the object
+/// outlives `Cleanup`. The patches test what they change, the list when adding and the entry when
+/// removing, so a write from elsewhere in between is never undone; other parts of the object may
+/// change meanwhile. An object that has gone already is not an error when the finalizer is taken
+/// off.
 ///
 /// # Errors
 ///
@@ -138,7 +145,8 @@ where
     }
 }
 
-/// The JSON patch that appends finalizers to a list that is still as it was read. A test of a missing member for null passes.
+/// The JSON patch that appends finalizers to a list that is still as it was read. A test of a
+/// missing member for null passes.
 fn addition(names: &[&str], finalizers: &[String]) -> Value {
     if finalizers.is_empty() {
         return json!([

@@ -1,4 +1,5 @@
-//! Manager, controllers and reconcilers: from a changed object to a function that makes the world fit it.
+//! Manager, controllers and reconcilers: from a changed object to a function that makes the world
+//! fit it.
 //!
 //! # Theory
 //!
@@ -10,23 +11,27 @@
 //!                                                                                      └─▶ EventRecorder
 //! ```
 //!
-//! A [`Reconciler`] is told *which* object to look at, never what happened to it: it reads the present state and makes the rest fit.
-//! What it promises in return:
+//! A [`Reconciler`] is told *which* object to look at, never what happened to it: it reads the
+//! present state and makes the rest fit. What it promises in return:
 //!
-//! - One key is reconciled by one worker at a time, and a change that comes meanwhile causes one more pass.
-//! - A pass that fails, or panics, is repeated with back-off; the table at [`Action`] says what happens to a key after each outcome.
-//! - A pass sees in the caches what the pass before it wrote of the types it watches: a key is held until they show it, for at most
-//!   [`CATCH_UP_MAX`](controller::CATCH_UP_MAX). Reads across keys have no such promise; within a pass, and of any cached type, [`Api::get_own`] waits for
-//!   what was written.
+//! - One key is reconciled by one worker at a time, and a change that comes meanwhile causes one
+//!   more pass.
+//! - A pass that fails, or panics, is repeated with back-off; the table at [`Action`] says what
+//!   happens to a key after each outcome.
+//! - A pass sees in the caches what the pass before it wrote of the types it watches: a key is held
+//!   until they show it, for at most [`CATCH_UP_MAX`](controller::CATCH_UP_MAX). Reads across keys
+//!   have no such promise; within a pass, and of any cached type, [`Api::get_own`] waits for what
+//!   was written.
 //! - A deletion is told, also one that was missed: a tombstone carries its key.
 //!
-//! Who owns what: [`Manager::run`] owns every task, in join sets. It starts the caches, then the controllers, which wait for *their own*
-//! caches only: a type that nobody serves yet holds up nobody else. It stops them in the opposite order within one deadline, and the event
-//! recorder last. The first failure of any task stops all, and is what `run` returns.
+//! Who owns what: [`Manager::run`] owns every task, in join sets. It starts the caches, then the
+//! controllers, which wait for *their own* caches only: a type that nobody serves yet holds up
+//! nobody else. It stops them in the opposite order within one deadline, and the event recorder
+//! last. The first failure of any task stops all, and is what `run` returns.
 //!
-//! Below [`Manager::new`], which takes the wall clock and the system's entropy, nothing reads the clock
-//! or draws from the system's chance: time is tokio's and the [`Clock`]'s, chance comes from the
-//! manager's seed. On a current-thread runtime with paused time, a manager of
+//! Below [`Manager::new`], which takes the wall clock and the system's entropy, nothing reads the
+//! clock or draws from the system's chance: time is tokio's and the [`Clock`]'s, chance comes from
+//! the manager's seed. On a current-thread runtime with paused time, a manager of
 //! [`Manager::builder`] is a function of its client and its seed.
 //!
 //! # A controller
@@ -90,7 +95,8 @@
 //!
 //! # Knows nothing of
 //!
-//! Who serves: everything runs over a `kube_client::Client`, be it a cluster or a server in this process.
+//! Who serves: everything runs over a `kube_client::Client`, be it a cluster or a server in this
+//! process.
 
 pub mod adopt;
 #[cfg(not(feature = "broken-rules"))]

@@ -44,7 +44,8 @@ use crate::{
 /// 30 s, as controller-runtime's graceful shutdown.
 pub const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// How long a manager lets its tasks end by themselves when it stops; after that they are dropped where they wait.
+/// How long a manager lets its tasks end by themselves when it stops; after that they are dropped
+/// where they wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Grace {
@@ -69,15 +70,17 @@ pub enum Grace {
 /// | 6     | everything else: controllers, tasks                | this process leads                                | 2    |
 /// |       | the election                                       | 5 was started                                     | 6: gives the lead up |
 ///
-/// A controller waits for the caches that *it* watches, and so it starts with the caches: a type that nobody serves yet holds up nobody
-/// else. A cache that the program asks for itself, by [`Cache::informer`](crate::Cache::informer), is waited for at step 3, since its
-/// reader does not say when it reads.
+/// A controller waits for the caches that *it* watches, and so it starts with the caches: a type
+/// that nobody serves yet holds up nobody else. A cache that the program asks for itself, by
+/// [`Cache::informer`](crate::Cache::informer), is waited for at step 3, since its reader does not
+/// say when it reads.
 ///
-/// Derefs to its [`ManagerHandle`], a clone of which adds members while the manager runs. The grace period is for all steps of the
-/// stop together. A lost leadership has no grace: what runs is dropped where it stands, and its client refuses to write (MGR-22).
+/// Derefs to its [`ManagerHandle`], a clone of which adds members while the manager runs. The grace
+/// period is for all steps of the stop together. A lost leadership has no grace: what runs is
+/// dropped where it stands, and its client refuses to write (MGR-22).
 ///
-/// Profiles of CPU and memory are not served: a Rust program has `perf`, and samples itself with a crate of its own choice through
-/// [`Runnable::server`].
+/// Profiles of CPU and memory are not served: a Rust program has `perf`, and samples itself with a
+/// crate of its own choice through [`Runnable::server`].
 #[must_use = "a manager does nothing until it is run"]
 pub struct Manager {
     // Helpers.
@@ -103,8 +106,9 @@ impl Manager {
         Self::builder(client, Clock::wall()).seed(seed::from_entropy()).build()
     }
 
-    /// Starts a manager over a client, with options and a clock. Its [`seed`](ManagerBuilder::seed) is
-    /// 0 unless one is given. Must be called where tokio time is to be read: the clock is the only source of dates.
+    /// Starts a manager over a client, with options and a clock. Its [`seed`](ManagerBuilder::seed)
+    /// is 0 unless one is given. Must be called where tokio time is to be read: the clock is the
+    /// only source of dates.
     pub fn builder(client: kube_client::Client, clock: Clock) -> ManagerBuilder {
         ManagerBuilder::new(client, clock)
     }
@@ -114,7 +118,8 @@ impl Manager {
         self.handle.clone()
     }
 
-    /// The checks that `/healthz` and `/readyz` make, to be added to before the manager runs. None is made until it is added.
+    /// The checks that `/healthz` and `/readyz` make, to be added to before the manager runs. None
+    /// is made until it is added.
     #[cfg(feature = "endpoints")]
     pub fn health(&self) -> crate::endpoint::Health {
         self.served.health.clone()

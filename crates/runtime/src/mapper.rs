@@ -8,11 +8,13 @@
 //! | what is known                | nothing                                                                             |
 //! | what is not known            | for its group and version, or for its group where no version is said: again [`MAPPER_ASK_AGAIN`] after the last answer, and not before |
 //!
-//! A server without aggregated discovery is asked group by group. One request for discovery is under way at a time; who else asks
-//! meanwhile waits for it and then looks. What could not be asked is an error and is not remembered: the next call asks again.
+//! A server without aggregated discovery is asked group by group. One request for discovery is
+//! under way at a time; who else asks meanwhile waits for it and then looks. What could not be
+//! asked is an error and is not remembered: the next call asks again.
 //!
-//! What is known is not asked for again. A resource that is taken away stays known until [`Mapper::forget`], and one whose scope or plural
-//! changes, which a server does not do while there are objects, would be too.
+//! What is known is not asked for again. A resource that is taken away stays known until
+//! [`Mapper::forget`], and one whose scope or plural changes, which a server does not do while
+//! there are objects, would be too.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -28,15 +30,17 @@ use kube_core::{
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::Instant};
 
-/// How long after the server has answered that there is no such kind it is not asked for that again.
+/// How long after the server has answered that there is no such kind it is not asked for that
+/// again.
 ///
 /// 10 s, as controllers of the field wait before they look again for a type that is not installed.
 pub const MAPPER_ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Tells which resource a kind is and whether it has namespaces, as the server says (CLU-4). Cheap to clone; clones share what they know.
+/// Tells which resource a kind is and whether it has namespaces, as the server says (CLU-4). Cheap
+/// to clone; clones share what they know.
 ///
-/// Types that a program is written for are told by the program and need none. This is for kinds that it reads: in references, in
-/// templates, in its configuration.
+/// Types that a program is written for are told by the program and need none. This is for kinds
+/// that it reads: in references, in templates, in its configuration.
 ///
 /// ```no_run
 /// # use kube_core::{DynamicObject, gvk::GroupVersionKind};
@@ -65,7 +69,8 @@ struct State {
     by_kind: HashMap<GroupVersionKind, Mapping>,
     /// Versions by group and kind.
     preferred: HashMap<(String, String), String>,
-    /// When the server last said what there is of a group, or of a version of it. Forgotten when it may be asked again.
+    /// When the server last said what there is of a group, or of a version of it. Forgotten when it
+    /// may be asked again.
     asked: HashMap<Part, Instant>,
     /// All groups were asked for.
     is_filled: bool,
@@ -84,7 +89,8 @@ struct Part {
 pub struct Mapping {
     /// The resource, for dynamic objects and their clients.
     pub resource: ApiResource,
-    /// Whether its objects are in namespaces; of one that has none a [`Watch`](crate::Watch::cluster_scoped) is to be told.
+    /// Whether its objects are in namespaces; of one that has none a
+    /// [`Watch`](crate::Watch::cluster_scoped) is to be told.
     pub is_namespaced: bool,
 }
 
@@ -144,8 +150,8 @@ impl Mapper {
         self.find(part, &kind.kind, |state| state.by_kind.get(kind).cloned()).await
     }
 
-    /// The resource of a kind in the version that the server prefers, or else the most stable one that has it. Dropping the future leaves
-    /// everything as it was.
+    /// The resource of a kind in the version that the server prefers, or else the most stable one
+    /// that has it. Dropping the future leaves everything as it was.
     ///
     /// # Errors
     ///
@@ -160,7 +166,8 @@ impl Mapper {
         .await
     }
 
-    /// Forgets what is known of a group, so that the server is asked for it again: after it said that a resource is not there.
+    /// Forgets what is known of a group, so that the server is asked for it again: after it said
+    /// that a resource is not there.
     pub fn forget(&self, group: &str) {
         self.0.state.lock().forget(group);
     }
@@ -202,13 +209,15 @@ impl Mapper {
         Err(MapperError::NoMatch { group, version, kind: kind.to_owned() })
     }
 
-    /// Asks for everything, once; says whether the server has told. One that does not is asked group by group.
+    /// Asks for everything, once; says whether the server has told. One that does not is asked
+    /// group by group.
     async fn fill(&self) -> bool {
         let all = Discovery::new(self.0.client.clone()).run_aggregated().await;
         let mut state = self.0.state.lock();
         state.is_filled = true;
         match all {
-            // A server that does not know what is asked may answer with a list that holds none of it.
+            // A server that does not know what is asked may answer with a list that holds none of
+            // it.
             Ok(all) if all.has_group(ApiGroup::CORE_GROUP) => {
                 all.groups().for_each(|group| state.take_in(group, true));
                 true

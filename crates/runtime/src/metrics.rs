@@ -2,8 +2,9 @@
 //!
 //! # Theory
 //!
-//! There is no global registry: each manager has its own [`Metrics`], by handle. What the runtime counts is counted where it happens, in
-//! atomic numbers, and read when somebody asks; nothing is copied in between. So a controller that is removed takes its series along.
+//! There is no global registry: each manager has its own [`Metrics`], by handle. What the runtime
+//! counts is counted where it happens, in atomic numbers, and read when somebody asks; nothing is
+//! copied in between. So a controller that is removed takes its series along.
 //!
 //! | source                    | families                                                                       |
 //! |---------------------------|--------------------------------------------------------------------------------|
@@ -16,7 +17,8 @@
 //! | certificates of endpoints | `certwatcher_read_certificate_total`, `…_errors_total`                         |
 //! | the program               | what it registers by [`Metrics::update`]                                       |
 //!
-//! Labels are names of controllers, informers, resources, codes and causes, all of which a program's code bounds: never an object's.
+//! Labels are names of controllers, informers, resources, codes and causes, all of which a
+//! program's code bounds: never an object's.
 
 mod certificates;
 mod controllers;
@@ -92,8 +94,8 @@ impl Metrics {
     }
 
     /// Answers a scrape: OpenMetrics for who accepts it, and otherwise Prometheus' own format; 405
-    /// for what reads nothing. Writes all series at once: where there are thousands, call it off the
-    /// threads that serve.
+    /// for what reads nothing. Writes all series at once: where there are thousands, call it off
+    /// the threads that serve.
     #[cfg(feature = "endpoints")]
     pub fn respond<B>(&self, request: &http::Request<B>) -> http::Response<bytes::Bytes> {
         text::answer(self, request)

@@ -61,7 +61,8 @@ pub fn owner_reference<O: Resource>(
         .ok_or_else(|| OwnerError::NotCreated { kind: O::kind(dynamic_type).into_owned() })
 }
 
-/// A reference to the owner that controls: its deletion takes the child along, and foreground deletion waits for the child.
+/// A reference to the owner that controls: its deletion takes the child along, and foreground
+/// deletion waits for the child.
 ///
 /// # Errors
 ///
@@ -76,13 +77,16 @@ pub fn controller_reference<O: Resource>(
     Ok(reference)
 }
 
-/// Makes `owner` the controller of `child`: its deletion takes the child along, and foreground deletion waits for the child.
+/// Makes `owner` the controller of `child`: its deletion takes the child along, and foreground
+/// deletion waits for the child.
 ///
-/// A reference to the same owner (group, kind and name) is replaced in place. Nothing is written to the server.
+/// A reference to the same owner (group, kind and name) is replaced in place. Nothing is written to
+/// the server.
 ///
 /// # Errors
 ///
-/// The owner does not exist, the child has another controller, or their scopes do not allow it: then the child is unchanged.
+/// The owner does not exist, the child has another controller, or their scopes do not allow it:
+/// then the child is unchanged.
 pub fn set_controller_reference<O: Resource + 'static, C: Resource + 'static>(
     owner: &O,
     owner_type: &O::DynamicType,
@@ -101,10 +105,11 @@ pub fn set_controller_reference<O: Resource + 'static, C: Resource + 'static>(
     Ok(())
 }
 
-/// Makes `owner` an owner of `child`, beside its controller and other owners: the child goes when all of them have gone.
+/// Makes `owner` an owner of `child`, beside its controller and other owners: the child goes when
+/// all of them have gone.
 ///
-/// A reference to the same owner (group, kind and name) is replaced in place, and is no controller's then. Nothing is written to the
-/// server.
+/// A reference to the same owner (group, kind and name) is replaced in place, and is no
+/// controller's then. Nothing is written to the server.
 ///
 /// # Errors
 ///
@@ -194,7 +199,8 @@ pub fn controller_of<C: Resource>(child: &C) -> Option<&OwnerReference> {
         .find(|reference| reference.controller == Some(true))
 }
 
-/// Whether two references are to the same owner, in whatever version of its API and whichever incarnation.
+/// Whether two references are to the same owner, in whatever version of its API and whichever
+/// incarnation.
 pub(crate) fn same(one: &OwnerReference, other: &OwnerReference) -> bool {
     let group = |reference: &OwnerReference| {
         reference.api_version.split_once('/').map(|(group, _)| group.to_owned())

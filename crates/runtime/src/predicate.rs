@@ -12,8 +12,9 @@ pub use self::any::{AnyEvent, EventFilter, Observed};
 
 /// Says which events lead to a pass. It filters events, not what the cache holds.
 ///
-/// Runs in the informer's delivery, once per event and controller: quick and pure, please. An update always has both sides: a queue that
-/// merges events for a slow handler keeps what that handler saw last (PRD-1).
+/// Runs in the informer's delivery, once per event and controller: quick and pure, please. An
+/// update always has both sides: a queue that merges events for a slow handler keeps what that
+/// handler saw last (PRD-1).
 ///
 /// | predicate                                  | added | updated passes if        | deleted |
 /// |--------------------------------------------|-------|--------------------------|---------|
@@ -26,8 +27,9 @@ pub use self::any::{AnyEvent, EventFilter, Observed};
 /// | [`labels_changed`](Self::labels_changed), [`annotations_changed`](Self::annotations_changed) | always | they did | always |
 /// | [`labels`](Self::labels)                   | match | the new one matches: leaving the selector is not seen | match |
 ///
-/// They combine with [`and`](Self::and), [`or`](Self::or), [`not`](Self::not), [`all`](Self::all) and [`any`](Self::any). Mind that the
-/// negation of one that passes additions and deletions drops them (PRD-2).
+/// They combine with [`and`](Self::and), [`or`](Self::or), [`not`](Self::not), [`all`](Self::all)
+/// and [`any`](Self::any). Mind that the negation of one that passes additions and deletions drops
+/// them (PRD-2).
 pub struct Predicate<K>(Arc<Admits<K>>);
 
 type Admits<K> = dyn Fn(&Event<K>) -> bool + Send + Sync;
@@ -63,7 +65,8 @@ impl<K: 'static> Predicate<K> {
         })
     }
 
-    /// Passes additions that `f`, given whether the object was there when the handler began, says yes to; and all else.
+    /// Passes additions that `f`, given whether the object was there when the handler began, says
+    /// yes to; and all else.
     pub fn added(f: impl Fn(&Object<K>, bool) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| match event {
             Event::Added { object, in_initial_list } => f(object, *in_initial_list),
@@ -79,13 +82,15 @@ impl<K: 'static> Predicate<K> {
         })
     }
 
-    /// Passes what all of these pass; with none of them, everything. Asked in order, until one says no.
+    /// Passes what all of these pass; with none of them, everything. Asked in order, until one says
+    /// no.
     pub fn all(predicates: impl IntoIterator<Item = Self>) -> Self {
         let predicates: Vec<Self> = predicates.into_iter().collect();
         Self::new(move |event| predicates.iter().all(|predicate| predicate.admits(event)))
     }
 
-    /// Passes what one of these passes; with none of them, nothing. Asked in order, until one says yes.
+    /// Passes what one of these passes; with none of them, nothing. Asked in order, until one says
+    /// yes.
     pub fn any(predicates: impl IntoIterator<Item = Self>) -> Self {
         let predicates: Vec<Self> = predicates.into_iter().collect();
         Self::new(move |event| predicates.iter().any(|predicate| predicate.admits(event)))
@@ -120,7 +125,8 @@ impl<K: Resource + 'static> Predicate<K> {
         Self::new(move |event| filter.admits(&AnyEvent::of(event)))
     }
 
-    /// Drops updates that leave `metadata.generation` as it is: writes of the status, of most metadata, and resyncs.
+    /// Drops updates that leave `metadata.generation` as it is: writes of the status, of most
+    /// metadata, and resyncs.
     ///
     /// A deletion that waits for finalizers counts up the generation, and passes.
     pub fn generation_changed() -> Self {

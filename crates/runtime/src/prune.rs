@@ -1,10 +1,12 @@
-//! An owner's children, declared as a set: what is declared is made so, and what is not declared any more goes.
+//! An owner's children, declared as a set: what is declared is made so, and what is not declared
+//! any more goes.
 //!
 //! # Theory
 //!
-//! One run compares two sets of objects of one type: those that are *declared*, by key, and those that *exist* and are the owner's. An
-//! object is the owner's if its controller reference has the owner's uid; whose name is the same but whose uid is another's was
-//! another owner, and is left alone.
+//! One run compares two sets of objects of one type: those that are *declared*, by key, and those
+//! that *exist* and are the owner's. An object is the owner's if its controller reference has the
+//! owner's uid; whose name is the same but whose uid is another's was another owner, and is left
+//! alone.
 //!
 //! | declared | exists, and is controlled by | what is done                                        |
 //! |----------|------------------------------|-----------------------------------------------------|
@@ -13,9 +15,10 @@
 //! | no       | the owner                    | deleted, if it is still the one that was seen (uid) |
 //! | no       | nobody, or another           | nothing                                             |
 //!
-//! First all that is declared is written, in order; the rest is deleted only if that succeeded, so that what replaces a child is there
-//! before the child goes. What is being deleted already is not deleted again. A run that changed nothing writes nothing, but for
-//! applied children: whether an apply changes anything only the server can tell.
+//! First all that is declared is written, in order; the rest is deleted only if that succeeded, so
+//! that what replaces a child is there before the child goes. What is being deleted already is not
+//! deleted again. A run that changed nothing writes nothing, but for applied children: whether an
+//! apply changes anything only the server can tell.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -44,8 +47,8 @@ pub const PRUNE_CONCURRENCY_MAX: usize = 16;
 pub enum Child<K> {
     /// By server-side apply. The controller's reference is added.
     Apply(Apply<K>),
-    /// As [`create_or_update`](crate::create_or_update): from what exists, if anything does. The controller's reference is added. The type
-    /// must be cached.
+    /// As [`create_or_update`](crate::create_or_update): from what exists, if anything does. The
+    /// controller's reference is added. The type must be cached.
     Make(Request, Make<K>),
 }
 
@@ -53,7 +56,8 @@ pub enum Child<K> {
 type Make<K> = Box<dyn FnOnce(Option<K>) -> K + Send>;
 
 impl<K> Child<K> {
-    /// A child that is made of what exists, if anything does; see [`create_or_update`](crate::create_or_update).
+    /// A child that is made of what exists, if anything does; see
+    /// [`create_or_update`](crate::create_or_update).
     pub fn make(key: Request, make: impl FnOnce(Option<K>) -> K + Send + 'static) -> Self {
         Self::Make(key, Box::new(make))
     }
@@ -81,7 +85,8 @@ impl<K: Resource> fmt::Debug for Child<K> {
     }
 }
 
-/// The children of one type of one owner. See the module's theory: [`run`](Self::run) makes them the declared ones.
+/// The children of one type of one owner. See the module's theory: [`run`](Self::run) makes them
+/// the declared ones.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -168,13 +173,15 @@ impl<O: Resource + Clone + 'static> Prune<O> {
         })
     }
 
-    /// Only children with such labels are looked at: an owner may have several sets of one type. What is declared should match.
+    /// Only children with such labels are looked at: an owner may have several sets of one type.
+    /// What is declared should match.
     pub fn labels(mut self, selector: Selector) -> Self {
         self.selector = selector;
         self
     }
 
-    /// How many are written or deleted at once; at most [`PRUNE_CONCURRENCY_MAX`]. Default: one, in the order in which they are declared.
+    /// How many are written or deleted at once; at most [`PRUNE_CONCURRENCY_MAX`]. Default: one, in
+    /// the order in which they are declared.
     pub fn concurrency(mut self, n_children: usize) -> Self {
         self.concurrency = n_children.clamp(1, PRUNE_CONCURRENCY_MAX);
         self
@@ -188,8 +195,9 @@ impl<O: Resource + Clone + 'static> Prune<O> {
 
     /// Makes the owner's children of this type the declared ones.
     ///
-    /// What exists is read from the cache, as it shows this client's own writes, or from the server if the type is not cached. Dropping
-    /// the future leaves it open which of the writes under way were done; the next run goes on from there.
+    /// What exists is read from the cache, as it shows this client's own writes, or from the server
+    /// if the type is not cached. Dropping the future leaves it open which of the writes under way
+    /// were done; the next run goes on from there.
     ///
     /// # Errors
     ///

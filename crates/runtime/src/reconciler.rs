@@ -13,13 +13,15 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Makes the world fit one object, each time it is called.
 ///
-/// It is called when the object may have changed, and again whenever it asked for that; a call may come twice or for an object that is gone.
-/// So it reads the present state, and every step it takes may have been taken already. Different keys are reconciled at the same time,
-/// by as many workers as the controller has; one key never is.
+/// It is called when the object may have changed, and again whenever it asked for that; a call may
+/// come twice or for an object that is gone. So it reads the present state, and every step it takes
+/// may have been taken already. Different keys are reconciled at the same time, by as many workers
+/// as the controller has; one key never is.
 ///
 /// Every `Fn(R, Context) -> impl Future<Output = Result<Action, E>>` is a reconciler.
 ///
-/// When the controller stops, a call that runs is let finish, until the manager's deadline; [`Context::stopping`] tells it to hurry.
+/// When the controller stops, a call that runs is let finish, until the manager's deadline;
+/// [`Context::stopping`] tells it to hurry.
 pub trait Reconciler<R = Request>: Send + Sync + 'static {
     /// Why a pass failed: an error enum, `anyhow::Error`, `BoxError`.
     type Error: Into<BoxError>;
@@ -64,12 +66,14 @@ where
 /// | an error, a panic, a time-out       | one more                     | with back-off, or at a change | `error`         |
 /// | a [`Terminal`] error                | as they were                 | when something changes        | `error`, `terminal` |
 ///
-/// A change that comes during the pass causes one more pass at once in every row, instead of the delay. In the rows that bring the key
-/// back by themselves it keeps the priority that it was handed out with, unless [`Action::priority`] or [`AtPriority`] names another.
+/// A change that comes during the pass causes one more pass at once in every row, instead of the
+/// delay. In the rows that bring the key back by themselves it keeps the priority that it was
+/// handed out with, unless [`Action::priority`] or [`AtPriority`] names another.
 ///
 /// "One more" is also "given up" when the key may not fail more often: see
 /// [`max_attempts`](crate::ControllerBuilder::max_attempts). A time-out
-/// [drops](crate::ControllerBuilder::reconcile_timeout) the pass, so that, unlike in controller-runtime, what it would have returned is nothing.
+/// [drops](crate::ControllerBuilder::reconcile_timeout) the pass, so that, unlike in
+/// controller-runtime, what it would have returned is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "an action does nothing unless the reconciler returns it"]
 #[non_exhaustive]
@@ -113,8 +117,8 @@ impl Action {
         Self::new(Requeue::RateLimited)
     }
 
-    /// The same, coming back with this priority: the higher, the sooner. It counts where the key comes back by itself; a change gives
-    /// its own priority, and of two the higher holds.
+    /// The same, coming back with this priority: the higher, the sooner. It counts where the key
+    /// comes back by itself; a change gives its own priority, and of two the higher holds.
     pub fn priority(self, priority: i32) -> Self {
         Self { priority: Some(priority), ..self }
     }
@@ -122,8 +126,9 @@ impl Action {
 
 /// An error that repeating cannot mend: the key is left alone until something changes.
 ///
-/// Recognized anywhere among the causes of what a reconciler returns, that is, by walking `source()`: hold it in an enum with `#[source]`,
-/// for `#[error(transparent)]` hides it. It displays as the error it wraps.
+/// Recognized anywhere among the causes of what a reconciler returns, that is, by walking
+/// `source()`: hold it in an enum with `#[source]`, for `#[error(transparent)]` hides it. It
+/// displays as the error it wraps.
 pub struct Terminal(BoxError);
 
 impl Terminal {
@@ -164,9 +169,11 @@ pub fn is_terminal(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// An error whose key comes back with another priority than it had: what [`Action::priority`] is to a success.
+/// An error whose key comes back with another priority than it had: what [`Action::priority`] is to
+/// a success.
 ///
-/// Recognized anywhere among the causes, as [`Terminal`] is; the outermost counts. It displays as the error it wraps.
+/// Recognized anywhere among the causes, as [`Terminal`] is; the outermost counts. It displays as
+/// the error it wraps.
 pub struct AtPriority {
     priority: i32,
     error: BoxError,

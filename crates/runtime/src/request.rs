@@ -2,10 +2,12 @@
 
 use std::{fmt, hash::Hash};
 
-/// The namespace and name of an object: what controllers queue and reconcilers are given. Its kind is the controller's.
+/// The namespace and name of an object: what controllers queue and reconcilers are given. Its kind
+/// is the controller's.
 pub type Request = setpoint_informer::Key;
 
-/// What a controller may queue instead of a [`Request`]: for example one that names a cluster too. Implemented for every type that fits.
+/// What a controller may queue instead of a [`Request`]: for example one that names a cluster too.
+/// Implemented for every type that fits.
 ///
 /// `Display` is how it is written in logs.
 pub trait RequestKey:

@@ -4,10 +4,11 @@ use std::io;
 
 use tokio_util::sync::CancellationToken;
 
-/// Cancels `stop` at the first SIGINT or SIGTERM (elsewhere than on Unix: Ctrl-C), and exits with status 1 at the second.
+/// Cancels `stop` at the first SIGINT or SIGTERM (elsewhere than on Unix: Ctrl-C), and exits with
+/// status 1 at the second.
 ///
-/// To be run beside what it stops, by a program's main function. A program that runs a manager alone
-/// has [`Manager::run_until_signal`](crate::Manager::run_until_signal).
+/// To be run beside what it stops, by a program's main function. A program that runs a manager
+/// alone has [`Manager::run_until_signal`](crate::Manager::run_until_signal).
 ///
 /// ```no_run
 /// # use setpoint_runtime::{Manager, cancel_on_signal};
@@ -21,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 /// # }
 /// ```
 ///
-/// Run twice, each listens for itself: nothing is taken from the other, and the second signal exits all the same.
+/// Run twice, each listens for itself: nothing is taken from the other, and the second signal exits
+/// all the same.
 ///
 /// # Errors
 ///

@@ -8,8 +8,9 @@
 //! | a channel                                                  | at once                                            | what it receives             |
 //! | a [`Source`] of somebody else's, or a function ([`source_fn`]) | its start has returned                         | through a [`KeySink`]        |
 //!
-//! All sources of a controller start together; its workers start when all have synced. Watches may come and go after that:
-//! [`Watches`]. When the controller ends, its handlers leave the informers, and what its sources left running is dropped.
+//! All sources of a controller start together; its workers start when all have synced. Watches may
+//! come and go after that: [`Watches`]. When the controller ends, its handlers leave the informers,
+//! and what its sources left running is dropped.
 
 mod channel;
 mod enqueue;

@@ -1,8 +1,9 @@
 //! Passes as spans of OpenTelemetry: with the feature `otel`, where a tracer is given.
 //!
-//! A pass is one span of kind *internal*, made of the same record that [`explain`](crate::ControllerHandle::explain) tells of. While the
-//! reconciler runs it is the active context, so that spans of its own are children. Reads and writes are events of the span. No provider
-//! is looked up globally: one is given, by handle.
+//! A pass is one span of kind *internal*, made of the same record that
+//! [`explain`](crate::ControllerHandle::explain) tells of. While the reconciler runs it is the
+//! active context, so that spans of its own are children. Reads and writes are events of the span.
+//! No provider is looked up globally: one is given, by handle.
 //!
 //! | attribute                         | value                                                             |
 //! |-----------------------------------|-------------------------------------------------------------------|
@@ -19,8 +20,9 @@
 //! | `setpoint.reconcile.priority`, `setpoint.reconcile.attempt` | as the queue counts them                |
 //! | `setpoint.reconcile.outcome`      | [`PassOutcome::as_str`](crate::explain::PassOutcome::as_str)               |
 //!
-//! The first two are OpenTelemetry's own names; there are none for controllers yet. An event is `k8s.read` or `k8s.write`, with
-//! `setpoint.resource`, `setpoint.object`, `setpoint.from` or `setpoint.verb`, `setpoint.resource_version`, and of a refused write
+//! The first two are OpenTelemetry's own names; there are none for controllers yet. An event is
+//! `k8s.read` or `k8s.write`, with `setpoint.resource`, `setpoint.object`, `setpoint.from` or
+//! `setpoint.verb`, `setpoint.resource_version`, and of a refused write
 //! `http.response.status_code`.
 
 #[cfg(not(feature = "otel"))]

@@ -29,7 +29,8 @@ pub enum Upserted {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpsertError {
-    /// A read or the write failed. A conflict, or that it exists already, means that the cache was behind: come back.
+    /// A read or the write failed. A conflict, or that it exists already, means that the cache was
+    /// behind: come back.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The function gave an object of another name or namespace.
@@ -51,11 +52,12 @@ pub enum UpsertError {
     },
 }
 
-/// Makes the object of `key` what `make` says: `make` is given what exists, or nothing, and gives what should be.
+/// Makes the object of `key` what `make` says: `make` is given what exists, or nothing, and gives
+/// what should be.
 ///
-/// Reads from the cache, and writes the difference as a merge patch under the resourceVersion that was read; the status is left alone when
-/// updating (it has a subresource). Start from what exists: a member that the server has defaulted and `make` leaves out is written
-/// at every pass.
+/// Reads from the cache, and writes the difference as a merge patch under the resourceVersion that
+/// was read; the status is left alone when updating (it has a subresource). Start from what exists:
+/// a member that the server has defaulted and `make` leaves out is written at every pass.
 ///
 /// # Errors
 ///
@@ -90,10 +92,12 @@ pub(crate) async fn put<K: Cacheable + Clone + Serialize>(
     Ok((updated, Upserted::Updated))
 }
 
-/// Makes the object of `key` what `make` says, its status too: [`create_or_update`], where object and status are patched apart (UTL-2).
+/// Makes the object of `key` what `make` says, its status too: [`create_or_update`], where object
+/// and status are patched apart (UTL-2).
 ///
-/// The status that `make` gives is not written when the object is created: the next pass does. The patches are not under the
-/// resourceVersion that was read: what they do not name is left as it is, whoever wrote it in between.
+/// The status that `make` gives is not written when the object is created: the next pass does. The
+/// patches are not under the resourceVersion that was read: what they do not name is left as it is,
+/// whoever wrote it in between.
 ///
 /// # Errors
 ///

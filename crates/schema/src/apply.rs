@@ -2,8 +2,9 @@
 //!
 //! # Theory
 //!
-//! `metadata.managedFields` says who owns which field: one entry per manager, operation, subresource (and, for updates, version), each
-//! with a set of paths. Everything here is arithmetic on such sets:
+//! `metadata.managedFields` says who owns which field: one entry per manager, operation,
+//! subresource (and, for updates, version), each with a set of paths. Everything here is arithmetic
+//! on such sets:
 //!
 //! | set | is made by |
 //! |---|---|
@@ -11,16 +12,17 @@
 //! | what a write changed | comparing the object before and after (`compare`): added, modified, removed |
 //! | what an entry says | reading FieldsV1 (`wire`) |
 //!
-//! An **update** gives the writer what it added and modified and takes that, and what it removed, from everybody else. An **apply** gives
-//! the applier exactly what its configuration mentions; it merges the configuration into the live object, removes what the applier
-//! owned before and nobody owns now, and is refused when it changes what others own, unless forced.
+//! An **update** gives the writer what it added and modified and takes that, and what it removed,
+//! from everybody else. An **apply** gives the applier exactly what its configuration mentions; it
+//! merges the configuration into the live object, removes what the applier owned before and nobody
+//! owns now, and is refused when it changes what others own, unless forced.
 //!
-//! What holds afterwards: every leaf of an applied configuration is owned by its applier (identity and reset fields aside); an apply
-//! that is repeated changes nothing; no entry is empty.
+//! What holds afterwards: every leaf of an applied configuration is owned by its applier (identity
+//! and reset fields aside); an apply that is repeated changes nothing; no entry is empty.
 //!
-//! Sets borrow names and keys from the objects they describe, so that a write allocates little beyond the result. There is no
-//! conversion between versions here: all entries are compared in the request's version, which is exact as long as versions differ in
-//! name only.
+//! Sets borrow names and keys from the objects they describe, so that a write allocates little
+//! beyond the result. There is no conversion between versions here: all entries are compared in the
+//! request's version, which is exact as long as versions differ in name only.
 
 mod compare;
 mod conflict;
@@ -75,15 +77,18 @@ pub struct Typing<'a> {
     pub schema: &'a TypeSchema,
     /// The kind: `Deployment`.
     pub kind: &'a str,
-    /// Top-level members this endpoint resets (`status` on the main endpoint, `spec` on `/status`; `metadata` on `/status` of custom resources): never owned.
+    /// Top-level members this endpoint resets (`status` on the main endpoint, `spec` on `/status`;
+    /// `metadata` on `/status` of custom resources): never owned.
     pub reset: &'a BTreeSet<&'a str>,
     /// The object is a custom resource (structs carry `.` when created).
     pub custom: bool,
-    /// The served versions of this kind, with or without their group; entries of other versions are dropped. Empty: all are served.
+    /// The served versions of this kind, with or without their group; entries of other versions are
+    /// dropped. Empty: all are served.
     pub versions: &'a [String],
 }
 
-/// Settles timestamps: when nothing but managedFields' times would change, the old entries (and so the old bytes) stay.
+/// Settles timestamps: when nothing but managedFields' times would change, the old entries (and so
+/// the old bytes) stay.
 ///
 /// `metadata.resourceVersion` is not looked at: a write that changes nothing else is none.
 pub fn settle_times(old: Option<&Value>, new: &mut Value) {
@@ -96,7 +101,8 @@ pub fn settle_times(old: Option<&Value>, new: &mut Value) {
     managed::put(new, Some(before));
 }
 
-/// Whether two lists of entries differ in nothing but their times. Their order depends on the times.
+/// Whether two lists of entries differ in nothing but their times. Their order depends on the
+/// times.
 fn same_but_for_times(a: &Value, b: &Value) -> bool {
     let (Some(a), Some(b)) = (a.as_array(), b.as_array()) else { return false };
     let Some(others) = b.iter().map(untimed).collect::<Option<HashSet<_>>>() else { return false };

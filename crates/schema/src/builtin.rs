@@ -1,12 +1,13 @@
 //! The built-in types' schema, made from the facts table once per process (immutable data).
 //!
-//! Every definition of [`setpoint_facts::DEFINITIONS`] becomes one node; every field becomes a node of its own, because merge
-//! behaviour, defaults and what is written when absent belong to the field. A field whose type is a definition is that definition's
-//! node with the field's properties on top: it points at the same property nodes, so definitions are shared and recursive types
+//! Every definition of [`setpoint_facts::DEFINITIONS`] becomes one node; every field becomes a node
+//! of its own, because merge behaviour, defaults and what is written when absent belong to the
+//! field. A field whose type is a definition is that definition's node with the field's properties
+//! on top: it points at the same property nodes, so definitions are shared and recursive types
 //! (`JSONSchemaProps`) are ordinary.
 //!
-//! One [`Document`] holds all of them; a [`TypeSchema`] is a pointer to it and a root. Building takes well under a millisecond and
-//! happens at the first question.
+//! One [`Document`] holds all of them; a [`TypeSchema`] is a pointer to it and a root. Building
+//! takes well under a millisecond and happens at the first question.
 
 mod build;
 #[cfg(test)]
@@ -24,8 +25,9 @@ pub fn document() -> &'static Arc<Document> {
     DOCUMENT.get_or_init(|| Arc::new(build::document()))
 }
 
-/// The schema of a built-in kind, of its list (`PodList`) or of a subresource's body (`Scale`, `Eviction`); `None` when the facts
-/// table has no such kind. Group `meta.k8s.io` has the types of meta/v1.
+/// The schema of a built-in kind, of its list (`PodList`) or of a subresource's body (`Scale`,
+/// `Eviction`); `None` when the facts table has no such kind. Group `meta.k8s.io` has the types of
+/// meta/v1.
 pub fn type_schema(group: &str, version: &str, kind: &str) -> Option<TypeSchema> {
     if group == "meta.k8s.io" && version == "v1" {
         return definition(&format!("{META}{kind}"));
@@ -40,7 +42,8 @@ pub fn definition(name: &str) -> Option<TypeSchema> {
 
 /// The schema of `metadata`.
 pub fn object_meta() -> TypeSchema {
-    // The tables are generated together: an absent ObjectMeta would be caught by this module's tests. An empty object says the least.
+    // The tables are generated together: an absent ObjectMeta would be caught by this module's
+    // tests. An empty object says the least.
     definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").unwrap_or_else(|| at(0))
 }
 

@@ -1,4 +1,5 @@
-//! CustomResourceDefinitions: from `openAPIV3Schema` to a schema, and the validation of the definition itself (spec: crd §1, §3, §8, §9).
+//! CustomResourceDefinitions: from `openAPIV3Schema` to a schema, and the validation of the
+//! definition itself (spec: crd §1, §3, §8, §9).
 
 mod build;
 mod default;

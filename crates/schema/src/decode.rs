@@ -1,12 +1,15 @@
-//! From a request body to a tree: JSON, YAML or protobuf, duplicate and unknown fields, types, canonical scalars (spec: api-server §5.2).
+//! From a request body to a tree: JSON, YAML or protobuf, duplicate and unknown fields, types,
+//! canonical scalars (spec: api-server §5.2).
 //!
-//! Two steps. [`parse`] knows no types: it turns bytes into a tree and notes members that were given twice. [`conform`] holds the
-//! tree of a built-in kind to its schema. Custom resources go through [`crate::prune`] and [`crate::default`] instead.
+//! Two steps. [`parse`] knows no types: it turns bytes into a tree and notes members that were
+//! given twice. [`conform`] holds the tree of a built-in kind to its schema. Custom resources go
+//! through [`crate::prune`] and [`crate::default`] instead.
 //!
 //! # What built-in objects look like at rest
 //!
-//! Kubernetes decodes into Go structs and encodes those again. What becomes of a field that is absent, null or zero is a property of
-//! the field ([`crate::Node::omit_empty`], [`crate::Node::always_present`], [`crate::Node::zero_null`]); following it here makes equal
+//! Kubernetes decodes into Go structs and encodes those again. What becomes of a field that is
+//! absent, null or zero is a property of the field ([`crate::Node::omit_empty`],
+//! [`crate::Node::always_present`], [`crate::Node::zero_null`]); following it here makes equal
 //! objects equal bytes:
 //!
 //! | field | absent or `null` | zero: `""`, `0`, `false`, empty list or map |
@@ -41,16 +44,19 @@ pub enum Format {
     Json,
     /// `application/yaml`, `application/apply-patch+yaml`. YAML 1.2 with JSON's data model.
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`: the envelope names the kind, which must be a built-in one.
+    /// `application/vnd.kubernetes.protobuf`: the envelope names the kind, which must be a built-in
+    /// one.
     Protobuf,
 }
 
-/// A decoded body and what was odd about it, in the API's words: `duplicate field "spec.replicas"`, `unknown field "spec.foo"` (duplicates first).
+/// A decoded body and what was odd about it, in the API's words: `duplicate field "spec.replicas"`,
+/// `unknown field "spec.foo"` (duplicates first).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
     /// The tree. Integers fit `i64`; larger ones are floats.
     pub value: Value,
-    /// Duplicates and (after [`conform`]) unknown fields, [`PROBLEMS_MAX`] at most. A member given twice in YAML reads `line 6: key "x" already set in map`.
+    /// Duplicates and (after [`conform`]) unknown fields, [`PROBLEMS_MAX`] at most. A member given
+    /// twice in YAML reads `line 6: key "x" already set in map`.
     pub problems: Vec<String>,
 }
 
@@ -61,9 +67,11 @@ pub struct DecodeError(pub String);
 
 /// The deepest nesting of a JSON or protobuf body: serde_json's recursion limit.
 pub const JSON_DEPTH_MAX: usize = 128;
-/// The deepest nesting of a YAML body; the same, so that both forms of an object are accepted alike.
+/// The deepest nesting of a YAML body; the same, so that both forms of an object are accepted
+/// alike.
 pub const YAML_DEPTH_MAX: usize = 128;
-/// The most nodes that aliases of one YAML body may expand to, so that a small body cannot grow into a large tree.
+/// The most nodes that aliases of one YAML body may expand to, so that a small body cannot grow
+/// into a large tree.
 pub const YAML_ALIAS_NODES_MAX: usize = 10_000;
 /// The most bytes of text that aliases of one YAML body may expand to: twice the largest body.
 pub const YAML_ALIAS_BYTES_MAX: usize = 6 << 20;
@@ -106,7 +114,8 @@ pub fn parse(body: &[u8], format: Format) -> Result<Decoded, DecodeError> {
     }
 }
 
-/// `strict decoding error: …`, the sentence by which `fieldValidation=Strict` refuses these problems.
+/// `strict decoding error: …`, the sentence by which `fieldValidation=Strict` refuses these
+/// problems.
 pub fn strict_error(problems: &[String]) -> String {
     let (yaml, fields): (Vec<&str>, Vec<&str>) =
         problems.iter().map(String::as_str).partition(|p| p.starts_with("line "));

@@ -1,4 +1,5 @@
-//! Defaults that a schema declares. What Kubernetes fills in code is each kind's, and the registry's.
+//! Defaults that a schema declares. What Kubernetes fills in code is each kind's, and the
+//! registry's.
 
 use crate::node::{Node, TypeSchema, View};
 use serde_json::Value;
@@ -14,9 +15,10 @@ pub struct DefaultsTooLarge;
 
 /// Fills every absent property that has a default, null handling included (spec: crd §4).
 ///
-/// First a `null` of a property that is neither nullable nor has a default is removed. Then a property that is absent, or `null`
-/// and not nullable, gets its default, whose own absent properties are filled in turn. Parents are never created. Nulls in
-/// lists and under `additionalProperties` stay unless their schema has a default.
+/// First a `null` of a property that is neither nullable nor has a default is removed. Then a
+/// property that is absent, or `null` and not nullable, gets its default, whose own absent
+/// properties are filled in turn. Parents are never created. Nulls in lists and under
+/// `additionalProperties` stay unless their schema has a default.
 ///
 /// # Errors
 /// The defaults take too much memory.
@@ -25,7 +27,8 @@ pub fn apply(schema: &TypeSchema, value: &mut Value) -> Result<(), DefaultsTooLa
     Filler { bytes: 0 }.fill(schema.view(), value)
 }
 
-/// Removes nulls of properties that are neither nullable nor have a default: the step before defaulting.
+/// Removes nulls of properties that are neither nullable nor have a default: the step before
+/// defaulting.
 fn drop_nulls(schema: View<'_>, value: &mut Value) {
     match value {
         Value::Object(members) => members.retain(|name, member| {

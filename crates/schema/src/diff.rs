@@ -4,11 +4,12 @@ use serde_json::Value;
 /// Members at the root that never count: the type, and what every write may touch.
 const NEVER: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Whether two trees differ, `apiVersion`, `kind`, `metadata` and (with `ignore_status`) `status` at the root aside: what makes
-/// `generation` step.
+/// Whether two trees differ, `apiVersion`, `kind`, `metadata` and (with `ignore_status`) `status`
+/// at the root aside: what makes `generation` step.
 ///
-/// A member that is null equals one that is absent. Trees of built-in kinds come out of [`crate::decode::conform`], where empty
-/// optional fields have one form, so nothing else needs forgiving.
+/// A member that is null equals one that is absent. Trees of built-in kinds come out of
+/// [`crate::decode::conform`], where empty optional fields have one form, so nothing else needs
+/// forgiving.
 pub fn spec_differs(a: &Value, b: &Value, ignore_status: bool) -> bool {
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a != b };
     let counts = |name: &str| !(NEVER.contains(&name) || ignore_status && name == "status");

@@ -1,4 +1,5 @@
-//! The schema of a type as an arena of nodes, so that recursive types are ordinary, with a borrowed cursor to walk it.
+//! The schema of a type as an arena of nodes, so that recursive types are ordinary, with a borrowed
+//! cursor to walk it.
 use crate::pattern::Pattern;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -118,19 +119,24 @@ pub struct Node {
     pub patch: PatchStrategy,
     /// Default value, applied when the property is absent.
     pub default: Option<serde_json::Value>,
-    /// Built-in struct field without `omitempty`: the zero value is always present when stored (`spec: {}`, `status: {}`).
+    /// Built-in struct field without `omitempty`: the zero value is always present when stored
+    /// (`spec: {}`, `status: {}`).
     pub always_present: bool,
-    /// With `always_present`: the zero value is `null` (lists, maps, pointers, times); otherwise it is that of the shape (`""`, `0`,
-    /// `false`, quantity `"0"`, struct `{}` with its own always-present members).
+    /// With `always_present`: the zero value is `null` (lists, maps, pointers, times); otherwise it
+    /// is that of the shape (`""`, `0`, `false`, quantity `"0"`, struct `{}` with its own
+    /// always-present members).
     pub zero_null: bool,
-    /// Built-in struct field that is left out when it has its zero value (`""`, `0`, `false`, empty list or map), given or not.
-    /// Neither this nor `always_present`: a pointer, left out when absent, kept when given (`replicas: 0`, `securityContext: {}`).
+    /// Built-in struct field that is left out when it has its zero value (`""`, `0`, `false`, empty
+    /// list or map), given or not. Neither this nor `always_present`: a pointer, left out when
+    /// absent, kept when given (`replicas: 0`, `securityContext: {}`).
     pub omit_empty: bool,
-    /// Place in the declared order of a built-in struct's fields, in which they are written (255: unknown).
+    /// Place in the declared order of a built-in struct's fields, in which they are written (255:
+    /// unknown).
     pub order: u8,
     /// Value validations (`None` when there are none, as for most built-ins).
     pub validation: Option<Box<Validation>>,
-    /// Reverse-domain name of the definition this node is, for named types (`io.k8s.api.core.v1.PodSpec`); used by OpenAPI and messages.
+    /// Reverse-domain name of the definition this node is, for named types
+    /// (`io.k8s.api.core.v1.PodSpec`); used by OpenAPI and messages.
     pub type_name: Option<Str>,
     /// `format`.
     pub format: Option<Str>,
@@ -292,7 +298,8 @@ impl TypeSchema {
     pub fn view(&self) -> View<'_> {
         self.document.view(self.root)
     }
-    /// Whether any node of the document is an embedded resource: what is only about them can be left out otherwise.
+    /// Whether any node of the document is an embedded resource: what is only about them can be
+    /// left out otherwise.
     pub fn has_embedded_resources(&self) -> bool {
         self.document.traits().embedded_resources
     }

@@ -8,9 +8,10 @@
 //! | [`merge_patch`] | no | replaced | deletes the member |
 //! | [`strategic_merge_patch`] | yes | merged by key where the schema says so | deletes the member |
 //!
-//! Each takes the object as seen in the request's version and changes it in place; after an error the object is of no use (the
-//! caller drops it). The result is not decoded yet: the caller conforms, defaults and validates it as it does an update.
-//! What a patch document says twice or says in vain goes to `problems`, in the words that `fieldValidation` reports.
+//! Each takes the object as seen in the request's version and changes it in place; after an error
+//! the object is of no use (the caller drops it). The result is not decoded yet: the caller
+//! conforms, defaults and validates it as it does an update. What a patch document says twice or
+//! says in vain goes to `problems`, in the words that `fieldValidation` reports.
 
 pub(crate) mod check;
 mod directive;
@@ -31,10 +32,11 @@ use setpoint_object::field;
 use setpoint_object::status::Details;
 use setpoint_object::{ApiError, GroupKind, Reason};
 
-/// 422 ` "" is invalid: patch: Invalid value: "<shown>": <why>`: the result of a patch is no object of its type.
+/// 422 ` "" is invalid: patch: Invalid value: "<shown>": <why>`: the result of a patch is no object
+/// of its type.
 ///
-/// `shown` is the resulting object as JSON, for strategic merge patches the patch as [`go_value`] prints it. `details` hold causes
-/// only, as kind and name are empty.
+/// `shown` is the resulting object as JSON, for strategic merge patches the patch as [`go_value`]
+/// prints it. `details` hold causes only, as kind and name are empty.
 pub fn undecodable(shown: &str, why: &str) -> ApiError {
     let shown = serde_json::Value::from(shown);
     let error = field::Error::invalid(field::Path::new("patch"), &shown, why);

@@ -1,17 +1,21 @@
-//! Built-in kinds in protobuf, for answers: from the JSON that an object is at rest to the bytes that Go clients read fastest.
+//! Built-in kinds in protobuf, for answers: from the JSON that an object is at rest to the bytes
+//! that Go clients read fastest.
 //!
 //! ```text
 //! "k8s\0"  Unknown { typeMeta = 1 { apiVersion = 1, kind = 2 }, raw = 2, contentEncoding = 3, contentType = 4 }
 //!                                                               └ the message of that kind
 //! ```
 //!
-//! The tables know the number of each field. Fields that are no pointers in Go are written although they are absent (`""`, `0`, an
-//! empty message), in the order of their numbers, and maps by key, so that equal objects are equal bytes, and the very bytes of the
-//! reference server as far as no field holds free-form JSON. Bodies that clients send are read by [`crate::decode`].
+//! The tables know the number of each field. Fields that are no pointers in Go are written although
+//! they are absent (`""`, `0`, an empty message), in the order of their numbers, and maps by key,
+//! so that equal objects are equal bytes, and the very bytes of the reference server as far as no
+//! field holds free-form JSON. Bodies that clients send are read by [`crate::decode`].
 //!
-//! No general tree is built: JSON is read by the type it should have, its texts are borrowed, and free-form JSON is copied as it stands.
+//! No general tree is built: JSON is read by the type it should have, its texts are borrowed, and
+//! free-form JSON is copied as it stands.
 //!
-//! A message is preceded by its length. It is therefore written from its end to its beginning, and the whole turned round last.
+//! A message is preceded by its length. It is therefore written from its end to its beginning, and
+//! the whole turned round last.
 
 mod node;
 mod special;
@@ -157,7 +161,8 @@ impl ListEncoder {
     }
 }
 
-/// A watch's `WatchEvent` around an object that is already in its envelope ([`object`]); streams hold it without one of its own.
+/// A watch's `WatchEvent` around an object that is already in its envelope ([`object`]); streams
+/// hold it without one of its own.
 pub fn watch_event(event: &str, object: &[u8]) -> Vec<u8> {
     let mut writer = Writer::with_capacity(object.len() + 32);
     writer.wrapped_bytes(2, object);
@@ -254,7 +259,8 @@ fn fields(writer: &mut Writer, members: &Members<'_>) -> Result<(), EncodeError>
     within(writer, definition, definition.protobuf, 0, &members.by_field())
 }
 
-/// The fields of the message that is `depth` numbers into the ways of `indices`: JSON lifts its members to where the message stands.
+/// The fields of the message that is `depth` numbers into the ways of `indices`: JSON lifts its
+/// members to where the message stands.
 fn within(
     writer: &mut Writer,
     definition: &'static Definition,

@@ -1,8 +1,9 @@
 //! Pruning of fields a structural schema does not declare (spec: crd §4).
 //!
-//! `apiVersion`, `kind` and `metadata` are never touched at the root and in embedded resources. Below a node with
-//! `x-kubernetes-preserve-unknown-fields` undeclared fields stay, while declared ones are pruned by their own schema. Below
-//! `additionalProperties: true` direct keys stay, but nested objects lose their fields.
+//! `apiVersion`, `kind` and `metadata` are never touched at the root and in embedded resources.
+//! Below a node with `x-kubernetes-preserve-unknown-fields` undeclared fields stay, while declared
+//! ones are pruned by their own schema. Below `additionalProperties: true` direct keys stay, but
+//! nested objects lose their fields.
 use crate::node::{TypeSchema, View};
 use serde_json::{Map, Value};
 

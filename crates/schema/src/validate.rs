@@ -33,10 +33,11 @@ use report::Report;
 use serde_json::Value;
 use setpoint_object::field;
 
-/// Every violation, in the order the API reports them. `old` is the stored object on update (ratcheting).
+/// Every violation, in the order the API reports them. `old` is the stored object on update
+/// (ratcheting).
 ///
-/// `apiVersion`, `kind` and `metadata` at the root are the caller's, except for what the schema says of `metadata.name` and
-/// `metadata.generateName`.
+/// `apiVersion`, `kind` and `metadata` at the root are the caller's, except for what the schema
+/// says of `metadata.name` and `metadata.generateName`.
 pub fn validate(schema: &TypeSchema, value: &Value, old: Option<&Value>) -> Vec<field::Error> {
     let root = schema.view();
     let mut report = Report::default();

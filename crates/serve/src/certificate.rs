@@ -2,13 +2,16 @@
 //!
 //! # Theory
 //!
-//! A [`CertificateWatcher`] has two files and reads them again every [`POLL_INTERVAL`] of tokio time. A pair that reads, parses and
-//! fits together becomes the [`CurrentCertificate`], which servers ask at every handshake; of anything else the owner is told, and the
-//! pair before it stays. A certificate and its key are two files, so between two writes they do not fit: that heals at the next poll.
+//! A [`CertificateWatcher`] has two files and reads them again every [`POLL_INTERVAL`] of tokio
+//! time. A pair that reads, parses and fits together becomes the [`CurrentCertificate`], which
+//! servers ask at every handshake; of anything else the owner is told, and the pair before it
+//! stays. A certificate and its key are two files, so between two writes they do not fit: that
+//! heals at the next poll.
 //!
-//! What the files hold is compared, not times or names: the way Kubernetes swaps the folder of a mounted Secret behind a link, a copy
-//! over the file, and a rename are all the same to it. File notifications are not used; a certificate that is good for months may be
-//! taken up ten seconds late. The files are small and are read in place.
+//! What the files hold is compared, not times or names: the way Kubernetes swaps the folder of a
+//! mounted Secret behind a link, a copy over the file, and a rename are all the same to it. File
+//! notifications are not used; a certificate that is good for months may be taken up ten seconds
+//! late. The files are small and are read in place.
 
 mod current;
 mod watcher;
@@ -66,7 +69,8 @@ pub enum CertificateError {
 pub struct Certificate(Arc<CertifiedKey>);
 
 impl Certificate {
-    /// From PEM text: the chain, the server's own certificate first; and the key (PKCS#8, SEC1 or PKCS#1).
+    /// From PEM text: the chain, the server's own certificate first; and the key (PKCS#8, SEC1 or
+    /// PKCS#1).
     ///
     /// # Errors
     ///
@@ -136,7 +140,8 @@ impl CertificateFiles {
     }
 }
 
-/// `k8s-webhook-server/serving-certs` in the system's folder for temporary files, where the field's tools mount a webhook's.
+/// `k8s-webhook-server/serving-certs` in the system's folder for temporary files, where the field's
+/// tools mount a webhook's.
 impl Default for CertificateFiles {
     fn default() -> Self {
         Self::in_folder(std::env::temp_dir().join("k8s-webhook-server").join("serving-certs"))

@@ -24,8 +24,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-/// What is spoken over a connection. Agreed in the TLS handshake; over plain text it is HTTP/1: HTTP/2 would need a guess there that
-/// can wait for ever.
+/// What is spoken over a connection. Agreed in the TLS handshake; over plain text it is HTTP/1:
+/// HTTP/2 would need a guess there that can wait for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1 and HTTP/1.0.
@@ -58,8 +58,9 @@ pub enum ConnectionError {
     Overdue(Overdue),
 }
 
-/// Serves one connection over any stream until its peer closes it, it did nothing for too long, or `stop` has let it finish. For
-/// tests of limits without a socket, and for listeners of one's own. Dropping it drops what is being answered.
+/// Serves one connection over any stream until its peer closes it, it did nothing for too long, or
+/// `stop` has let it finish. For tests of limits without a socket, and for listeners of one's own.
+/// Dropping it drops what is being answered.
 ///
 /// # Errors
 ///

@@ -6,8 +6,9 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 
-/// A future that waits in the extensions of a response and talks over the upgraded connection. A server takes it out and runs it as
-/// a task of the connection, which lasts until it ends. In process there is no connection and nobody takes it out.
+/// A future that waits in the extensions of a response and talks over the upgraded connection. A
+/// server takes it out and runs it as a task of the connection, which lasts until it ends. In
+/// process there is no connection and nobody takes it out.
 #[derive(Clone)]
 pub struct Conversation(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 

@@ -1,9 +1,11 @@
 //! What a request's body still holds when its answer is ready.
 //!
-//! An answer that needs no body (404, 401, a body over the limit) leaves it unread. HTTP/1 can only go on with the next request behind
-//! it, so hyper closes the connection; a client that is still writing then meets a broken pipe instead of its answer. Go's server
-//! reads a little on, and so does this one: the body comes back here when it is dropped, and is read to its end while the answer is on
-//! its way, within limits. Beyond them the connection is closed after all, and lingers (`linger`).
+//! An answer that needs no body (404, 401, a body over the limit) leaves it unread. HTTP/1 can only
+//! go on with the next request behind it, so hyper closes the connection; a client that is still
+//! writing then meets a broken pipe instead of its answer. Go's server reads a little on, and so
+//! does this one: the body comes back here when it is dropped, and is read to its end while the
+//! answer is on its way, within limits. Beyond them the connection is closed after all, and lingers
+//! (`linger`).
 
 use crate::limits::LEFTOVER_WAIT_MAX;
 use bytes::Bytes;
@@ -46,7 +48,8 @@ pub(crate) async fn drain(body: &mut Incoming, bytes_max: usize) -> bool {
     tokio::time::timeout(LEFTOVER_WAIT_MAX, read).await.unwrap_or(false)
 }
 
-/// The body of a request, as it comes. One that is dropped before its end is read on a little, so that its sender sees the answer.
+/// The body of a request, as it comes. One that is dropped before its end is read on a little, so
+/// that its sender sees the answer.
 #[derive(Debug)]
 pub struct Received {
     body: Option<Incoming>,

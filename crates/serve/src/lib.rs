@@ -2,8 +2,9 @@
 //!
 //! # Theory
 //!
-//! A [`Server`] is made of a bound socket and run later. Its run future owns a task per connection, and a connection owns its tasks:
-//! streams of HTTP/2, what is read of bodies nobody wanted, the [`Conversation`] after an upgrade. Nothing outlives the run future.
+//! A [`Server`] is made of a bound socket and run later. Its run future owns a task per connection,
+//! and a connection owns its tasks: streams of HTTP/2, what is read of bodies nobody wanted, the
+//! [`Conversation`] after an upgrade. Nothing outlives the run future.
 //!
 //! ```text
 //!   accept ──▶ TLS ──▶ pace of the connection ──▶ HTTP/1.1 or HTTP/2 ──▶ your function
@@ -26,13 +27,14 @@
 //! | be gone without a word (HTTP/2) | [`PING_INTERVAL`] and [`PING_MAX`] |
 //! | send a body that nobody reads | [`Limits::leftover_bytes_max`], [`LEFTOVER_WAIT_MAX`], then [`LINGER_BYTES_MAX`], [`LINGER_MAX`] |
 //!
-//! How long a request may take, and how large its body may be, is the function's to say: it knows what it answers.
+//! How long a request may take, and how large its body may be, is the function's to say: it knows
+//! what it answers.
 //!
-//! When `stop` is cancelled no more connections are taken, connections finish what they are answering, and after
-//! [`Limits::drain_max`] the rest is dropped.
+//! When `stop` is cancelled no more connections are taken, connections finish what they are
+//! answering, and after [`Limits::drain_max`] the rest is dropped.
 //!
-//! All time is tokio's. This crate knows no Kubernetes, no routes and no paths. Without the feature `tls` it has no TLS and no
-//! cryptography.
+//! All time is tokio's. This crate knows no Kubernetes, no routes and no paths. Without the feature
+//! `tls` it has no TLS and no cryptography.
 //!
 //! # Example
 //!

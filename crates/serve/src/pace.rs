@@ -10,13 +10,15 @@
 //! | answers | | no bound here |
 //! | in all of them: takes in nothing of what is ready for it | the write that waits | [`STALL_MAX`] |
 //!
-//! Over HTTP/2 a head is the client's preface: what comes later is checked by hyper, and bytes between requests are pings and settings.
+//! Over HTTP/2 a head is the client's preface: what comes later is checked by hyper, and bytes
+//! between requests are pings and settings.
 //!
-//! A request ends with its answer if that is whole, and with its body if that is a stream. What remains is to send it, which is
-//! writing over HTTP/1; over HTTP/2 the peer says how much it takes in, and one that takes nothing in idles.
+//! A request ends with its answer if that is whole, and with its body if that is a stream. What
+//! remains is to send it, which is writing over HTTP/1; over HTTP/2 the peer says how much it takes
+//! in, and one that takes nothing in idles.
 //!
-//! The clock runs in the connection's own task: nearly all that changes the state is done by polling that task, and then no other
-//! needs to wake it.
+//! The clock runs in the connection's own task: nearly all that changes the state is done by
+//! polling that task, and then no other needs to wake it.
 
 use crate::connection::Protocol;
 use crate::limits::{Limits, STALL_MAX};
@@ -71,7 +73,8 @@ struct State {
 }
 
 impl State {
-    /// When the peer has been waited for enough, and for what; `None` while there is nothing to wait for.
+    /// When the peer has been waited for enough, and for what; `None` while there is nothing to
+    /// wait for.
     fn deadline(&self) -> Option<(Instant, Overdue)> {
         let stall = self.stalled_since.map(|since| (since + STALL_MAX, Overdue::Taking));
         let quiet = match self.head_since {
@@ -191,7 +194,8 @@ impl Pace {
                 }
                 let Some((deadline, overdue)) = state.deadline() else { return Poll::Pending };
                 drop(state);
-                // An alarm that is early is set anew when it goes off, not each time that the deadline moves.
+                // An alarm that is early is set anew when it goes off, not each time that the
+                // deadline moves.
                 if deadline < alarm.deadline() || alarm.is_elapsed() {
                     alarm.as_mut().reset(deadline);
                 }

@@ -1,8 +1,8 @@
 //! A future that is polled again at once when it wakes itself.
 //!
-//! A connection's task holds parts that wake each other: a request that is answered wakes the connection that sends the answer. To
-//! the runtime this is a task that must be queued again, and perhaps another thread that must be woken to take it. Here it is
-//! another round of the same poll.
+//! A connection's task holds parts that wake each other: a request that is answered wakes the
+//! connection that sends the answer. To the runtime this is a task that must be queued again, and
+//! perhaps another thread that must be woken to take it. Here it is another round of the same poll.
 
 use futures::task::AtomicWaker;
 use std::pin::{Pin, pin};

@@ -19,7 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long accepting pauses after the system refused (out of file descriptors), so that it does not spin.
+/// How long accepting pauses after the system refused (out of file descriptors), so that it does
+/// not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A bound socket with its limits.
@@ -43,19 +44,20 @@ impl Server {
         }
     }
 
-    /// Serves over TLS; HTTP/2 if the handshake agrees on it. A client certificate that was verified is in the extensions of each
-    /// request as a [`PeerCertificate`](crate::tls::PeerCertificate).
+    /// Serves over TLS; HTTP/2 if the handshake agrees on it. A client certificate that was
+    /// verified is in the extensions of each request as a
+    /// [`PeerCertificate`](crate::tls::PeerCertificate).
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
         self.tls = Some(config);
         self
     }
 
-    /// Serves until `stop`, then until connections have finished or [`Limits::drain_max`] is over. Dropping it drops every
-    /// connection.
+    /// Serves until `stop`, then until connections have finished or [`Limits::drain_max`] is over.
+    /// Dropping it drops every connection.
     ///
-    /// `answer` is called in the task of a connection or of one of its streams; a panic in it ends that task, and over HTTP/1 the
-    /// connection.
+    /// `answer` is called in the task of a connection or of one of its streams; a panic in it ends
+    /// that task, and over HTTP/1 the connection.
     pub async fn run<A, Fut, B>(self, answer: A, stop: CancellationToken)
     where
         A: Fn(Request<Received>) -> Fut + Clone + Send + 'static,

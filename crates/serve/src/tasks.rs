@@ -2,10 +2,11 @@
 //!
 //! # Theory
 //!
-//! Most requests are short, and most connections ask one thing at a time. A task of its own for each would cost more than many an
-//! answer: it is made, moved to another thread, and both sides are woken. So the first request of a connection, and the watches that
-//! it began with, run within the connection's own task; only what comes while a request there is still without its answer becomes a
-//! task, so that requests side by side are answered side by side.
+//! Most requests are short, and most connections ask one thing at a time. A task of its own for
+//! each would cost more than many an answer: it is made, moved to another thread, and both sides
+//! are woken. So the first request of a connection, and the watches that it began with, run within
+//! the connection's own task; only what comes while a request there is still without its answer
+//! becomes a task, so that requests side by side are answered side by side.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;

@@ -21,12 +21,13 @@ pub enum TlsError {
     Verifier(#[from] VerifierBuilderError),
 }
 
-/// The certificate that the peer of a connection has shown and proved to have: in the extensions of its requests.
+/// The certificate that the peer of a connection has shown and proved to have: in the extensions of
+/// its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate(pub CertificateDer<'static>);
 
-/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, the certificate that is current at each handshake; with roots, a client certificate is
-/// mandatory.
+/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, the certificate that is current at each handshake; with
+/// roots, a client certificate is mandatory.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 //! When the built-in controllers of a control plane run.
 //!
-//! Several servers over one store may each have them; then one of them runs them, the holder of a Lease. They would do no harm together:
-//! what they write carries preconditions, and they do twice what is done. But half of it would be conflicts.
+//! Several servers over one store may each have them; then one of them runs them, the holder of a
+//! Lease. They would do no harm together: what they write carries preconditions, and they do twice
+//! what is done. But half of it would be conflicts.
 
 use futures::future::BoxFuture;
 use setpoint_apiserver::ApiServer;

@@ -63,7 +63,8 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// What time it is. Default: the wall clock's when the builder was made, and tokio's time since.
+    /// What time it is. Default: the wall clock's when the builder was made, and tokio's time
+    /// since.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -91,8 +92,8 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Whether the built-in controllers run: namespace deletion and garbage collection. Default: yes. Without them a deleted
-    /// namespace stays, and so do objects whose owner is gone.
+    /// Whether the built-in controllers run: namespace deletion and garbage collection. Default:
+    /// yes. Without them a deleted namespace stays, and so do objects whose owner is gone.
     pub fn controllers(mut self, controllers: bool) -> Self {
         self.controllers = controllers;
         self
@@ -112,16 +113,18 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// How far back watches, and pages of a list, may begin: older history is let go, in the watch cache and in the store, where twice as
-    /// much is kept for a while. Default: five minutes, as kube-apiserver.
+    /// How far back watches, and pages of a list, may begin: older history is let go, in the watch
+    /// cache and in the store, where twice as much is kept for a while. Default: five minutes, as
+    /// kube-apiserver.
     pub fn history(mut self, history: Duration) -> Self {
         self.history = history;
         self
     }
 
-    /// Other servers stand on the same store: this one's part in it. Its built-in controllers run only while it holds the Lease
-    /// `kube-system/setpoint-controllers`, by this identity, which must be its own, also among its restarts; and it relies on nothing that
-    /// only its own writes would make true. Default: the store is this control plane's alone.
+    /// Other servers stand on the same store: this one's part in it. Its built-in controllers run
+    /// only while it holds the Lease `kube-system/setpoint-controllers`, by this identity, which
+    /// must be its own, also among its restarts; and it relies on nothing that only its own writes
+    /// would make true. Default: the store is this control plane's alone.
     pub fn shared_as(mut self, identity: impl Into<String>) -> Self {
         self.shared_as = Some(identity.into());
         self
@@ -205,8 +208,9 @@ impl ControlPlane {
         self.server.client()
     }
 
-    /// The source of an informer over all objects of `K`, in process and without HTTP. Take it, as every handle, before the
-    /// control plane runs; [`InProcessSource`] says how it is narrowed, and makes more of them from [`Self::server`].
+    /// The source of an informer over all objects of `K`, in process and without HTTP. Take it, as
+    /// every handle, before the control plane runs; [`InProcessSource`] says how it is narrowed,
+    /// and makes more of them from [`Self::server`].
     pub fn source<K: Resource>(&self) -> InProcessSource
     where
         K::DynamicType: Default,

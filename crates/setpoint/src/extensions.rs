@@ -1,4 +1,5 @@
-//! What an embedder adds to a control plane: who may come in, who may do what, what may be stored, who looks on, what else is served.
+//! What an embedder adds to a control plane: who may come in, who may do what, what may be stored,
+//! who looks on, what else is served.
 
 use crate::request_metrics::MetricsPage;
 use crate::{ControlPlaneBuilder, RequestMetrics};
@@ -67,13 +68,15 @@ impl fmt::Debug for Extensions {
 }
 
 impl ControlPlaneBuilder {
-    /// Asks who sends a request, after credentials and authenticators added before. Default: nobody.
+    /// Asks who sends a request, after credentials and authenticators added before. Default:
+    /// nobody.
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
         self.extensions.authenticators.push(authenticator);
         self
     }
 
-    /// Asks whether a user may do something, after authorizers added before. Default: whoever is authenticated may do everything.
+    /// Asks whether a user may do something, after authorizers added before. Default: whoever is
+    /// authenticated may do everything.
     pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.extensions.authorizers.push(authorizer);
         self
@@ -110,8 +113,9 @@ impl ControlPlaneBuilder {
         self
     }
 
-    /// Serves a group version from elsewhere. [`ApiServer::backends`](setpoint_apiserver::ApiServer::backends) puts and removes
-    /// more while it runs. Default: none.
+    /// Serves a group version from elsewhere.
+    /// [`ApiServer::backends`](setpoint_apiserver::ApiServer::backends) puts and removes more while
+    /// it runs. Default: none.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.extensions.backends.push(backend);
         self

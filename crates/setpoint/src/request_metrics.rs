@@ -40,7 +40,8 @@ pub const REQUEST_SECONDS: [f64; 23] = [
 /// `other`, also when a [`Backend`](setpoint_apiserver::Backend) serves it; so is a verb that
 /// kube-apiserver does not know. A path has the server's root in `subresource` (`/healthz`,
 /// `/apis`), or nothing where it is no root. Series of a definition that is gone stay. An apply is
-/// a `PATCH`. The gauge of requests in flight is what it is at the scrape, not the second's highest.
+/// a `PATCH`. The gauge of requests in flight is what it is at the scrape, not the second's
+/// highest.
 ///
 /// ```
 /// use setpoint::{ControlPlane, runtime::metrics::Metrics};

@@ -14,7 +14,8 @@
 //! cache, and a backend speaks HTTP: there the source makes the requests of a `ClientSource`, in
 //! process, for as long as there is such a backend.
 //!
-//! It asks as the server itself, as the in-process client does; warnings of a deprecated type go nowhere.
+//! It asks as the server itself, as the in-process client does; warnings of a deprecated type go
+//! nowhere.
 
 use futures::future::BoxFuture;
 use futures::stream;

@@ -10,11 +10,13 @@ use setpoint_runtime::metrics::{
     },
 };
 
-/// Upper bounds of the latency histogram's buckets, in seconds: Prometheus' own defaults, which controller-runtime uses here.
+/// Upper bounds of the latency histogram's buckets, in seconds: Prometheus' own defaults, which
+/// controller-runtime uses here.
 pub const LATENCY_SECONDS: [f64; 11] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Counts for a [`WebhookServer`](setpoint_webhook::WebhookServer) in a manager's [`Metrics`]. Cheap to clone.
+/// Counts for a [`WebhookServer`](setpoint_webhook::WebhookServer) in a manager's [`Metrics`].
+/// Cheap to clone.
 ///
 /// ```
 /// use setpoint::{WebhookMetrics, runtime::metrics::Metrics, webhook::Webhooks};

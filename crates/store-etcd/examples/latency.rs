@@ -1,6 +1,7 @@
 //! How long things take over real etcd processes on loopback.
 //!
-//! `SETPOINT_TEST_ETCD=/path/to/etcd cargo run --release -p setpoint-store-etcd --features testing --example latency`
+//! `SETPOINT_TEST_ETCD=/path/to/etcd cargo run --release -p setpoint-store-etcd --features testing
+//! --example latency`
 #![allow(clippy::unwrap_used, reason = "a program that measures stops at the first surprise")]
 
 use futures::future::join_all;

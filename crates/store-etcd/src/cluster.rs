@@ -48,7 +48,8 @@ use tokio::{
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// The longest pause.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// How long one member may take to be reached until the next one is tried beside it: as RFC 8305 recommends for addresses.
+/// How long one member may take to be reached until the next one is tried beside it: as RFC 8305
+/// recommends for addresses.
 const DIAL_STAGGER: Duration = Duration::from_millis(250);
 /// How often the time for reaching a member is doubled at most, when none could be reached.
 const PATIENCE_SHIFT_MAX: u32 = 3;
@@ -190,8 +191,9 @@ impl Cluster {
         Ok(connection)
     }
 
-    /// Asks the member at the other end of a new connection how it is, before anything is entrusted to it: one that hangs, has no
-    /// leader, is too old or of another cluster is not used. Gives whether its progress may be believed.
+    /// Asks the member at the other end of a new connection how it is, before anything is entrusted
+    /// to it: one that hangs, has no leader, is too old or of another cluster is not used. Gives
+    /// whether its progress may be believed.
     pub(crate) async fn admit(
         &self,
         connection: &Connection,
@@ -201,7 +203,8 @@ impl Cluster {
         let refused = |why: String| NotSent(format!("{}: {why}", connection.address()));
         let answer = match said {
             Ok(answer) => answer,
-            // Since 3.5.28 and 3.6 (etcd issue 21663) it tells administrators alone: new enough in any case.
+            // Since 3.5.28 and 3.6 (etcd issue 21663) it tells administrators alone: new enough in
+            // any case.
             Err(CallError::Grpc(error)) if is_for_others(&error) => return Ok(true),
             Err(error) => return Err(refused(told(&error))),
         };
@@ -230,13 +233,15 @@ impl Cluster {
         RangeCall { key, count_only: true, ..RangeCall::default() }
     }
 
-    /// Has a member confirm that a majority follows the leader it knows, by a linearizable read. One that takes a dead leader for
-    /// alive would take a commit in too, lose it, and say so only after seconds, when nobody can tell any more what became of it.
+    /// Has a member confirm that a majority follows the leader it knows, by a linearizable read.
+    /// One that takes a dead leader for alive would take a commit in too, lose it, and say so only
+    /// after seconds, when nobody can tell any more what became of it.
     async fn confirm(&self, connection: &Connection, patience: Duration) -> Result<(), NotSent> {
         let (question, sent) = (frame(&self.probe()), AtomicBool::new(false));
         match connection.call::<RangeAnswer>(path::RANGE, None, question, &sent, patience).await {
             Ok(_) => Ok(()),
-            // Who may ask is looked at last; the token is not asked for, since that is a write of its own.
+            // Who may ask is looked at last; the token is not asked for, since that is a write of
+            // its own.
             Err(CallError::Grpc(error))
                 if matches!(verdict(&error), Verdict::Final | Verdict::Token) =>
             {
@@ -246,7 +251,8 @@ impl Cluster {
         }
     }
 
-    /// This connection's member does not serve: the next call goes to the next one. Calls that are under way there are not touched.
+    /// This connection's member does not serve: the next call goes to the next one. Calls that are
+    /// under way there are not touched.
     fn leave(&self, connection: &Connection, why: &str) {
         let mut state = self.state.lock();
         if state.connection.as_ref().is_some_and(|present| present.is(connection)) {

@@ -1,9 +1,11 @@
-//! Compaction by many servers, once: the round that kube-apiserver makes (`k8s.io/apiserver/pkg/storage/etcd3/compact.go`).
+//! Compaction by many servers, once: the round that kube-apiserver makes
+//! (`k8s.io/apiserver/pkg/storage/etcd3/compact.go`).
 //!
-//! `compact_rev_key` counts rounds by its version. Each server remembers the version of the last round it knows of, and begins the
-//! next one only by writing the key while it still has that version. Who finds another version learns it and leaves this round to the
-//! other. So of any number of servers that compact every five minutes, one does, each five minutes, and kube-apiservers over the
-//! same etcd take part in it.
+//! `compact_rev_key` counts rounds by its version. Each server remembers the version of the last
+//! round it knows of, and begins the next one only by writing the key while it still has that
+//! version. Who finds another version learns it and leaves this round to the other. So of any
+//! number of servers that compact every five minutes, one does, each five minutes, and
+//! kube-apiservers over the same etcd take part in it.
 
 use crate::{
     cluster::{Failure, Repeat},

@@ -1,4 +1,5 @@
-//! One connection to one member: TCP, TLS, HTTP/2, and pings that notice when nobody is there any more.
+//! One connection to one member: TCP, TLS, HTTP/2, and pings that notice when nobody is there any
+//! more.
 
 use crate::{
     endpoint::Endpoint,
@@ -25,7 +26,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What one stream may send before it is read: one answer of etcd's usual size, so that one slow reader holds little.
+/// What one stream may send before it is read: one answer of etcd's usual size, so that one slow
+/// reader holds little.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 /// What all streams of a connection may send before they are read.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
@@ -54,8 +56,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 pub(crate) struct NotSent(pub(crate) String);
 
 impl Connection {
-    /// Connects within [`EtcdOptions::connect_timeout`]. `keep_alive`: whether it is pinged, which etcd suffers only while a stream is
-    /// open.
+    /// Connects within [`EtcdOptions::connect_timeout`]. `keep_alive`: whether it is pinged, which
+    /// etcd suffers only while a stream is open.
     pub(crate) async fn dial(
         endpoint: usize,
         target: &Arc<Endpoint>,
@@ -125,7 +127,8 @@ impl Connection {
         Arc::ptr_eq(&self.health, &other.health)
     }
 
-    /// Opens a stream. When it fails, nothing was sent; when it worked, the head is on its way, and what goes into the stream is.
+    /// Opens a stream. When it fails, nothing was sent; when it worked, the head is on its way, and
+    /// what goes into the stream is.
     pub(crate) async fn open(
         &self,
         path: &'static str,
@@ -150,7 +153,8 @@ impl Connection {
         Ok((stream, Answers::new(response)))
     }
 
-    /// One question, one answer. `sent` becomes true before anything can reach the member. `silence` is how long it may say nothing.
+    /// One question, one answer. `sent` becomes true before anything can reach the member.
+    /// `silence` is how long it may say nothing.
     pub(crate) async fn call<A: Message + Default>(
         &self,
         path: &'static str,

@@ -1,4 +1,5 @@
-//! Why a cluster could not be reached or understood, apart from what the store's contract says of single calls.
+//! Why a cluster could not be reached or understood, apart from what the store's contract says of
+//! single calls.
 
 use std::{io, path::PathBuf};
 

@@ -1,6 +1,7 @@
 //! What etcd's refusals mean: above all, whether nothing happened for sure.
 //!
-//! etcd's errors have no machine-readable reason; its own client tells them by their text too (`api/v3rpc/rpctypes/error.go`).
+//! etcd's errors have no machine-readable reason; its own client tells them by their text too
+//! (`api/v3rpc/rpctypes/error.go`).
 
 use crate::grpc::{GrpcError, code};
 
@@ -40,7 +41,8 @@ pub(crate) fn verdict(error: &GrpcError) -> Verdict {
     if message.contains("invalid auth token") || message.contains("revision of auth store is old") {
         return Verdict::Token;
     }
-    // Checked before a request is taken in. (`etcdserver: leader changed` and the time-outs are not: the proposal may live on.)
+    // Checked before a request is taken in. (`etcdserver: leader changed` and the time-outs are
+    // not: the proposal may live on.)
     let did_nothing =
         ["etcdserver: no leader", "not supported for learner", "raft proposal dropped"];
     if did_nothing.iter().any(|text| message.contains(text)) {

@@ -55,7 +55,8 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Serves on loopback until dropped. The script is asked with the path and the first message of each call.
+    /// Serves on loopback until dropped. The script is asked with the path and the first message of
+    /// each call.
     pub(crate) async fn start(script: impl Fn(&str, &[u8]) -> Say + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());

@@ -2,12 +2,14 @@
 //!
 //! # Theory
 //!
-//! A task, the follower, owns a connection and a watch of its own and puts batches into a short channel; `next` takes them out. What
-//! is dropped is the wait for the channel, so `next` loses nothing. A full channel holds the follower back, the follower the
-//! connection's window, and the window etcd, which then keeps its place in history instead of the changes.
+//! A task, the follower, owns a connection and a watch of its own and puts batches into a short
+//! channel; `next` takes them out. What is dropped is the wait for the channel, so `next` loses
+//! nothing. A full channel holds the follower back, the follower the connection's window, and the
+//! window etcd, which then keeps its place in history instead of the changes.
 //!
-//! Everything up to `delivered` has been put into the channel. A watch begins *at* `delivered`, not after it, and what is not newer is
-//! dropped: so etcd says that `delivered` is compacted exactly when a change after it might be missing, or its previous value.
+//! Everything up to `delivered` has been put into the channel. A watch begins *at* `delivered`, not
+//! after it, and what is not newer is dropped: so etcd says that `delivered` is compacted exactly
+//! when a change after it might be missing, or its previous value.
 //!
 //! | the member says | then |
 //! |---|---|
@@ -17,18 +19,22 @@
 //! | compacted; or an update whose previous value is compacted | the feed ends with [`StoreError::Compacted`] |
 //! | anything else, or nothing for too long | the watch is begun anew, at another member |
 //!
-//! **Progress.** When the store has told a revision (by [`Store::revision`](setpoint_store::Store::revision), or by any other answer) that
-//! the feed has not reached, the follower asks for progress, at once and then every [`PROGRESS_PERIOD`]. The answer is for the stream as a
-//! whole, so there is one watch on it. Since etcd 3.4.25 and 3.5.8 it comes when the watch has all that was before, and behind it.
-//! Earlier versions answer at once, past changes still on their way; there it is not asked for and not believed, and the watch is
-//! on *all* keys instead: then each revision shows itself by its changes, and those of other keys are dropped here. (A user of
-//! etcd's own authentication needs to be allowed to read all keys for that.)
+//! **Progress.** When the store has told a revision (by
+//! [`Store::revision`](setpoint_store::Store::revision), or by any other answer) that the feed has
+//! not reached, the follower asks for progress, at once and then every [`PROGRESS_PERIOD`]. The
+//! answer is for the stream as a whole, so there is one watch on it. Since etcd 3.4.25 and 3.5.8 it
+//! comes when the watch has all that was before, and behind it. Earlier versions answer at once,
+//! past changes still on their way; there it is not asked for and not believed, and the watch is on
+//! *all* keys instead: then each revision shows itself by its changes, and those of other keys are
+//! dropped here. (A user of etcd's own authentication needs to be allowed to read all keys for
+//! that.)
 //!
-//! **A member that lags or hangs.** A follower that is behind, or has asked for progress, and hears nothing for a while goes to the next
-//! member; the patience doubles each time, from [`PATIENCE_MIN`] to [`PATIENCE_MAX`]. A quiet one asks every
-//! [`IDLE_PROGRESS_PERIOD`]; where progress is not asked for, pings notice it
-//! ([`EtcdOptions::keep_alive_period`](crate::EtcdOptions::keep_alive_period)). A member without a leader ends the watch by itself
-//! (`hasleader`).
+//! **A member that lags or hangs.** A follower that is behind, or has asked for progress, and hears
+//! nothing for a while goes to the next member; the patience doubles each time, from
+//! [`PATIENCE_MIN`] to [`PATIENCE_MAX`]. A quiet one asks every [`IDLE_PROGRESS_PERIOD`]; where
+//! progress is not asked for, pings notice it
+//! ([`EtcdOptions::keep_alive_period`](crate::EtcdOptions::keep_alive_period)). A member without a
+//! leader ends the watch by itself (`hasleader`).
 
 pub(crate) mod assembler;
 
@@ -51,14 +57,16 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-/// How many batches wait for their reader; a batch is one answer of etcd (about 2 MiB at most, unless one revision is larger).
+/// How many batches wait for their reader; a batch is one answer of etcd (about 2 MiB at most,
+/// unless one revision is larger).
 pub const BATCHES_MAX: usize = 8;
 /// How often progress is asked for while a feed is behind what the store has told.
 pub const PROGRESS_PERIOD: Duration = Duration::from_millis(100);
-/// How often progress is asked for while it is not known to be behind: so a member that hangs is noticed, and compaction does not
-/// overtake a quiet feed.
+/// How often progress is asked for while it is not known to be behind: so a member that hangs is
+/// noticed, and compaction does not overtake a quiet feed.
 pub const IDLE_PROGRESS_PERIOD: Duration = Duration::from_secs(5);
-/// How long a feed that is behind, or that has asked, hears nothing until it goes to another member.
+/// How long a feed that is behind, or that has asked, hears nothing until it goes to another
+/// member.
 pub const PATIENCE_MIN: Duration = Duration::from_secs(2);
 /// The longest it becomes.
 pub const PATIENCE_MAX: Duration = Duration::from_secs(60);
@@ -186,7 +194,8 @@ impl Follower {
         self.assembler.begin();
         let mut told = self.shared.told.subscribe();
         let mut heard = Instant::now();
-        // Since when it has been behind; and when progress was asked for last, and for which revision.
+        // Since when it has been behind; and when progress was asked for last, and for which
+        // revision.
         let mut behind: Option<Instant> = None;
         let (mut asked_at, mut asked_for) = (Instant::now(), 0);
         // Since when it has waited for an answer.
@@ -198,8 +207,8 @@ impl Follower {
             behind = if is_behind { behind.or(Some(now)) } else { None };
             let waits_since = [behind, unanswered].into_iter().flatten().min();
             let silent_from = waits_since.map(|since| since.max(heard));
-            // Somebody waits: ask at once, unless an answer is on its way, after which it is looked at again. When nobody waits, a change
-            // that is on its way gets the time to arrive.
+            // Somebody waits: ask at once, unless an answer is on its way, after which it is looked
+            // at again. When nobody waits, a change that is on its way gets the time to arrive.
             let is_urgent = goal.asked > delivered.max(asked_for) && unanswered.is_none();
             let period = if is_behind { PROGRESS_PERIOD } else { IDLE_PROGRESS_PERIOD };
             let ask_at =
@@ -213,7 +222,8 @@ impl Follower {
                     Err(error) => return End::Lost(error.to_string()),
                 },
                 () = self.batches.closed() => return End::Unheard,
-                // Cancel safe: a dropped `changed` has marked nothing as seen; the sender lives as long as `self`.
+                // Cancel safe: a dropped `changed` has marked nothing as seen; the sender lives as
+                // long as `self`.
                 _ = told.changed() => continue,
                 // Cancel safe: the times are worked out anew.
                 () = sleep_until(ask_at), if believes => Woken::Ask,
@@ -313,7 +323,8 @@ impl Follower {
             }
             Assembled::PreviousCompacted => {
                 let asked = self.assembler.delivered();
-                // What etcd keeps is at least what it can still tell; who asks again is told exactly.
+                // What etcd keeps is at least what it can still tell; who asks again is told
+                // exactly.
                 let failed = self.shared.check_kept(asked).await.err();
                 Err(match failed {
                     Some(error @ StoreError::Compacted { .. }) => End::Error(error),

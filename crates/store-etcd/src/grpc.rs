@@ -1,7 +1,7 @@
 //! gRPC over one HTTP/2 stream: frames of messages, and the status at the end.
 //!
-//! A message goes as five bytes (not compressed, its length) and its protocol buffer. The end of the answer is a status in the
-//! trailers, or in the headers when there is nothing else.
+//! A message goes as five bytes (not compressed, its length) and its protocol buffer. The end of
+//! the answer is a status in the trailers, or in the headers when there is nothing else.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::future::poll_fn;
@@ -9,7 +9,8 @@ use h2::{RecvStream, client::ResponseFuture};
 use http::HeaderMap;
 use prost::Message;
 
-/// The largest answer that is read: a page of a range may be large, a broken server's length may not be believed.
+/// The largest answer that is read: a page of a range may be large, a broken server's length may
+/// not be believed.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1 << 30;
 
 /// How much room a message is given before it has come.
@@ -35,7 +36,8 @@ pub(crate) enum GrpcError {
     /// The connection or the stream broke.
     #[error("the connection was lost: {0}")]
     Lost(String),
-    /// The server did nothing of it, and says so: HTTP/2's `REFUSED_STREAM` (RFC 9113, section 8.7).
+    /// The server did nothing of it, and says so: HTTP/2's `REFUSED_STREAM` (RFC 9113, section
+    /// 8.7).
     #[error("the server took nothing in: {0}")]
     NotProcessed(String),
     /// The server said so.
@@ -103,7 +105,8 @@ impl Answers {
         Self { state: State::Head(response), buffer: BytesMut::new() }
     }
 
-    /// The next message; `None` at the end, when the status is well. Cancel safe: what came is kept here.
+    /// The next message; `None` at the end, when the status is well. Cancel safe: what came is kept
+    /// here.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, GrpcError> {
         loop {
             match self.step().await? {
@@ -139,7 +142,8 @@ impl Answers {
             State::Body(body) => match poll_fn(|cx| body.poll_data(cx)).await {
                 Some(Ok(chunk)) => {
                     self.buffer.extend_from_slice(&chunk);
-                    // The window opens as far as was taken: who does not read holds the sender back.
+                    // The window opens as far as was taken: who does not read holds the sender
+                    // back.
                     let released = body.flow_control().release_capacity(chunk.len());
                     return released.map(|()| true).map_err(GrpcError::lost);
                 }
@@ -222,7 +226,8 @@ fn take_message(buffer: &mut BytesMut) -> Result<Option<Bytes>, GrpcError> {
         return Err(GrpcError::Malformed(format!("a message of {length} bytes")));
     }
     if buffer.len() < 5 + length {
-        // Room for a usual message at once; a length that is not believable gets room as its bytes come.
+        // Room for a usual message at once; a length that is not believable gets room as its bytes
+        // come.
         buffer.reserve((5 + length).min(RESERVE_BYTES_MAX).saturating_sub(buffer.len()));
         return Ok(None);
     }

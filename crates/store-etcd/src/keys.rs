@@ -1,4 +1,5 @@
-//! Keys as etcd sees them: with the namespace before them, and ranges in etcd's way of saying "no upper bound".
+//! Keys as etcd sees them: with the namespace before them, and ranges in etcd's way of saying "no
+//! upper bound".
 
 use crate::proto::WireKeyValue;
 use bytes::{Buf, Bytes};

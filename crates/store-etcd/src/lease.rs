@@ -1,5 +1,6 @@
 //! Leases, each shared by many keys that expire at about the same time, as kube-apiserver does it
-//! (`k8s.io/apiserver/pkg/storage/etcd3/lease_manager.go`): a lease for each Event would cost etcd more than the Event.
+//! (`k8s.io/apiserver/pkg/storage/etcd3/lease_manager.go`): a lease for each Event would cost etcd
+//! more than the Event.
 
 use crate::{
     cluster::{Cluster, Failure, Repeat},
@@ -11,7 +12,8 @@ use tokio::time::Instant;
 
 /// How many keys share one lease at most: kube-apiserver's `--lease-max-object-count`.
 pub const LEASE_KEYS_MAX: u32 = 1000;
-/// The longest time a key outlives its time to live for the sake of sharing: kube-apiserver's `--lease-reuse-duration-seconds`.
+/// The longest time a key outlives its time to live for the sake of sharing: kube-apiserver's
+/// `--lease-reuse-duration-seconds`.
 pub const LEASE_REUSE_MAX: Duration = Duration::from_secs(60);
 /// How much longer a key may live, as a part of its time to live: 5 %, as kube-apiserver.
 const REUSE_DIVISOR: u64 = 20;

@@ -2,8 +2,9 @@
 //!
 //! # Theory
 //!
-//! etcd's model is the contract's: one counter of revisions, transactions that compare and write, watches from a revision. So each call
-//! is one call of etcd, and everything that is acknowledged was agreed on by a majority of members:
+//! etcd's model is the contract's: one counter of revisions, transactions that compare and write,
+//! watches from a revision. So each call is one call of etcd, and everything that is acknowledged
+//! was agreed on by a majority of members:
 //!
 //! | [`Store`](setpoint_store::Store) | etcd |
 //! |---|---|
@@ -14,8 +15,9 @@
 //! | `changes` | `Range` at the revision (is it kept?), then a `Watch` on a connection of its own, with previous values, fragments and progress |
 //! | `compact` | `Range` and `Txn` on `compact_rev_key`, as kube-apiserver, then `Compact` |
 //!
-//! A commit is sent once. When its answer is lost it is answered [`StoreError::Unknown`](setpoint_store::StoreError::Unknown) and never
-//! repeated here; while it surely did nothing (not sent, no leader, token refused) it goes to another member, until
+//! A commit is sent once. When its answer is lost it is answered
+//! [`StoreError::Unknown`](setpoint_store::StoreError::Unknown) and never repeated here; while it
+//! surely did nothing (not sent, no leader, token refused) it goes to another member, until
 //! [`EtcdOptions::request_timeout`], and is then answered `Unavailable`. Reads are repeated freely.
 //!
 //! | a member dies | then |
@@ -27,24 +29,28 @@
 //! | being the leader | calls wait for the election, for as long as `request_timeout` |
 //! | and with it the majority | calls fail with `Unavailable` (`Unknown` for what was sent); feeds wait |
 //!
-//! How feeds stay whole, and when progress may be believed, is told in `src/feed.rs`; whom calls go to in `src/cluster.rs`.
+//! How feeds stay whole, and when progress may be believed, is told in `src/feed.rs`; whom calls go
+//! to in `src/cluster.rs`.
 //!
-//! The client is written on HTTP/2 itself (`h2`) and not on a gRPC framework, for two reasons: whether a request left decides between
-//! `Unknown` and `Unavailable`, and every task has an owner, the store, and ends with it. Messages are `prost` derives, so that nobody
-//! needs `protoc`.
+//! The client is written on HTTP/2 itself (`h2`) and not on a gRPC framework, for two reasons:
+//! whether a request left decides between `Unknown` and `Unavailable`, and every task has an owner,
+//! the store, and ends with it. Messages are `prost` derives, so that nobody needs `protoc`.
 //!
-//! A member that hangs is left by reads after [`EtcdOptions::attempt_timeout`], by feeds within seconds
-//! ([`IDLE_PROGRESS_PERIOD`], [`PATIENCE_MIN`]); a commit that was sent to it waits for its answer until `request_timeout` and is then
-//! `Unknown`. A new connection is used only when its member has confirmed, by a linearizable read, that a majority follows its leader.
+//! A member that hangs is left by reads after [`EtcdOptions::attempt_timeout`], by feeds within
+//! seconds ([`IDLE_PROGRESS_PERIOD`], [`PATIENCE_MIN`]); a commit that was sent to it waits for its
+//! answer until `request_timeout` and is then `Unknown`. A new connection is used only when its
+//! member has confirmed, by a linearizable read, that a majority follows its leader.
 //!
-//! Where etcd's own users are on, the user needs to read and write its namespace (Kubernetes: `/registry/`) and `compact_rev_key`; before
-//! etcd 3.4.25 and 3.5.8 also to read all keys, for feeds.
+//! Where etcd's own users are on, the user needs to read and write its namespace (Kubernetes:
+//! `/registry/`) and `compact_rev_key`; before etcd 3.4.25 and 3.5.8 also to read all keys, for
+//! feeds.
 //!
-//! Not guarded against: an etcd that is restored from a backup goes back in its revisions, as it does for Kubernetes. Start the servers
-//! over it anew.
+//! Not guarded against: an etcd that is restored from a backup goes back in its revisions, as it
+//! does for Kubernetes. Start the servers over it anew.
 //!
-//! Limits that are etcd's: a transaction has at most 128 compares and 128 operations (`--max-txn-ops`), a time to live counts whole
-//! seconds and is at least about one election long, and no key is empty.
+//! Limits that are etcd's: a transaction has at most 128 compares and 128 operations
+//! (`--max-txn-ops`), a time to live counts whole seconds and is at least about one election long,
+//! and no key is empty.
 //!
 //! This crate knows nothing of objects or HTTP APIs: keys and values are bytes.
 //!

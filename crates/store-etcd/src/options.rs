@@ -9,25 +9,28 @@ use std::{fmt, path::PathBuf, time::Duration};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct EtcdOptions {
-    /// Client addresses of members: `http://host:port`, `https://host:port`, or `host:port` (https when [`Self::tls`] is set). The
-    /// first is asked first; the others are for when it cannot serve.
+    /// Client addresses of members: `http://host:port`, `https://host:port`, or `host:port` (https
+    /// when [`Self::tls`] is set). The first is asked first; the others are for when it cannot
+    /// serve.
     pub endpoints: Vec<String>,
     /// For `https` endpoints.
     pub tls: Option<EtcdTls>,
     /// Name and password, where etcd's own authentication is on.
     pub user: Option<(String, String)>,
-    /// Put before every key and taken off every answer. Several stores may share one etcd under different namespaces; their revisions
-    /// come from one counter. Empty by default.
+    /// Put before every key and taken off every answer. Several stores may share one etcd under
+    /// different namespaces; their revisions come from one counter. Empty by default.
     pub namespace: Bytes,
-    /// A key, within the namespace, that the user may read; it need not be there. It is asked for where only a revision is wanted.
-    /// `/registry/health` by default, where kube-apiserver looks too.
+    /// A key, within the namespace, that the user may read; it need not be there. It is asked for
+    /// where only a revision is wanted. `/registry/health` by default, where kube-apiserver looks
+    /// too.
     pub probe_key: Bytes,
     /// How long one call may take in all, over every attempt. 10 s by default.
     pub request_timeout: Duration,
     /// How long a member may leave a read unanswered until another one is asked. 3 s by default.
     pub attempt_timeout: Duration,
-    /// How long making one connection may take, TLS included, and then each of the two questions that show whether its member can serve
-    /// (these up to eight times as long, while no member answers in time). 2 s by default.
+    /// How long making one connection may take, TLS included, and then each of the two questions
+    /// that show whether its member can serve (these up to eight times as long, while no member
+    /// answers in time). 2 s by default.
     pub connect_timeout: Duration,
     /// How often the connection of a feed is pinged; etcd refuses less than 5 s. 10 s by default.
     pub keep_alive_period: Duration,

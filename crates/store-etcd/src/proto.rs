@@ -1,4 +1,5 @@
-//! The messages of etcd's v3 API that this engine sends and reads, with the field numbers of its public `rpc.proto`.
+//! The messages of etcd's v3 API that this engine sends and reads, with the field numbers of its
+//! public `rpc.proto`.
 //!
 //! Fields that are neither set nor read are left out: protocol buffers skip what is not known.
 

@@ -19,7 +19,8 @@ use tokio::{sync::watch, time::timeout};
 pub(crate) struct Told {
     /// The newest revision in any answer.
     pub(crate) seen: u64,
-    /// The newest one that [`setpoint_store::Store::revision`] told: somebody probably waits for the feeds to reach it.
+    /// The newest one that [`setpoint_store::Store::revision`] told: somebody probably waits for
+    /// the feeds to reach it.
     pub(crate) asked: u64,
 }
 
@@ -107,8 +108,8 @@ impl Shared {
         }
     }
 
-    /// The oldest revision that is kept, told by a watch from a compacted one: no other answer of etcd names it. Where the watch says
-    /// nothing it is the newest revision, which is surely kept.
+    /// The oldest revision that is kept, told by a watch from a compacted one: no other answer of
+    /// etcd names it. Where the watch says nothing it is the newest revision, which is surely kept.
     async fn oldest(&self, compacted: Revision) -> Result<Revision, Failure> {
         let patience = self.cluster.options.attempt_timeout;
         if let Ok(Some(oldest)) = timeout(patience, self.oldest_by_watch(compacted)).await {
@@ -146,7 +147,8 @@ pub(crate) fn read_told(failure: Failure) -> StoreError {
     }
 }
 
-/// etcd's word for "exactly this one": its 0 is the newest, and its first state, which is empty, is 1.
+/// etcd's word for "exactly this one": its 0 is the newest, and its first state, which is empty,
+/// is 1.
 pub(crate) fn at_exactly(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX).max(1)
 }

@@ -144,9 +144,10 @@ pub(crate) fn version(text: &str) -> Option<(u32, u32, u32)> {
     Some((numbers.next()??, numbers.next()??, numbers.next()??))
 }
 
-/// Whether a member's answers to progress requests may be believed: they are sent when every watcher of the stream has all that came
-/// before, and after it. Earlier versions answered at once, past changes still on their way (etcd issue 15220, mended in 3.4.25 and
-/// 3.5.8; KEP-2340 has the same condition).
+/// Whether a member's answers to progress requests may be believed: they are sent when every
+/// watcher of the stream has all that came before, and after it. Earlier versions answered at once,
+/// past changes still on their way (etcd issue 15220, mended in 3.4.25 and 3.5.8; KEP-2340 has the
+/// same condition).
 pub(crate) fn tells_progress(text: &str) -> bool {
     match version(text) {
         Some((3, 4, patch)) => patch >= 25,

@@ -21,16 +21,19 @@ use prost::Message;
 use setpoint_store::*;
 use std::{fmt, sync::Arc};
 
-/// How many keys one answer to a range holds at most; longer ranges are read in pages, at one revision.
+/// How many keys one answer to a range holds at most; longer ranges are read in pages, at one
+/// revision.
 pub const PAGE_KEYS_MAX: usize = 10_000;
-/// How many keys the first page holds, when nothing is known of their size: 750 MiB of the largest values there can be.
+/// How many keys the first page holds, when nothing is known of their size: 750 MiB of the largest
+/// values there can be.
 pub const FIRST_PAGE_KEYS_MAX: usize = 500;
 /// About how many bytes each later page holds, going by the ones before.
 pub const PAGE_BYTES: usize = 16 << 20;
 /// How often a long range is begun anew because its revision was compacted under it.
 const RANGE_ATTEMPTS_MAX: u32 = 3;
 
-/// The etcd engine. A handle is cheap to clone; when the last one and the last feed go, the connections close.
+/// The etcd engine. A handle is cheap to clone; when the last one and the last feed go, the
+/// connections close.
 #[derive(Clone)]
 pub struct EtcdStore {
     owner: Arc<Owner>,
@@ -58,19 +61,20 @@ impl fmt::Debug for EtcdStore {
 }
 
 impl EtcdStore {
-    /// Connects to the first member that serves. Needs a tokio runtime, on which the store's own tasks run until it is closed or
-    /// dropped: one for each connection, one for each feed.
+    /// Connects to the first member that serves. Needs a tokio runtime, on which the store's own
+    /// tasks run until it is closed or dropped: one for each connection, one for each feed.
     ///
     /// # Errors
     ///
-    /// The options make no sense; no member serves within [`EtcdOptions::request_timeout`]; the user is refused; a member is older than
-    /// [`VERSION_MIN`](crate::VERSION_MIN).
+    /// The options make no sense; no member serves within [`EtcdOptions::request_timeout`]; the
+    /// user is refused; a member is older than [`VERSION_MIN`](crate::VERSION_MIN).
     pub async fn connect(options: EtcdOptions) -> Result<Self, EtcdError> {
         let shared = Arc::new(Shared::new(Cluster::new(options)?));
         let store = Self { owner: Arc::new(Owner { shared }) };
         let cluster = &store.owner.shared.cluster;
         if let Some(tls) = &cluster.options.tls {
-            // What is wrong with the files is said here, and not as a member that cannot be reached.
+            // What is wrong with the files is said here, and not as a member that cannot be
+            // reached.
             crate::tls::config(tls).await?;
         }
         status::check_version(cluster).await?;
@@ -84,14 +88,14 @@ impl EtcdStore {
         }
     }
 
-    /// Asks every member how it is; those that cannot say so within [`EtcdOptions::attempt_timeout`] are told as such. For readiness
-    /// checks and logs.
+    /// Asks every member how it is; those that cannot say so within
+    /// [`EtcdOptions::attempt_timeout`] are told as such. For readiness checks and logs.
     pub async fn status(&self) -> EtcdStatus {
         status::status(&self.owner.shared.cluster).await
     }
 
-    /// Ends every feed and connection, and waits for it. Every call after it, on any handle, is answered [`StoreError::Closed`]; a
-    /// commit under way is [`StoreError::Unknown`].
+    /// Ends every feed and connection, and waits for it. Every call after it, on any handle, is
+    /// answered [`StoreError::Closed`]; a commit under way is [`StoreError::Unknown`].
     pub async fn close(&self) {
         self.owner.shared.cluster.tasks.close().await;
     }
@@ -188,7 +192,8 @@ impl EtcdStore {
 
     async fn write(&self, txn: &Txn) -> Result<Committed, StoreError> {
         let shared = &self.owner.shared;
-        // A lease may be gone although it should live: etcd restored from a backup, a clock that jumped.
+        // A lease may be gone although it should live: etcd restored from a backup, a clock that
+        // jumped.
         for is_last in [false, true] {
             let n_keys = txn.ops.iter().filter(|op| op.value().is_some()).count();
             let lease = match txn.ttl {

@@ -34,7 +34,8 @@ impl Tasks {
 
     /// Ends all of them.
     pub(crate) fn abort(&self) {
-        // Dropping the set aborts what is in it; outside of the lock, since tasks drop things that may ask here.
+        // Dropping the set aborts what is in it; outside of the lock, since tasks drop things that
+        // may ask here.
         let set = self.set.lock().take();
         drop(set);
     }

@@ -1,8 +1,9 @@
 //! Clusters of real etcd processes, for tests (feature `testing`).
 //!
-//! The binary is named by `SETPOINT_TEST_ETCD`, which `cargo xtask test` sets; [`available`] says whether it is. A cluster listens on
-//! loopback, on free ports below those that outgoing connections take, so that a member finds its port free when it comes back. Its
-//! data is in a temporary folder. Everything goes when the [`Cluster`] is dropped: the processes first.
+//! The binary is named by `SETPOINT_TEST_ETCD`, which `cargo xtask test` sets; [`available`] says
+//! whether it is. A cluster listens on loopback, on free ports below those that outgoing
+//! connections take, so that a member finds its port free when it comes back. Its data is in a
+//! temporary folder. Everything goes when the [`Cluster`] is dropped: the processes first.
 //!
 //! ```no_run
 //! # async fn test() {
@@ -64,10 +65,12 @@ pub fn available() -> bool {
 pub struct ClusterOptions {
     /// How many members.
     pub members: usize,
-    /// The members' certificate, its key, and the CA of both sides, as PEM files. Clients then need a certificate of that CA.
+    /// The members' certificate, its key, and the CA of both sides, as PEM files. Clients then need
+    /// a certificate of that CA.
     pub tls: Option<(PathBuf, PathBuf, PathBuf)>,
-    /// Members do not sync what they write, where etcd knows how (since 3.5): for tests that write much and are not about the disk. What
-    /// a member wrote before it was killed is the kernel's, and there when it comes back; it takes a machine without power to lose it.
+    /// Members do not sync what they write, where etcd knows how (since 3.5): for tests that write
+    /// much and are not about the disk. What a member wrote before it was killed is the kernel's,
+    /// and there when it comes back; it takes a machine without power to lose it.
     pub unsynced: bool,
     /// Further arguments for every member.
     pub args: Vec<String>,
@@ -252,7 +255,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until every member that runs and is not paused is healthy: it knows a leader, and a majority answers.
+    /// Waits until every member that runs and is not paused is healthy: it knows a leader, and a
+    /// majority answers.
     ///
     /// # Panics
     ///
@@ -279,7 +283,8 @@ impl Cluster {
         self.endpoints().join(",")
     }
 
-    /// A store over all members, without TLS and user; patient, since machines that run tests are busy.
+    /// A store over all members, without TLS and user; patient, since machines that run tests are
+    /// busy.
     ///
     /// # Panics
     ///
@@ -305,7 +310,8 @@ impl Cluster {
         self.members[i].kill();
     }
 
-    /// Ends a member in order, with SIGTERM, as an upgrade does: a leader hands over first. Waits until it has ended.
+    /// Ends a member in order, with SIGTERM, as an upgrade does: a leader hands over first. Waits
+    /// until it has ended.
     ///
     /// # Panics
     ///
@@ -320,7 +326,8 @@ impl Cluster {
         self.members[i].kill();
     }
 
-    /// Starts a member that was killed, on the data it left. Does not wait for it: see [`Self::wait_healthy`].
+    /// Starts a member that was killed, on the data it left. Does not wait for it: see
+    /// [`Self::wait_healthy`].
     pub fn restart(&mut self, i: usize) {
         self.members[i].kill();
         self.members[i].start();

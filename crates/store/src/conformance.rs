@@ -1,7 +1,8 @@
 //! The suite every engine passes.
 //!
-//! [`check`] runs each case on a fresh store; a case that does not hold panics with what it saw. It needs a tokio runtime
-//! with time, does not care whether time is paused, and leaves no task behind. An engine's own tests call it in one line:
+//! [`check`] runs each case on a fresh store; a case that does not hold panics with what it saw. It
+//! needs a tokio runtime with time, does not care whether time is paused, and leaves no task
+//! behind. An engine's own tests call it in one line:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -9,8 +10,9 @@
 //! # });
 //! ```
 //!
-//! A store that `make` gives has no keys; its revision may be any, and history before it may be there or not. Nobody else writes to it
-//! during a case. An engine whose times to live have a grain of their own says so by [`check_with`].
+//! A store that `make` gives has no keys; its revision may be any, and history before it may be
+//! there or not. Nobody else writes to it during a case. An engine whose times to live have a grain
+//! of their own says so by [`check_with`].
 
 mod feeds;
 mod lives;
@@ -30,7 +32,8 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// The shortest time to live that the engine keeps to. 40 ms by default; etcd counts whole seconds.
+    /// The shortest time to live that the engine keeps to. 40 ms by default; etcd counts whole
+    /// seconds.
     pub ttl_shortest: Duration,
 }
 

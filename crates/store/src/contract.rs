@@ -2,10 +2,11 @@
 //!
 //! # Theory
 //!
-//! One counter, the [`Revision`], orders everything. A [`Txn`] that changes something takes the next revision as a whole;
-//! one whose compares fail, or that changes nothing, takes none. A read names the revision it looks at, or takes the
-//! newest acknowledged one. A [`ChangeFeed`] is the same history told forwards: every change after a revision, once, in order.
-//! History is kept back to some oldest revision; what lies before it is *compacted*, and asking for it says so.
+//! One counter, the [`Revision`], orders everything. A [`Txn`] that changes something takes the
+//! next revision as a whole; one whose compares fail, or that changes nothing, takes none. A read
+//! names the revision it looks at, or takes the newest acknowledged one. A [`ChangeFeed`] is the
+//! same history told forwards: every change after a revision, once, in order. History is kept back
+//! to some oldest revision; what lies before it is *compacted*, and asking for it says so.
 //!
 //! | call | acknowledged means | when its future is dropped |
 //! |---|---|---|
@@ -176,8 +177,9 @@ pub struct Change {
 
 /// Changes after a revision, each exactly once, in order.
 pub trait ChangeFeed: Send {
-    /// The next batch: every change up to and including `Batch::revision`, which never decreases. May be empty of changes
-    /// (progress only: emitted when the store moved by writes outside the prefix). Pends while nothing new. Cancel safe: a dropped call loses nothing.
+    /// The next batch: every change up to and including `Batch::revision`, which never decreases.
+    /// May be empty of changes (progress only: emitted when the store moved by writes outside the
+    /// prefix). Pends while nothing new. Cancel safe: a dropped call loses nothing.
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, StoreError>>;
 }
 /// Some changes and how far they reach.
@@ -229,8 +231,8 @@ pub enum StoreError {
     /// The engine cannot serve; nothing happened. Try again later.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// There is no room for the write, on the disk or in a quota; nothing happened. Reads and feeds go on, and writes do again once
-    /// there is room.
+    /// There is no room for the write, on the disk or in a quota; nothing happened. Reads and feeds
+    /// go on, and writes do again once there is room.
     #[error("the store has no room: {0}")]
     Full(String),
     /// What is stored is not what was written: restore a backup. Nothing else is touched by it.
@@ -239,8 +241,8 @@ pub enum StoreError {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// The value of a key is there and cannot be made out (no key of the configuration decrypts it). Nothing is lost: with
-    /// the right configuration it is read again.
+    /// The value of a key is there and cannot be made out (no key of the configuration decrypts
+    /// it). Nothing is lost: with the right configuration it is read again.
     #[error("unable to transform key {key:?}: {reason}")]
     Unreadable {
         /// The key, as text.
@@ -249,10 +251,12 @@ pub enum StoreError {
         reason: String,
     },
 }
-/// How a value begins that a layer of the store could not make out: encrypted, as Kubernetes marks it. No object begins so.
+/// How a value begins that a layer of the store could not make out: encrypted, as Kubernetes marks
+/// it. No object begins so.
 ///
-/// A get of it, and a commit that finds it, are [`StoreError::Unreadable`]. Ranges and feeds cover many resources, so they give
-/// it as it is and go on: who reads them asks [`is_sealed`], and gets the key to learn why.
+/// A get of it, and a commit that finds it, are [`StoreError::Unreadable`]. Ranges and feeds cover
+/// many resources, so they give it as it is and go on: who reads them asks [`is_sealed`], and gets
+/// the key to learn why.
 pub const SEALED_PREFIX: &[u8] = b"k8s:enc:";
 /// Whether a value of a range or a feed is one that could not be made out ([`SEALED_PREFIX`]).
 pub fn is_sealed(value: &[u8]) -> bool {
@@ -261,12 +265,14 @@ pub fn is_sealed(value: &[u8]) -> bool {
 /// The largest transaction: 1.5 MiB, as etcd's request limit.
 pub const VALUE_BYTES_MAX: usize = 1_572_864;
 
-/// A revisioned key-value store. `commit` is acknowledged when durable. Every method is cancel safe except `commit`, whose outcome is
-/// unknown when its future is dropped.
+/// A revisioned key-value store. `commit` is acknowledged when durable. Every method is cancel safe
+/// except `commit`, whose outcome is unknown when its future is dropped.
 ///
-/// Methods with a body are what only some engines have something to say about; a wrapper passes them on.
+/// Methods with a body are what only some engines have something to say about; a wrapper passes
+/// them on.
 pub trait Store: Send + Sync + std::fmt::Debug + 'static {
-    /// The newest revision. Every feed reaches what was answered here, by a batch without changes if it must.
+    /// The newest revision. Every feed reaches what was answered here, by a batch without changes
+    /// if it must.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>>;
     /// One key.
     fn get<'a>(
@@ -287,12 +293,13 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         prefix: Bytes,
         after: Revision,
     ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>>;
-    /// Forgets history before `revision`, which stays readable. A revision that is the oldest kept already is no error; an older
-    /// one is [`StoreError::Compacted`].
+    /// Forgets history before `revision`, which stays readable. A revision that is the oldest kept
+    /// already is no error; an older one is [`StoreError::Compacted`].
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>>;
-    /// Keys that divide `[start, end)` (`end` empty: no upper bound) into parts of about `part_keys` keys, in order, none of them
-    /// outside: who reads much reads the parts at the same time. A hint, made of the present or of something near it; the
-    /// default, and what an engine without a cheap answer says, is one part: no key.
+    /// Keys that divide `[start, end)` (`end` empty: no upper bound) into parts of about
+    /// `part_keys` keys, in order, none of them outside: who reads much reads the parts at the same
+    /// time. A hint, made of the present or of something near it; the default, and what an engine
+    /// without a cheap answer says, is one part: no key.
     fn divide<'a>(
         &'a self,
         _start: &'a [u8],
@@ -306,8 +313,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     fn keeps_history(&self) -> bool {
         false
     }
-    /// Whether a key's value is stored in a form that should be written anew, although the value stays the same: encrypted with a
-    /// key that was retired, for example. An engine that has one form only says no, which is the default.
+    /// Whether a key's value is stored in a form that should be written anew, although the value
+    /// stays the same: encrypted with a key that was retired, for example. An engine that has one
+    /// form only says no, which is the default.
     fn rewrite_due<'a>(&'a self, _key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(std::future::ready(Ok(false)))
     }

@@ -2,10 +2,11 @@
 //!
 //! # Theory
 //!
-//! Every version of every key is a record of a log, ordered by revision; a second table says where each key's newest record stands, and
-//! each record where the one it replaced stands. So a read of the present is two look-ups, a read of the past follows a key's own
-//! chain, a feed reads the log forwards, and compaction walks the log and drops what was replaced. History is in the file: after a
-//! restart a feed goes on from any revision that is still kept.
+//! Every version of every key is a record of a log, ordered by revision; a second table says where
+//! each key's newest record stands, and each record where the one it replaced stands. So a read of
+//! the present is two look-ups, a read of the past follows a key's own chain, a feed reads the log
+//! forwards, and compaction walks the log and drops what was replaced. History is in the file:
+//! after a restart a feed goes on from any revision that is still kept.
 //!
 //! ```text
 //!   commit ──▶ bounded channel ──▶ writer thread: many commits → one transaction → one sync ──▶ publish ──▶ answers
@@ -13,8 +14,9 @@
 //!   get, range, changes ◀── the end of history in memory, else the file on a blocking thread ◀───┘
 //! ```
 //!
-//! Durable means: redb's commit has synced the file. A commit is answered after that, and seen by readers only after that. A process
-//! that dies at any moment leaves a file whose next opening finds exactly the transactions that were synced, each whole.
+//! Durable means: redb's commit has synced the file. A commit is answered after that, and seen by
+//! readers only after that. A process that dies at any moment leaves a file whose next opening
+//! finds exactly the transactions that were synced, each whole.
 //!
 //! # When something fails
 //!
@@ -28,9 +30,10 @@
 //! | a record or a page that is not what was written, met while serving | [`StoreError::Damaged`] where they would replace it | `Damaged` where they meet it |
 //! | the same, found when the file is opened: every page is held to its checksum | by [`DiskOptions::on_damage`]: refused with the names of what is damaged, or served without it | the same |
 //!
-//! The writer opens the file anew after a failed batch and looks how the batch ended (`writer.rs` has the reasons). A value whose time is
-//! over and that cannot be removed lives on, and is tried again every second. What fails when a folder is opened or looked
-//! after is a [`DiskError`], which names the path and what can be done; the store is as it was.
+//! The writer opens the file anew after a failed batch and looks how the batch ended (`writer.rs`
+//! has the reasons). A value whose time is over and that cannot be removed lives on, and is tried
+//! again every second. What fails when a folder is opened or looked after is a [`DiskError`], which
+//! names the path and what can be done; the store is as it was.
 //!
 //! # Bounds
 //!
@@ -43,8 +46,8 @@
 //! | 2,000 values that were read one by one, or 2 MiB of them, in memory until they change | what was not asked for longest goes |
 //! | a reader that is far behind | reads from the file; once its position is compacted it is told so |
 //!
-//! Times to live are kept as moments of the clock in [`DiskOptions::now_ms`], so that they go on over restarts; values die at the first
-//! call after their time, or when a feed waits for it.
+//! Times to live are kept as moments of the clock in [`DiskOptions::now_ms`], so that they go on
+//! over restarts; values die at the first call after their time, or when a feed waits for it.
 
 mod ages;
 mod backup;
@@ -109,8 +112,8 @@ pub const FILE: &str = "store.redb";
 pub const COMMANDS_MAX: usize = 4096;
 /// How many values die in one step.
 const DEATHS_MAX: usize = 1000;
-/// How long values whose time is over stay before it is tried again to remove them, when that failed: a disk that is full stays so for a
-/// while, and reads are not to wait for it.
+/// How long values whose time is over stay before it is tried again to remove them, when that
+/// failed: a disk that is full stays so for a while, and reads are not to wait for it.
 const DEATHS_PERIOD: Duration = Duration::from_secs(1);
 /// How often a read is begun, when the engine fails under it and is opened again.
 const READS_MAX: usize = 3;
@@ -120,25 +123,28 @@ const READS_MAX: usize = 3;
 pub struct DiskOptions {
     /// How many revisions of history are kept at most. 100,000 by default.
     pub history_revisions_max: usize,
-    /// How many bytes of replaced values, as packed in the file, history may hold. 1 GiB by default.
+    /// How many bytes of replaced values, as packed in the file, history may hold. 1 GiB by
+    /// default.
     pub history_bytes_max: u64,
-    /// How old a revision of history may become while the store is open, by tokio's time. Ten minutes by default: Kubernetes compacts
-    /// every five minutes to where it stood five minutes before, so that is how far back its watches reach at most. What is in the
-    /// file when it is opened counts as new: watches of before a restart go on, however long the program was away.
+    /// How old a revision of history may become while the store is open, by tokio's time. Ten
+    /// minutes by default: Kubernetes compacts every five minutes to where it stood five minutes
+    /// before, so that is how far back its watches reach at most. What is in the file when it is
+    /// opened counts as new: watches of before a restart go on, however long the program was away.
     pub history_age_max: Duration,
     /// How many bytes of the file are kept in memory. 64 MiB by default.
     pub cache_bytes: usize,
-    /// From which size of the file on each commit also writes what makes the opening after a crash quick. Such a commit syncs twice
-    /// and costs more; without it a crash has the next opening read the whole file, which takes a second or two for each GiB. 1 GiB by
-    /// default; 0 is always.
+    /// From which size of the file on each commit also writes what makes the opening after a crash
+    /// quick. Such a commit syncs twice and costs more; without it a crash has the next opening
+    /// read the whole file, which takes a second or two for each GiB. 1 GiB by default; 0 is
+    /// always.
     pub quick_repair_bytes: u64,
-    /// How many bytes beside the file are kept free on the disk: when that is full, deletions and compaction go on with them. 8 MiB by
-    /// default.
+    /// How many bytes beside the file are kept free on the disk: when that is full, deletions and
+    /// compaction go on with them. 8 MiB by default.
     pub reserve_bytes: u64,
     /// What happens when objects in the file are damaged. It is refused by default.
     pub on_damage: OnDamage,
-    /// The wall clock: milliseconds since 1970, for times to live that outlast the process. The default stands still at 0, so that
-    /// times to live begin anew with each start.
+    /// The wall clock: milliseconds since 1970, for times to live that outlast the process. The
+    /// default stands still at 0, so that times to live begin anew with each start.
     pub now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -171,7 +177,8 @@ impl fmt::Debug for DiskOptions {
     }
 }
 
-/// The disk engine. A handle is cheap to clone; when the last one goes, what was asked before is written, and the file is closed.
+/// The disk engine. A handle is cheap to clone; when the last one goes, what was asked before is
+/// written, and the file is closed.
 #[derive(Clone)]
 pub struct DiskStore {
     inner: Arc<Inner>,
@@ -198,13 +205,14 @@ impl fmt::Debug for DiskStore {
 }
 
 impl DiskStore {
-    /// Opens the store in a folder, which is made if it is missing. Blocks while it reads the file: call it before serving, or on a
-    /// blocking thread.
+    /// Opens the store in a folder, which is made if it is missing. Blocks while it reads the file:
+    /// call it before serving, or on a blocking thread.
     ///
     /// # Errors
     ///
-    /// Another process has it open; the folder cannot be written; the file is newer than this program; it is damaged, and
-    /// [`DiskOptions::on_damage`] does not say to serve what can be read, or nothing can.
+    /// Another process has it open; the folder cannot be written; the file is newer than this
+    /// program; it is damaged, and [`DiskOptions::on_damage`] does not say to serve what can be
+    /// read, or nothing can.
     pub fn open(folder: impl AsRef<Path>, options: DiskOptions) -> Result<Self, DiskError> {
         let folder = folder.as_ref();
         file::make_missing(folder)?;
@@ -247,7 +255,8 @@ impl DiskStore {
         guarded(path, || Self::open_with(path.to_owned(), options.clone(), open, reserve))
     }
 
-    /// `sync_failed` stays true where nobody can say whether a failure was a sync's. The reserve is made once the file is open.
+    /// `sync_failed` stays true where nobody can say whether a failure was a sync's. The reserve is
+    /// made once the file is open.
     fn open_with(
         path: PathBuf,
         options: DiskOptions,
@@ -313,8 +322,8 @@ impl DiskStore {
         Some(DiskError::Damaged { path: self.inner.path.clone(), what })
     }
 
-    /// Takes nothing more in, waits until all that was asked before is durable, and closes the file. Every call after it, on any
-    /// handle, is answered [`StoreError::Closed`].
+    /// Takes nothing more in, waits until all that was asked before is durable, and closes the
+    /// file. Every call after it, on any handle, is answered [`StoreError::Closed`].
     pub async fn close(&self) {
         let inner = self.inner.clone();
         // The thread may be in the middle of a sync.
@@ -374,7 +383,8 @@ impl Inner {
             let read = read.clone();
             match tokio::task::spawn_blocking(move || read(&view)).await {
                 Ok(Ok(value)) => return Ok(Snapshot { revision, value }),
-                // Somebody else's call has failed before this one: the file is opened again, and this read is done again.
+                // Somebody else's call has failed before this one: the file is opened again, and
+                // this read is done again.
                 Ok(Err(fault)) if fault.is_of_before() && n_read < READS_MAX => {
                     self.ask(|answer| Command::Mend { answer }).await?;
                 }
@@ -384,7 +394,8 @@ impl Inner {
         }
     }
 
-    /// Has the values removed whose time is over. One that cannot be removed lives on, and is tried again [`DEATHS_PERIOD`] later.
+    /// Has the values removed whose time is over. One that cannot be removed lives on, and is tried
+    /// again [`DEATHS_PERIOD`] later.
     async fn expire(&self) -> Result<(), StoreError> {
         loop {
             let now = Instant::now();

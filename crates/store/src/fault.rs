@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! Before each call a die is thrown from the seed. It decides whether the call goes through, is refused before anything
-//! happened ([`StoreError::Unavailable`]), or happens but its answer is lost ([`StoreError::Unknown`], commits only). A feed
-//! may break, after which it gives only errors and must be opened anew. The same seed and the same calls give the same faults.
+//! Before each call a die is thrown from the seed. It decides whether the call goes through, is
+//! refused before anything happened ([`StoreError::Unavailable`]), or happens but its answer is
+//! lost ([`StoreError::Unknown`], commits only). A feed may break, after which it gives only errors
+//! and must be opened anew. The same seed and the same calls give the same faults.
 
 use crate::contract::*;
 use bytes::Bytes;
@@ -41,7 +42,8 @@ struct Dice {
 impl Dice {
     fn falls(&self, of: impl Fn(&Faults) -> f64) -> bool {
         let chance = of(&self.faults.lock());
-        // Thrown even when nothing can fail, so that switching faults off does not shift the rest of the sequence.
+        // Thrown even when nothing can fail, so that switching faults off does not shift the rest
+        // of the sequence.
         self.rng.lock().random::<f64>() < chance
     }
 

@@ -2,17 +2,20 @@
 //!
 //! # Theory
 //!
-//! `current` is the present; `history` holds the commits after `oldest`, one per revision, so the commit of revision `r` is
-//! `history[r - oldest - 1]`. A fork clones both, which shares every node. An exact read starts from the nearest *keyframe*
-//! (a clone of `current` kept every [`KEYFRAME_REVISIONS`]) at or after the revision asked for and undoes the commits in
-//! between, so it costs at most that many steps beyond the read itself.
+//! `current` is the present; `history` holds the commits after `oldest`, one per revision, so the
+//! commit of revision `r` is `history[r - oldest - 1]`. A fork clones both, which shares every
+//! node. An exact read starts from the nearest *keyframe* (a clone of `current` kept every
+//! [`KEYFRAME_REVISIONS`]) at or after the revision asked for and undoes the commits in between, so
+//! it costs at most that many steps beyond the read itself.
 //!
-//! A feed holds no buffer: it remembers how far it has read and takes the next commits out of `history`. A slow reader thus
-//! costs no memory; when the history it needs has been dropped it is told [`StoreError::Compacted`].
+//! A feed holds no buffer: it remembers how far it has read and takes the next commits out of
+//! `history`. A slow reader thus costs no memory; when the history it needs has been dropped it is
+//! told [`StoreError::Compacted`].
 //!
-//! History is bounded by [`MemoryOptions`] in count, bytes and age. There is no background task: values that outlive their time
-//! to live are removed, by a commit like any other, at the next call that touches the store, and a waiting feed wakes for it; what
-//! history has too much of goes at the next commit, a bounded number of revisions each time.
+//! History is bounded by [`MemoryOptions`] in count, bytes and age. There is no background task:
+//! values that outlive their time to live are removed, by a commit like any other, at the next call
+//! that touches the store, and a waiting feed wakes for it; what history has too much of goes at
+//! the next commit, a bounded number of revisions each time.
 
 mod feed;
 mod state;
@@ -30,20 +33,23 @@ use tokio::sync::watch;
 
 /// How many revisions lie between two keyframes: the most commits an exact read undoes.
 pub const KEYFRAME_REVISIONS: u64 = 1024;
-/// How many revisions one commit makes history forget at most because of their age, so that no commit after a quiet time is long.
+/// How many revisions one commit makes history forget at most because of their age, so that no
+/// commit after a quiet time is long.
 const FORGOTTEN_MAX: usize = 256;
 
 /// Limits of a memory store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MemoryOptions {
-    /// How many revisions of history are kept at most; older ones are compacted as new ones come. 100,000 by default, the
-    /// largest window a Kubernetes watch cache keeps.
+    /// How many revisions of history are kept at most; older ones are compacted as new ones come.
+    /// 100,000 by default, the largest window a Kubernetes watch cache keeps.
     pub history_revisions_max: usize,
-    /// How many bytes of keys and superseded or deleted values history may hold on to. 256 MiB by default.
+    /// How many bytes of keys and superseded or deleted values history may hold on to. 256 MiB by
+    /// default.
     pub history_bytes_max: usize,
-    /// How old a revision of history may become, by tokio's time. Ten minutes by default: Kubernetes compacts every five minutes
-    /// to where it stood five minutes before, so that is how far back its watches reach at most.
+    /// How old a revision of history may become, by tokio's time. Ten minutes by default:
+    /// Kubernetes compacts every five minutes to where it stood five minutes before, so that is how
+    /// far back its watches reach at most.
     pub history_age_max: Duration,
 }
 
@@ -57,7 +63,8 @@ impl Default for MemoryOptions {
     }
 }
 
-/// The memory engine. A handle is cheap to clone and shares the store; [`MemoryStore::fork`] makes an independent one.
+/// The memory engine. A handle is cheap to clone and shares the store; [`MemoryStore::fork`] makes
+/// an independent one.
 #[derive(Clone)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
@@ -98,7 +105,8 @@ impl MemoryStore {
         Self { state: Arc::new(Mutex::new(state)), moved }
     }
 
-    /// Runs one step on the state, values past their time removed first, and wakes the feeds when the revision moved.
+    /// Runs one step on the state, values past their time removed first, and wakes the feeds when
+    /// the revision moved.
     fn step<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
         let (answer, revision) = {
             let mut state = self.state.lock();

@@ -1,4 +1,5 @@
-//! What every engine asks of a transaction before it looks at it, and the numbers that engines share.
+//! What every engine asks of a transaction before it looks at it, and the numbers that engines
+//! share.
 
 use crate::contract::*;
 use bytes::Bytes;
@@ -8,7 +9,8 @@ use tokio::time::Instant;
 /// Up to so many operations, looking through them beats a set.
 const LOOKED_THROUGH: usize = 16;
 
-/// The longest time to live; a longer one is cut to it. A hundred years: beyond it, moments no longer add up on every platform.
+/// The longest time to live; a longer one is cut to it. A hundred years: beyond it, moments no
+/// longer add up on every platform.
 const TTL_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// How old history may become by default: see the engines' options.

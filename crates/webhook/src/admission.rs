@@ -22,8 +22,9 @@ use std::sync::Arc;
 
 /// Answers admission requests, as they come.
 ///
-/// The lowest door: [`Mutating`] and [`Validating`] are built on it. Every `Fn(Call) -> impl Future<Output = AdmissionResponse>` is
-/// one. What the call was told beside its verdict ([`Call::warn`], [`Call::annotate`]) is added to whatever is returned.
+/// The lowest door: [`Mutating`] and [`Validating`] are built on it. Every `Fn(Call) -> impl
+/// Future<Output = AdmissionResponse>` is one. What the call was told beside its verdict
+/// ([`Call::warn`], [`Call::annotate`]) is added to whatever is returned.
 pub trait AdmissionHandler: Send + Sync + 'static {
     /// Answers one request. Dropped when its client gives up.
     fn admit(&self, call: Call) -> impl Future<Output = AdmissionResponse> + Send;
@@ -50,7 +51,8 @@ impl<H: AdmissionHandler> ErasedHandler for H {
     }
 }
 
-/// One admission call: the request, and a place for what is said beside the verdict. Cheap to clone.
+/// One admission call: the request, and a place for what is said beside the verdict. Cheap to
+/// clone.
 #[derive(Debug, Clone)]
 pub struct Call {
     request: Arc<AdmissionRequest>,
@@ -75,14 +77,16 @@ impl Call {
         &self.request
     }
 
-    /// Warns the client, whether its request is admitted or not (WHK-7). One line of printable text: API servers drop others, and cut
-    /// texts to 256 bytes when all warnings of a request have more than 4096.
+    /// Warns the client, whether its request is admitted or not (WHK-7). One line of printable
+    /// text: API servers drop others, and cut texts to 256 bytes when all warnings of a request
+    /// have more than 4096.
     pub fn warn(&self, text: impl Into<String>) {
         self.notes.lock().warnings.push(text.into());
     }
 
-    /// Adds an annotation to the API server's audit event. The server puts the webhook's name and a `/` before the key, which must
-    /// then be a valid annotation key; others are dropped. The last value of a key counts.
+    /// Adds an annotation to the API server's audit event. The server puts the webhook's name and a
+    /// `/` before the key, which must then be a valid annotation key; others are dropped. The last
+    /// value of a key counts.
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         self.notes.lock().audit_annotations.insert(key.into(), value.into());
     }

@@ -27,7 +27,8 @@ impl std::fmt::Debug for TokenRequest {
 pub struct Authenticated {
     /// The user.
     pub user: UserInfo,
-    /// Those of the request's audiences that the token is meant for; empty when the webhook knows nothing of audiences.
+    /// Those of the request's audiences that the token is meant for; empty when the webhook knows
+    /// nothing of audiences.
     pub audiences: Vec<String>,
 }
 
@@ -39,7 +40,8 @@ pub trait Authenticator: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When that cannot be found out: the API server gets the refusal's message, and asks its next authenticator.
+    /// When that cannot be found out: the API server gets the refusal's message, and asks its next
+    /// authenticator.
     fn authenticate(
         &self,
         request: TokenRequest,
@@ -73,7 +75,8 @@ impl<A: Authenticator> ErasedAuthenticator for A {
     }
 }
 
-/// A token review that was read. It has no UID of its own; that of its metadata, if any, is repeated.
+/// A token review that was read. It has no UID of its own; that of its metadata, if any, is
+/// repeated.
 pub(crate) struct Question {
     pub(crate) version: Version,
     pub(crate) uid: String,

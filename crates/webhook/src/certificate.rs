@@ -2,9 +2,11 @@
 //!
 //! # Theory
 //!
-//! A [`CertificateWatcher`] owns two files and reads them again every [`POLL_INTERVAL`]. A pair that reads, parses and fits together
-//! becomes the [`CurrentCertificate`], which servers ask at every handshake; anything else is counted and logged, and the pair before
-//! it stays. A certificate and its key are two files, so between two writes they do not fit: that heals at the next poll.
+//! A [`CertificateWatcher`] owns two files and reads them again every [`POLL_INTERVAL`]. A pair
+//! that reads, parses and fits together becomes the [`CurrentCertificate`], which servers ask at
+//! every handshake; anything else is counted and logged, and the pair before it stays. A
+//! certificate and its key are two files, so between two writes they do not fit: that heals at the
+//! next poll.
 //!
 //! What the files hold is compared, not times or names: [`setpoint_serve::certificate`] says why.
 

@@ -1,7 +1,7 @@
 //! Conversion between the versions of a kind.
 //!
-//! One version is the *hub*: every other, a *spoke*, is converted to it and from it, and from spoke to spoke by way of it (WHK-9). So
-//! n versions take n−1 pairs of functions.
+//! One version is the *hub*: every other, a *spoke*, is converted to it and from it, and from spoke
+//! to spoke by way of it (WHK-9). So n versions take n−1 pairs of functions.
 
 mod kind;
 mod review;

@@ -2,24 +2,29 @@
 //!
 //! # Background
 //!
-//! An API server asks webhooks before it stores an object: *mutating* ones may change it, *validating* ones may refuse it. It asks
-//! *conversion* webhooks for an object in another version of its kind, and *token review* webhooks whose token a request carries.
-//! Each question is a JSON *review* with a UID, posted over HTTPS; the answer is the same review with a response and the same UID. A
-//! webhook that does not answer, or answers with something else, blocks writes to the types it was asked for.
+//! An API server asks webhooks before it stores an object: *mutating* ones may change it,
+//! *validating* ones may refuse it. It asks *conversion* webhooks for an object in another version
+//! of its kind, and *token review* webhooks whose token a request carries. Each question is a JSON
+//! *review* with a UID, posted over HTTPS; the answer is the same review with a response and the
+//! same UID. A webhook that does not answer, or answers with something else, blocks writes to the
+//! types it was asked for.
 //!
 //! # Theory
 //!
 //! The way of a body, [`Webhooks::handle`]:
 //!
-//! 1. The path is looked up in a table that does not change once built. No path twice, no conversion twice: [`RegisterError`].
-//! 2. The outside of the review is read: its version and its UID. From here on every answer is a review in that version with that
-//!    UID, also for a content type that is wrong, a request that does not decode, and a handler that panics. Before it there is no UID
-//!    to repeat, and the answer is a `Status` with an HTTP error, which API servers show by its message.
+//! 1. The path is looked up in a table that does not change once built. No path twice, no
+//!    conversion twice: [`RegisterError`].
+//! 2. The outside of the review is read: its version and its UID. From here on every answer is a
+//!    review in that version with that UID, also for a content type that is wrong, a request that
+//!    does not decode, and a handler that panics. Before it there is no UID to repeat, and the
+//!    answer is a `Status` with an HTTP error, which API servers show by its message.
 //! 3. The request is read. Objects stay slices of the body until a handler decodes them.
-//! 4. The handler is called: [`Mutating`] and [`Validating`] decode objects into any type serde knows; a function of a [`Call`] gets
-//!    everything raw; a [`Chain`] is several, one after another.
-//! 5. What changed becomes a patch against the *bytes of the request*: it holds what the mutator changed, and nothing that only comes
-//!    from the type's ignorance of a field.
+//! 4. The handler is called: [`Mutating`] and [`Validating`] decode objects into any type serde
+//!    knows; a function of a [`Call`] gets everything raw; a [`Chain`] is several, one after
+//!    another.
+//! 5. What changed becomes a patch against the *bytes of the request*: it holds what the mutator
+//!    changed, and nothing that only comes from the type's ignorance of a field.
 //!
 //! | what happens | HTTP | answer |
 //! |---|---|---|
@@ -30,12 +35,13 @@
 //! | handler panics | 200 | denied, code 500, counted |
 //! | a conversion fails or panics | 200 | result `Failure`, no objects |
 //!
-//! [`WebhookServer`] puts this behind TLS. Its certificate comes from files that are read again every
-//! [`POLL_INTERVAL`](certificate::POLL_INTERVAL): what is unreadable or does not fit together is counted, logged, and the pair before
-//! it stays. Webhooks run without leadership: every replica answers.
+//! [`WebhookServer`] puts this behind TLS. Its certificate comes from files that are read again
+//! every [`POLL_INTERVAL`](certificate::POLL_INTERVAL): what is unreadable or does not fit together
+//! is counted, logged, and the pair before it stays. Webhooks run without leadership: every replica
+//! answers.
 //!
-//! This crate knows nothing of the API server and of the runtime. Feature `server` (on by default) is the HTTPS server; without it the
-//! crate has neither HTTP nor TLS.
+//! This crate knows nothing of the API server and of the runtime. Feature `server` (on by default)
+//! is the HTTPS server; without it the crate has neither HTTP nor TLS.
 //!
 //! # Example
 //!
@@ -74,7 +80,8 @@
 //! # }
 //! ```
 //!
-//! To serve them (the certificate in `<tmp>/k8s-webhook-server/serving-certs`, port 9443, until `stop` is cancelled):
+//! To serve them (the certificate in `<tmp>/k8s-webhook-server/serving-certs`, port 9443, until
+//! `stop` is cancelled):
 //!
 //! ```no_run
 //! # async fn serve(webhooks: setpoint_webhook::Webhooks) -> Result<(), Box<dyn std::error::Error>> {
@@ -89,8 +96,8 @@
 //! # }
 //! ```
 //!
-//! In a manager of the runtime it is a member of the webhooks' group, which starts before the caches and stops after them:
-//! `Runnable::webhooks(|stop| async { Ok(server.run(stop).await?) })`.
+//! In a manager of the runtime it is a member of the webhooks' group, which starts before the
+//! caches and stops after them: `Runnable::webhooks(|stop| async { Ok(server.run(stop).await?) })`.
 
 pub mod admission;
 pub mod authentication;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Told what happens, as it happens. No format and no registry here: an implementation brings them. Every method does nothing by
-/// default.
+/// Told what happens, as it happens. No format and no registry here: an implementation brings them.
+/// Every method does nothing by default.
 ///
-/// The field's names for the figures (spec runtime §11), and what feeds them; `webhook` is the path:
+/// The field's names for the figures (spec runtime §11), and what feeds them; `webhook` is the
+/// path:
 ///
 /// | figure | method |
 /// |---|---|
@@ -32,7 +33,8 @@ pub trait Metrics: Send + Sync + 'static {
     fn ended(&self, webhook: &str) {
         let _ = webhook;
     }
-    /// It was answered with this HTTP code, after this time. A denial is a 200: the code is HTTP's, as in the field.
+    /// It was answered with this HTTP code, after this time. A denial is a 200: the code is HTTP's,
+    /// as in the field.
     fn answered(&self, webhook: &str, code: u16, latency: Duration) {
         let _ = (webhook, code, latency);
     }

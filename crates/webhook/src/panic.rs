@@ -6,8 +6,8 @@ use std::panic::AssertUnwindSafe;
 
 /// Runs a future; its panic becomes its message.
 ///
-/// What the future shared with others is theirs to keep whole: here nothing is shared but notes behind a lock that is not held while
-/// a handler runs.
+/// What the future shared with others is theirs to keep whole: here nothing is shared but notes
+/// behind a lock that is not held while a handler runs.
 pub(crate) async fn caught<T>(future: impl Future<Output = T>) -> Result<T, String> {
     AssertUnwindSafe(future).catch_unwind().await.map_err(|payload| message(&*payload))
 }

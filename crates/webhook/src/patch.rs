@@ -1,19 +1,22 @@
 //! Patches against the bytes that came.
 //!
-//! A mutator sees an object through a type, which may not know every field, and may write some that were not there (`status: null`).
-//! A plain difference between the request and what the type writes would undo the one and report the other. So there are three
-//! trees: `raw`, as the request has it; `before`, the same through the type; `after`, once the mutator is done. What differs between
-//! `before` and `after` is the mutator's doing, and only that is laid over `raw` ([`overlay`]); the patch is the difference between
-//! `raw` and the outcome ([`between`]).
+//! A mutator sees an object through a type, which may not know every field, and may write some that
+//! were not there (`status: null`). A plain difference between the request and what the type writes
+//! would undo the one and report the other. So there are three trees: `raw`, as the request has it;
+//! `before`, the same through the type; `after`, once the mutator is done. What differs between
+//! `before` and `after` is the mutator's doing, and only that is laid over `raw` ([`overlay`]); the
+//! patch is the difference between `raw` and the outcome ([`between`]).
 //!
-//! Lists are matched so that unknown fields stay with their element when others are put before it or taken away: equal elements
-//! first, then those of the same `name`, and what is left at the same place.
+//! Lists are matched so that unknown fields stay with their element when others are put before it
+//! or taken away: equal elements first, then those of the same `name`, and what is left at the same
+//! place.
 
 use json_patch::Patch;
 use serde_json::{Map, Value};
 
-/// How much work matching two lists may be, in pairs of elements: beyond it, elements that are not in a common beginning or end are
-/// taken as the mutator left them. 65,536 is 256 changed elements against 256.
+/// How much work matching two lists may be, in pairs of elements: beyond it, elements that are not
+/// in a common beginning or end are taken as the mutator left them. 65,536 is 256 changed elements
+/// against 256.
 const PAIRS_MAX: usize = 65_536;
 
 /// The operations that turn `left` into `right`.
@@ -58,7 +61,8 @@ fn overlay_members(
             (None, None) => drop(target.insert(key.clone(), raw.clone())),
         }
     }
-    // What is left is not in the request: added by the mutator, unless the type writes it of itself.
+    // What is left is not in the request: added by the mutator, unless the type writes it of
+    // itself.
     target.extend(after.into_iter().filter(|(key, after)| before.get(key) != Some(after)));
     target
 }
@@ -221,7 +225,8 @@ mod tests {
     }
 
     proptest! {
-        /// What the type sees of the outcome is what the mutator made, whatever it was; unknown fields of the object stay.
+        /// What the type sees of the outcome is what the mutator made, whatever it was; unknown
+        /// fields of the object stay.
         #[test]
         fn outcome_is_what_the_mutator_made(raw in arb_raw(), wanted in arb_raw()) {
             let wanted: Thing = serde_json::from_value(wanted).unwrap();

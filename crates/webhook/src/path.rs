@@ -11,7 +11,8 @@ pub fn kind_of<K: Resource<DynamicType = ()>>() -> GroupVersionKind {
     GroupVersionKind::new(K::group(&()), K::version(&()), K::kind(&()))
 }
 
-/// Where changes of this kind are made: `/mutate-<group>-<version>-<kind>`, the group's dots as dashes, the kind in lower case (WHK-5).
+/// Where changes of this kind are made: `/mutate-<group>-<version>-<kind>`, the group's dots as
+/// dashes, the kind in lower case (WHK-5).
 ///
 /// ```
 /// use setpoint_object::GroupVersionKind;
@@ -35,7 +36,8 @@ fn path(verb: &str, kind: &GroupVersionKind) -> String {
     format!("/{verb}-{group}-{}-{}", kind.version, kind.kind.to_lowercase())
 }
 
-/// Whether a webhook may be served here (WHK-5): `/` alone, or one or more `/segment` of letters, digits, `-` and `_`.
+/// Whether a webhook may be served here (WHK-5): `/` alone, or one or more `/segment` of letters,
+/// digits, `-` and `_`.
 pub fn is_valid(path: &str) -> bool {
     let is_segment = |segment: &str| {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');

@@ -1,8 +1,8 @@
 //! The outside of a review: what kind it is, in which version, and the UID that the answer repeats.
 //!
-//! A body is opened in two steps, so that the UID is known before anything is asked of the rest: once [`Envelope::open`] has
-//! succeeded, whatever fails is told inside a review that the API server can match to its request. Objects are not read here; they
-//! stay slices of the body.
+//! A body is opened in two steps, so that the UID is known before anything is asked of the rest:
+//! once [`Envelope::open`] has succeeded, whatever fails is told inside a review that the API
+//! server can match to its request. Objects are not read here; they stay slices of the body.
 
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};

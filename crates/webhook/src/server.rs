@@ -2,12 +2,13 @@
 //!
 //! # Theory
 //!
-//! A [`WebhookServer`] is bound first ([`WebhookServerBuilder::bind`]: the address is taken and the certificate read, so that what is
-//! wrong with them is known early) and run later. Its run future owns the certificate's watcher and a task per connection; a
-//! connection owns a task per HTTP/2 stream. Nothing outlives it.
+//! A [`WebhookServer`] is bound first ([`WebhookServerBuilder::bind`]: the address is taken and the
+//! certificate read, so that what is wrong with them is known early) and run later. Its run future
+//! owns the certificate's watcher and a task per connection; a connection owns a task per HTTP/2
+//! stream. Nothing outlives it.
 //!
-//! When `stop` is cancelled no more connections are taken, connections finish what they are answering, and after [`DRAIN_MAX`] the
-//! rest is dropped.
+//! When `stop` is cancelled no more connections are taken, connections finish what they are
+//! answering, and after [`DRAIN_MAX`] the rest is dropped.
 //!
 //! What a peer can make this server hold is bounded:
 //!
@@ -53,15 +54,16 @@ pub const CONNECTIONS_MAX: usize = 1024;
 /// How long connections may finish what they are answering after `stop`: 1 min (MGR-23).
 pub const DRAIN_MAX: Duration = Duration::from_secs(60);
 
-/// How long the head of an HTTP/1 request may take, from its first byte; the first of a connection, from the handshake: 32 s
-/// (MGR-23). Then the connection is cut.
+/// How long the head of an HTTP/1 request may take, from its first byte; the first of a connection,
+/// from the handshake: 32 s (MGR-23). Then the connection is cut.
 pub const HEAD_MAX: Duration = Duration::from_secs(32);
 
-/// How long a connection may be without a request: 90 s (MGR-23). Over HTTP/2, bytes that make no request do not prolong it.
+/// How long a connection may be without a request: 90 s (MGR-23). Over HTTP/2, bytes that make no
+/// request do not prolong it.
 pub const IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// How much of a body that is too large is read on, bytes: a client that still writes when the connection closes sees a broken pipe
-/// instead of the answer.
+/// How much of a body that is too large is read on, bytes: a client that still writes when the
+/// connection closes sees a broken pipe instead of the answer.
 const LEFTOVER_BYTES_MAX: usize = 1024 * 1024;
 
 const LIMITS: Limits = Limits {
@@ -112,7 +114,8 @@ impl WebhookServer {
         self.started.clone()
     }
 
-    /// Serves until `stop`, then until connections have finished or [`DRAIN_MAX`] is over. Dropping it drops every connection.
+    /// Serves until `stop`, then until connections have finished or [`DRAIN_MAX`] is over. Dropping
+    /// it drops every connection.
     ///
     /// # Errors
     ///

@@ -19,7 +19,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The largest body, bytes: 7 MiB (WHK-3). An API server takes objects of up to 3 MiB, and a review has two.
+/// The largest body, bytes: 7 MiB (WHK-3). An API server takes objects of up to 3 MiB, and a review
+/// has two.
 pub const BODY_BYTES_MAX: usize = 7 * 1024 * 1024;
 
 /// The media type of every review and every answer.
@@ -75,11 +76,12 @@ impl Webhooks {
         self.inner.recovers_panics
     }
 
-    /// Answers a body of JSON that was posted to `path`, as the server does: for use in the API server's process, and for tests. A
-    /// query behind the path (`?timeout=10s`) is looked past.
+    /// Answers a body of JSON that was posted to `path`, as the server does: for use in the API
+    /// server's process, and for tests. A query behind the path (`?timeout=10s`) is looked past.
     ///
-    /// Whatever the body is, there is an answer: a review with the UID of the request, or a `Status` with an HTTP error when the body
-    /// has no UID to repeat. Dropping it drops the handler.
+    /// Whatever the body is, there is an answer: a review with the UID of the request, or a
+    /// `Status` with an HTTP error when the body has no UID to repeat. Dropping it drops the
+    /// handler.
     pub async fn handle(&self, path: &str, body: impl Into<Bytes>) -> Reply {
         self.answer(path, Some(JSON), body.into()).await
     }

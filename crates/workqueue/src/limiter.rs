@@ -27,13 +27,15 @@ pub use self::{
 
 /// Decides how long a key waits, and counts its attempts.
 ///
-/// Called outside the queue's lock, possibly by several threads at once. Unless it was told to expire what is idle, it never forgets
-/// a key by itself: a worker calls [`forget`](Self::forget) when it succeeded or gave up.
+/// Called outside the queue's lock, possibly by several threads at once. Unless it was told to
+/// expire what is idle, it never forgets a key by itself: a worker calls [`forget`](Self::forget)
+/// when it succeeded or gave up.
 pub trait RateLimiter<K>: Send + Sync + 'static {
     /// How long `key` waits from `now`. Counts an attempt.
     fn when(&self, key: &K, now: Instant) -> Duration;
 
-    /// The same for an attempt that failed with `error`, which a limiter may look at: [`ByError`] does. By default it does not.
+    /// The same for an attempt that failed with `error`, which a limiter may look at: [`ByError`]
+    /// does. By default it does not.
     fn when_failed(&self, key: &K, now: Instant, error: &(dyn Error + 'static)) -> Duration {
         let _ = error;
         self.when(key, now)
@@ -132,8 +134,9 @@ pub enum LimiterError {
     },
 }
 
-/// The limiter that client-go gives a controller: the larger of 5 ms doubling to 1000 s per key, and a bucket of ten a
-/// second with a burst of a hundred over all keys (`DefaultTypedControllerRateLimiter`).
+/// The limiter that client-go gives a controller: the larger of 5 ms doubling to 1000 s per key,
+/// and a bucket of ten a second with a burst of a hundred over all keys
+/// (`DefaultTypedControllerRateLimiter`).
 pub fn controller_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> MaxOf<K> {
     MaxOf::both(
         Exponential::constant(Duration::from_millis(5), Duration::from_secs(1000)),
@@ -141,12 +144,14 @@ pub fn controller_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() ->
     )
 }
 
-/// The limiter that client-go gives a worker of items: 1 ms doubling to 1000 s per key (`DefaultTypedItemBasedRateLimiter`).
+/// The limiter that client-go gives a worker of items: 1 ms doubling to 1000 s per key
+/// (`DefaultTypedItemBasedRateLimiter`).
 pub fn item_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> Exponential<K> {
     Exponential::constant(Duration::from_millis(1), Duration::from_secs(1000))
 }
 
-/// The limiter that controller-runtime gives its priority queue: 5 ms doubling to 1000 s per key, and no bucket.
+/// The limiter that controller-runtime gives its priority queue: 5 ms doubling to 1000 s per key,
+/// and no bucket.
 pub fn priority_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> Exponential<K> {
     Exponential::constant(Duration::from_millis(5), Duration::from_secs(1000))
 }

@@ -13,7 +13,8 @@ use std::{
 
 use tokio::task::JoinSet;
 
-/// Runs a fixed number of pieces of work on a fixed number of tasks: client-go's `ParallelizeUntil`.
+/// Runs a fixed number of pieces of work on a fixed number of tasks: client-go's
+/// `ParallelizeUntil`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -44,7 +45,8 @@ impl Parallelizer {
         Self { n_workers, chunk: 1 }
     }
 
-    /// Hands each task `n` pieces at a time, which run in order; zero is one. For pieces that are so small that taking them counts.
+    /// Hands each task `n` pieces at a time, which run in order; zero is one. For pieces that are
+    /// so small that taking them counts.
     pub fn chunk(self, n: usize) -> Self {
         Self { chunk: n.max(1), ..self }
     }
@@ -55,7 +57,8 @@ impl Parallelizer {
     ///
     /// # Panics
     ///
-    /// With the first panic of `work`, after all tasks have ended. The task in which it came does no more pieces; the others go on.
+    /// With the first panic of `work`, after all tasks have ended. The task in which it came does
+    /// no more pieces; the others go on.
     pub async fn run<F, W>(&self, n_pieces: usize, work: F)
     where
         F: Fn(usize) -> W + Send + Sync + 'static,
@@ -64,7 +67,8 @@ impl Parallelizer {
         self.run_until(std::future::pending(), n_pieces, work).await;
     }
 
-    /// The same until `stop` completes: pieces that have not begun then are skipped, those under way are finished.
+    /// The same until `stop` completes: pieces that have not begun then are skipped, those under
+    /// way are finished.
     ///
     /// # Panics
     ///
@@ -87,7 +91,8 @@ impl Parallelizer {
         let mut is_begun = false;
         loop {
             tokio::select! {
-                // Whether a stop that has come already is seen before the first piece must not be drawn by lot.
+                // Whether a stop that has come already is seen before the first piece must not be
+                // drawn by lot.
                 biased;
                 // Cancel safe: it is pinned outside, and not asked again once it has completed.
                 () = &mut stop, if !shared.is_stopped.load(Ordering::Relaxed) => {

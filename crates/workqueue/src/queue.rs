@@ -39,7 +39,8 @@ use self::{
 };
 use crate::Stats;
 
-/// The longest delay that is honored: ten years. A longer one is cut to this, so that adding it to the present cannot overflow.
+/// The longest delay that is honored: ten years. A longer one is cut to this, so that adding it to
+/// the present cannot overflow.
 pub const DELAY_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Adds of a key are counted up to this many between two hand-outs; see [`Item::n_adds`].
@@ -47,14 +48,15 @@ pub const ADDS_MAX: u32 = u16::MAX as u32;
 
 /// A queue of keys that hands each key to one worker at a time. The crate page has the contract.
 ///
-/// A clone is another handle to the same queue. Every method may be called from any thread; those that are not `async` never wait
-/// for a worker and need no runtime.
+/// A clone is another handle to the same queue. Every method may be called from any thread; those
+/// that are not `async` never wait for a worker and need no runtime.
 pub struct WorkQueue<K> {
     shared: Arc<Shared<K>>,
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
-    /// Starts a queue: first come, first served, with client-go's default rate limiter and no metrics, unless told otherwise.
+    /// Starts a queue: first come, first served, with client-go's default rate limiter and no
+    /// metrics, unless told otherwise.
     pub fn builder() -> Builder<K> {
         Builder::new()
     }
@@ -69,7 +71,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
 
     /// Wants `key` to be handed out `delay` from now.
     ///
-    /// If it waits already, the earlier due time holds; if it is queued or dirty, the delay is ignored. Zero is a plain add.
+    /// If it waits already, the earlier due time holds; if it is queued or dirty, the delay is
+    /// ignored. Zero is a plain add.
     pub fn add_after(&self, key: K, delay: Duration) {
         self.add_with(key, AddOptions::default().after(delay));
     }
@@ -81,7 +84,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
 
     /// Wants `key` to be handed out as `options` say.
     ///
-    /// Of several adds before a hand-out the earliest time and the highest priority hold, whatever their order.
+    /// Of several adds before a hand-out the earliest time and the highest priority hold, whatever
+    /// their order.
     pub fn add_with(&self, key: K, options: AddOptions) {
         if self.shared.is_closed() {
             return;
@@ -90,8 +94,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         self.add_limited(key, limited, options);
     }
 
-    /// Wants `key`, whose work failed with `error`, to be handed out when the rate limiter allows, which may look at the error; counts an
-    /// attempt. Otherwise as `options` say, rate limited in any case.
+    /// Wants `key`, whose work failed with `error`, to be handed out when the rate limiter allows,
+    /// which may look at the error; counts an attempt. Otherwise as `options` say, rate limited in
+    /// any case.
     pub fn add_failed(&self, key: K, error: &(dyn Error + 'static), options: AddOptions) {
         if self.shared.is_closed() {
             return;
@@ -124,21 +129,24 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         self.shared.limiter.forget(key);
     }
 
-    /// How many attempts the rate limiter has counted for `key` since the last [`forget`](Self::forget).
+    /// How many attempts the rate limiter has counted for `key` since the last
+    /// [`forget`](Self::forget).
     pub fn num_requeues(&self, key: &K) -> u32 {
         self.shared.limiter.num_requeues(key)
     }
 
-    /// Drops the waiting entry of `key`; says whether there was one. A key that is queued or held stays so.
+    /// Drops the waiting entry of `key`; says whether there was one. A key that is queued or held
+    /// stays so.
     pub fn cancel_delayed(&self, key: &K) -> bool {
         let hash = self.shared.hash(key);
         self.shared.step(|state| state.cancel_delayed(key, hash))
     }
 
-    /// The next key, or `None` once the queue is shut down and empty. Waits until there is one or the other.
+    /// The next key, or `None` once the queue is shut down and empty. Waits until there is one or
+    /// the other.
     ///
-    /// Cancel safe: a dropped `get` has taken nothing. Cooperative: under a tokio runtime, a worker that always finds a key still
-    /// yields now and then.
+    /// Cancel safe: a dropped `get` has taken nothing. Cooperative: under a tokio runtime, a worker
+    /// that always finds a key still yields now and then.
     pub fn get(&self) -> Get<'_, K> {
         Get::new(&self.shared)
     }
@@ -153,7 +161,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
 
     /// How many keys could be handed out now: without those held by workers and those that wait.
     ///
-    /// With [`priorities`](Builder::priorities), keys that are held and wanted again count too, as in controller-runtime.
+    /// With [`priorities`](Builder::priorities), keys that are held and wanted again count too, as
+    /// in controller-runtime.
     pub fn len(&self) -> usize {
         self.shared.step(State::len)
     }
@@ -168,14 +177,16 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         self.shared.step(State::waiting)
     }
 
-    /// The gauges at this moment. Takes time that grows with the keys in flight and the groups, not with the keys.
+    /// The gauges at this moment. Takes time that grows with the keys in flight and the groups, not
+    /// with the keys.
     pub fn stats(&self) -> Stats {
         let limited = self.shared.limiter.len();
         let now = self.shared.aged_now();
         Stats { limited, ..self.shared.step(|state| state.stats(now)) }
     }
 
-    /// The keys that are ready per priority, the highest first. Empty without [`priorities`](Builder::priorities).
+    /// The keys that are ready per priority, the highest first. Empty without
+    /// [`priorities`](Builder::priorities).
     pub fn levels(&self) -> Vec<LevelStats> {
         let now = self.shared.aged_now();
         self.shared.step(|state| state.levels(now))
@@ -189,8 +200,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         Some(entry)
     }
 
-    /// What is known about the keys, at most `n_max` of them, in no promised order. The queue is locked meanwhile: ask for
-    /// what a reader can read.
+    /// What is known about the keys, at most `n_max` of them, in no promised order. The queue is
+    /// locked meanwhile: ask for what a reader can read.
     pub fn entries(&self, n_max: usize) -> Vec<Entry<K>> {
         let mut entries = self.shared.step(|state| state.entries(n_max));
         for entry in &mut entries {
@@ -214,9 +225,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
 
     /// Shuts down and returns when no key is queued and none is held by a worker.
     ///
-    /// client-go's drain waits for the held keys only, controller-runtime's for nothing. Somebody must still call `get`, and
-    /// workers must finish: give it a time-out. Dropping the call leaves the queue shut down.
-    /// [`shut_down`](Self::shut_down) from elsewhere ends it at once.
+    /// client-go's drain waits for the held keys only, controller-runtime's for nothing. Somebody
+    /// must still call `get`, and workers must finish: give it a time-out. Dropping the call leaves
+    /// the queue shut down. [`shut_down`](Self::shut_down) from elsewhere ends it at once.
     pub async fn shut_down_with_drain(&self) {
         self.shared.shut_down_with_drain().await;
     }

@@ -2,10 +2,11 @@
 //!
 //! # Theory
 //!
-//! A back end maps the uid of an object to at most one network. [`Backend::ensure`] makes the network what is desired,
-//! whatever it was before; [`Backend::release`] makes it not exist; [`Backend::held`] looks. All may be called again at any time with the same
-//! arguments, after a crash at any point, and then change nothing more: a reconciler needs nothing else. Two uids never hold
-//! overlapping ranges.
+//! A back end maps the uid of an object to at most one network. [`Backend::ensure`] makes the
+//! network what is desired, whatever it was before; [`Backend::release`] makes it not exist;
+//! [`Backend::held`] looks. All may be called again at any time with the same arguments, after a
+//! crash at any point, and then change nothing more: a reconciler needs nothing else. Two uids
+//! never hold overlapping ranges.
 
 mod linux;
 mod local;
@@ -93,7 +94,8 @@ pub enum BackendError {
 
 /// Makes and frees networks. Every call is idempotent.
 pub trait Backend: Send + Sync + 'static {
-    /// Makes the owner's network what is desired. Dropping the future may leave it half made; calling again completes it.
+    /// Makes the owner's network what is desired. Dropping the future may leave it half made;
+    /// calling again completes it.
     fn ensure<'a>(
         &'a self,
         owner: &'a Owner,

@@ -12,9 +12,10 @@
 //! | is right | is made so | `True Synced` | `Normal Synced` if anything changed | when it changes |
 //! | is being deleted | is freed, then the finalizer goes | – | – | – |
 //!
-//! The finalizer is on the object before the network is made, and the network is freed before it comes off: whatever happens in
-//! between, a deleted object's network goes. Every step may be repeated, so that a controller that stops anywhere, for any reason,
-//! leaves nothing that its next pass does not mend. A status that would say nothing new is not written, and a resync that finds
+//! The finalizer is on the object before the network is made, and the network is freed before it
+//! comes off: whatever happens in between, a deleted object's network goes. Every step may be
+//! repeated, so that a controller that stops anywhere, for any reason, leaves nothing that its next
+//! pass does not mend. A status that would say nothing new is not written, and a resync that finds
 //! an unchanged resourceVersion does nothing.
 
 use crate::api::{FINALIZER, Network, NetworkStatus, READY};
@@ -26,7 +27,8 @@ use std::net::{AddrParseError, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often every network is looked at although nothing was heard of it; unchanged ones are passed over.
+/// How often every network is looked at although nothing was heard of it; unchanged ones are passed
+/// over.
 pub const RESYNC_PERIOD: Duration = Duration::from_secs(30);
 
 /// How many networks are worked on at a time.
@@ -125,8 +127,9 @@ impl<B: Backend> NetworkReconciler<B> {
         }
     }
 
-    /// What the object has although it cannot have what it asks for: perhaps more than its status knows, for the back end may have
-    /// changed it in a pass that did not come to say so. `None` when the back end cannot tell.
+    /// What the object has although it cannot have what it asks for: perhaps more than its status
+    /// knows, for the back end may have changed it in a pass that did not come to say so. `None`
+    /// when the back end cannot tell.
     async fn held(&self, request: &Request, network: &Network) -> Option<Option<Held>> {
         let held = self.backend.held(&owner(request, network)).await;
         held.inspect_err(|error| tracing::debug!(network = %request, %error, "look")).ok()
@@ -214,7 +217,8 @@ impl Say<'_> {
         if news(self.network).is_none() {
             return Ok(false);
         }
-        // The cache may not have seen this controller's own last write yet: what would be said twice is looked up first.
+        // The cache may not have seen this controller's own last write yet: what would be said
+        // twice is looked up first.
         let networks = self.context.client().api::<Network>();
         let live =
             networks.get_live(self.request).await?.filter(|live| live.uid() == self.network.uid());

@@ -19,8 +19,9 @@ struct Cli {
     /// The address registry of the local back end.
     #[arg(long, default_value = "networks.json")]
     registry: PathBuf,
-    /// Works only while it holds the Lease `network-controller` of this namespace, so that several may run. Not with the local back end:
-    /// it reads its registry once, and would not see what the leader before wrote.
+    /// Works only while it holds the Lease `network-controller` of this namespace, so that several
+    /// may run. Not with the local back end: it reads its registry once, and would not see what the
+    /// leader before wrote.
     #[arg(long, value_name = "NAMESPACE")]
     leader_elect: Option<String>,
 }

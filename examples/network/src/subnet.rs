@@ -153,8 +153,8 @@ impl FromStr for Subnet {
         if network.address == address {
             return Ok(network);
         }
-        // The shortest prefix under which the address has no host bits, and whole octets where there is a choice: people
-        // write /24, not /25.
+        // The shortest prefix under which the address has no host bits, and whole octets where
+        // there is a choice: people write /24, not /25.
         let needed = 32 - u8::try_from(address.to_bits().trailing_zeros()).unwrap_or(32);
         let tightest = (needed <= PREFIX_BITS_MAX).then(|| Self {
             address,

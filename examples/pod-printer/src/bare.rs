@@ -1,9 +1,10 @@
 //! The same job with nothing but HTTP: a list, a watch, a bearer token.
 //!
-//! Count what stands here that an informer does for its user: the list's `resourceVersion` carried into the watch, lines put
-//! together from chunks, an ERROR event that asks for a new list, a stream that ends for no reason, a pause that grows between
-//! attempts, and a copy of everything, to tell what vanished while nobody watched. What does not stand here, and an informer
-//! has too: pages, bookmarks, several consumers, retries of failed work.
+//! Count what stands here that an informer does for its user: the list's `resourceVersion` carried
+//! into the watch, lines put together from chunks, an ERROR event that asks for a new list, a
+//! stream that ends for no reason, a pause that grows between attempts, and a copy of everything,
+//! to tell what vanished while nobody watched. What does not stand here, and an informer has too:
+//! pages, bookmarks, several consumers, retries of failed work.
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -23,7 +24,8 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Where to ask, and as whom.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// Such as `http://localhost:8080`: what `setpoint up --insecure-port 8080` or `kubectl proxy --port 8080` serve.
+    /// Such as `http://localhost:8080`: what `setpoint up --insecure-port 8080` or `kubectl proxy
+    /// --port 8080` serve.
     pub url: String,
     /// Sent as `Authorization: Bearer …` when given.
     pub token: Option<String>,

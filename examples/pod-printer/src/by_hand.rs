@@ -1,10 +1,11 @@
-//! The same controller, wired by hand: informer → handler → queue → workers. What [`controller`](crate::controller) leaves to the runtime
-//! stands here.
+//! The same controller, wired by hand: informer → handler → queue → workers. What
+//! [`controller`](crate::controller) leaves to the runtime stands here.
 //!
-//! What to look for: the handler takes the key and nothing else; workers start after the handler has seen the first list, or
-//! every pod would look deleted; a worker reads the cache, where "not there" means "deleted"; success forgets a key's failures,
-//! failure adds it again after a growing pause, and after [`ATTEMPTS_MAX`] the controller gives up and says so. The queue's
-//! item says `done` when it is dropped, whatever happens.
+//! What to look for: the handler takes the key and nothing else; workers start after the handler
+//! has seen the first list, or every pod would look deleted; a worker reads the cache, where "not
+//! there" means "deleted"; success forgets a key's failures, failure adds it again after a growing
+//! pause, and after [`ATTEMPTS_MAX`] the controller gives up and says so. The queue's item says
+//! `done` when it is dropped, whatever happens.
 
 use crate::controller::{ATTEMPTS_MAX, Job};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,7 +13,8 @@ use setpoint::prelude::*;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Runs the controller until `stop`: pods from `source`, `n_workers` at work. Dropping it stops everything at once.
+/// Runs the controller until `stop`: pods from `source`, `n_workers` at work. Dropping it stops
+/// everything at once.
 ///
 /// # Errors
 ///

@@ -1,15 +1,17 @@
 //! The controller, as the runtime has it: what is watched, and what is done for a key.
 //!
-//! What to look for: a pass is told a key and nothing else, and looks at the copy of the pods that the manager keeps, where "not there"
-//! means "deleted". An error comes back after a growing pause; after [`ATTEMPTS_MAX`] the controller gives up and says so, by succeeding:
-//! the next change of the pod starts anew.
+//! What to look for: a pass is told a key and nothing else, and looks at the copy of the pods that
+//! the manager keeps, where "not there" means "deleted". An error comes back after a growing pause;
+//! after [`ATTEMPTS_MAX`] the controller gives up and says so, by succeeding: the next change of
+//! the pod starts anew.
 
 use k8s_openapi::api::core::v1::Pod;
 use setpoint::kube_client::Client;
 use setpoint::prelude::*;
 use std::sync::Arc;
 
-/// How often one change of a pod is tried before the controller gives it up: five times, as client-go's example.
+/// How often one change of a pod is tried before the controller gives it up: five times, as
+/// client-go's example.
 pub const ATTEMPTS_MAX: u32 = 5;
 
 /// The job: what is done with a pod that changed, or that is gone.
@@ -51,7 +53,8 @@ impl<J: Job> Reconciler for Printer<J> {
     }
 }
 
-/// Runs the controller until `stop`, `n_workers` at work. Dropping it stops everything at once. `seed` is where its chance comes from.
+/// Runs the controller until `stop`, `n_workers` at work. Dropping it stops everything at once.
+/// `seed` is where its chance comes from.
 ///
 /// # Errors
 ///

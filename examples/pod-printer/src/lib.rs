@@ -1,8 +1,10 @@
 //! Prints pods: the smallest controller there is.
 //!
-//! It is written three times, each with less to stand on. [`controller`] says what is watched and what is done for a key. [`by_hand`]
-//! wires it itself: an informer keeps a copy of the pods, its handler puts the key of each change into a work queue, and workers
-//! take keys and look at the copy. [`bare`] does the same job with nothing but HTTP, so that a reader sees what the informer saves.
+//! It is written three times, each with less to stand on. [`controller`] says what is watched and
+//! what is done for a key. [`by_hand`] wires it itself: an informer keeps a copy of the pods, its
+//! handler puts the key of each change into a work queue, and workers take keys and look at the
+//! copy. [`bare`] does the same job with nothing but HTTP, so that a reader sees what the informer
+//! saves.
 
 pub mod bare;
 pub mod by_hand;

@@ -8,10 +8,12 @@ use rand::rngs::SmallRng;
 use std::panic;
 use std::path::{Path, PathBuf};
 
-/// The most that a committed input may be, bytes: it is there to reach code, not to fill the repository.
+/// The most that a committed input may be, bytes: it is there to reach code, not to fill the
+/// repository.
 const INPUT_BYTES_MAX: usize = 4096;
 
-/// Feeds each input of a target's corpus, and `n_mutants` changed ones of each: the same ones every time.
+/// Feeds each input of a target's corpus, and `n_mutants` changed ones of each: the same ones every
+/// time.
 fn replay(target: &str, n_mutants: usize, check: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let entries = std::fs::read_dir(&folder).unwrap();

@@ -1,4 +1,5 @@
-//! The Go declarations of the API types: declared order, what is left out when empty, declared defaults, protobuf numbers.
+//! The Go declarations of the API types: declared order, what is left out when empty, declared
+//! defaults, protobuf numbers.
 //!
 //! Not a Go parser: the API packages are gofmt'ed and hold one field a line.
 
@@ -27,7 +28,8 @@ enum Declared {
 }
 #[derive(Debug, Clone)]
 struct Member {
-    /// Import path (empty: same package) and name of the type, `*`, `[]`, `map[` stripped off into `form`.
+    /// Import path (empty: same package) and name of the type, `*`, `[]`, `map[` stripped off into
+    /// `form`.
     path: String,
     ty: String,
     form: Form,
@@ -63,7 +65,8 @@ pub(crate) fn read(sources: &Path, definitions: &Definitions) -> Result<GoFields
 /// `io.k8s.api.core.v1.Pod` → (`k8s.io/api/core/v1`, `Pod`).
 fn go_name(name: &str) -> Option<(String, String)> {
     let (package, ty) = name.strip_prefix("io.k8s.")?.rsplit_once('.')?;
-    // The published names shorten `rbac.authorization.k8s.io` style groups to the Go package's last word already.
+    // The published names shorten `rbac.authorization.k8s.io` style groups to the Go package's last
+    // word already.
     Some((format!("k8s.io/{}", package.replace('.', "/")), ty.to_owned()))
 }
 
@@ -194,7 +197,8 @@ fn collect(
     ty: &str,
     packages: &mut BTreeMap<String, Package>,
     out: &mut Vec<GoField>,
-    // `None`: inlined from a struct that protobuf does not hold (`TypeMeta`, which is in the envelope).
+    // `None`: inlined from a struct that protobuf does not hold (`TypeMeta`, which is in the
+    // envelope).
     protobuf: Option<&[u8]>,
     depth: usize,
 ) -> Result<()> {

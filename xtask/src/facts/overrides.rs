@@ -57,7 +57,8 @@ const AGGREGATOR: &[(&str, &[Row])] = &[
 ];
 const AGGREGATOR_PREFIX: &str = "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.";
 
-/// Structs that apply treats as one value although the published schemas do not say so (patch.md's table against a live server).
+/// Structs that apply treats as one value although the published schemas do not say so (patch.md's
+/// table against a live server).
 const ATOMIC: &[&str] = &[];
 
 /// Adds the overrides.

@@ -1,4 +1,5 @@
-//! What a dependency on the library brings along, and who chooses the version of the Kubernetes API.
+//! What a dependency on the library brings along, and who chooses the version of the Kubernetes
+//! API.
 
 use super::root;
 use serde_json::Value;

@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// The media type parameters of the form, which clients read back from the answer.
 const PARAMS: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The encoding in which the aggregated form is accepted; any clause that names it wins over plain ones. `None`: the legacy
-/// form is wanted.
+/// The encoding in which the aggregated form is accepted; any clause that names it wins over plain
+/// ones. `None`: the legacy form is wanted.
 pub(crate) fn wants_aggregated(accept: &str) -> Option<Encoding> {
     clauses(accept).iter().find_map(|clause| {
         let named = clause.param("g") == Some("apidiscovery.k8s.io")

@@ -147,8 +147,8 @@ impl std::fmt::Debug for Credentials {
     }
 }
 
-/// The bearer token: the scheme in any case, then one space, then the first word. Other schemes, an empty token and a second
-/// space count as no credentials.
+/// The bearer token: the scheme in any case, then one space, then the first word. Other schemes, an
+/// empty token and a second space count as no credentials.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
     let (scheme, rest) = text.split_once(' ')?;

@@ -34,7 +34,8 @@ pub(crate) fn of(query: &Query, long_running: bool) -> Result<Option<Duration>, 
     }))
 }
 
-/// Runs a handler within its time. When that is over the handler is dropped: a write it had begun may still have happened.
+/// Runs a handler within its time. When that is over the handler is dropped: a write it had begun
+/// may still have happened.
 pub(crate) async fn within(
     deadline: Option<Duration>,
     handler: impl Future<Output = Response<Body>>,

@@ -1,4 +1,5 @@
-//! How many requests run at once. Long-running ones are not counted; neither is `system:masters`, which must get in when others crowd.
+//! How many requests run at once. Long-running ones are not counted; neither is `system:masters`,
+//! which must get in when others crowd.
 
 use crate::body::Body;
 use crate::respond;

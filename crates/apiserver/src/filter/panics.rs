@@ -8,7 +8,8 @@ use std::panic::AssertUnwindSafe;
 
 /// Runs a handler.
 pub(crate) async fn catch(handler: impl Future<Output = Response<Body>>) -> Response<Body> {
-    // Unwind safe: what the handler shares with others is behind locks that do not poison and are held for one statement.
+    // Unwind safe: what the handler shares with others is behind locks that do not poison and are
+    // held for one statement.
     match AssertUnwindSafe(handler).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {

@@ -1,7 +1,8 @@
 //! Certificates: a CA, the server's certificate, the administrator's certificate and token.
 //!
-//! Keys are ECDSA P-256, which take a fraction of a millisecond to make. [`Pki::generate`] makes everything anew. Who keeps
-//! [`PkiFiles`] gives them to [`Pki::load`] at the next start, so that clients of before go on:
+//! Keys are ECDSA P-256, which take a fraction of a millisecond to make. [`Pki::generate`] makes
+//! everything anew. Who keeps [`PkiFiles`] gives them to [`Pki::load`] at the next start, so that
+//! clients of before go on:
 //!
 //! | what                  | is good for   | at the next start                                                                |
 //! |-----------------------|---------------|----------------------------------------------------------------------------------|
@@ -31,7 +32,8 @@ use std::time::Duration;
 
 /// How long the server's certificate is good for: a year, in days.
 const SERVER_DAYS: u32 = 365;
-/// How long the CA and the administrator's certificate are good for: ten years, in days, as kubeadm's CA.
+/// How long the CA and the administrator's certificate are good for: ten years, in days, as
+/// kubeadm's CA.
 const CA_DAYS: u32 = 3650;
 /// Clocks of clients may be behind by up to this many days.
 const SKEW_DAYS: u32 = 1;
@@ -97,7 +99,8 @@ impl std::fmt::Debug for Pki {
 }
 
 impl Pki {
-    /// Makes everything, valid from the day before `now`. `names`: further names or addresses of the server.
+    /// Makes everything, valid from the day before `now`. `names`: further names or addresses of
+    /// the server.
     ///
     /// # Errors
     ///

@@ -39,7 +39,8 @@ pub(super) fn tag(kind: &Kind<'_>) -> String {
     format!("{first}{rest}_{}", kind.version)
 }
 
-/// `binding` → `Binding`, `ephemeralcontainers` → `Ephemeralcontainers`: a subresource inside an operation id.
+/// `binding` → `Binding`, `ephemeralcontainers` → `Ephemeralcontainers`: a subresource inside an
+/// operation id.
 pub(super) fn subresource(name: &str) -> String {
     upper_first(name)
 }

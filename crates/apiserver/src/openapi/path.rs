@@ -17,7 +17,8 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// Subresources that connect to something behind the API instead of reading or writing an object.
 const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
-/// Kinds whose DELETE answers with the object's last state instead of a Status (spec: api-server §5).
+/// Kinds whose DELETE answers with the object's last state instead of a Status (spec: api-server
+/// §5).
 const RETURNED_WHEN_DELETED: [&str; 16] = [
     "CSIDriver",
     "CSINode",

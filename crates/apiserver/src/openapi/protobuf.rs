@@ -1,5 +1,5 @@
-//! The protobuf encoding of a Swagger 2.0 document, as gnostic's `openapi.v2` messages have it: the only form of v2 that kubectl
-//! before 1.27 asks for. Field numbers are those of `OpenAPIv2.proto`.
+//! The protobuf encoding of a Swagger 2.0 document, as gnostic's `openapi.v2` messages have it: the
+//! only form of v2 that kubectl before 1.27 asks for. Field numbers are those of `OpenAPIv2.proto`.
 //!
 //! Works on the JSON pieces of the document, one path or definition at a time.
 

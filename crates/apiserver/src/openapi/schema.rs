@@ -191,7 +191,8 @@ fn field(field: &Field, description: Option<&str>, dialect: Dialect) -> Value {
     with_extras(schema, extras, dialect)
 }
 
-/// Puts more members beside a schema; in v3 nothing may stand beside a reference, so that it moves into `allOf`.
+/// Puts more members beside a schema; in v3 nothing may stand beside a reference, so that it moves
+/// into `allOf`.
 pub(super) fn with_extras(
     schema: Value,
     mut extras: Map<String, Value>,

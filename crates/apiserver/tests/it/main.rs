@@ -1,4 +1,5 @@
-//! The API as clients see it. Every case runs over each transport: in process, and over HTTPS with HTTP/1.1 and HTTP/2.
+//! The API as clients see it. Every case runs over each transport: in process, and over HTTPS with
+//! HTTP/1.1 and HTTP/2.
 
 #![expect(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -15,7 +16,8 @@ mod verbs;
 mod watches;
 mod who;
 
-/// Makes one test per case and transport. Over a socket time cannot be paused: a paused clock would jump over the network.
+/// Makes one test per case and transport. Over a socket time cannot be paused: a paused clock would
+/// jump over the network.
 macro_rules! cases {
     ($($case:ident)*) => {
         mod in_process {

@@ -1,6 +1,7 @@
 //! What only a socket can do: stall, upgrade, stay.
 //!
-//! Time is paused where a peer stalls: with nobody doing anything it jumps to when the server has had enough.
+//! Time is paused where a peer stalls: with nobody doing anything it jumps to when the server has
+//! had enough.
 
 use crate::harness::{EPOCH, Protocol, Server, request, start};
 use setpoint_apiserver::listen::{LIMITS, Limits, Listener, Pki};
@@ -180,7 +181,8 @@ async fn pages_of_other_origins_get_nothing_out_of_a_listener_without_authentica
     assert!(rest(socket).await.starts_with("HTTP/1.1 404 "), "it was never created");
 }
 
-/// The whole request is written before its answer is looked for, as Python's and many other clients do.
+/// The whole request is written before its answer is looked for, as Python's and many other clients
+/// do.
 #[tokio::test]
 async fn body_of_one_byte_too_many_is_answered_with_413_over_both_protocols() {
     let body = vec![b' '; BODY_BYTES_MAX + 1];

@@ -230,7 +230,8 @@ async fn yaml_goes_in_and_out(server: Server) {
 }
 
 async fn protobuf_goes_in(server: Server) {
-    // The envelope (magic, type, object), then a ConfigMap: metadata with a name, one entry of data.
+    // The envelope (magic, type, object), then a ConfigMap: metadata with a name, one entry of
+    // data.
     let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x0f\x0a\x03\x0a\x01a\x12\x08\x0a\x01k\x12\x03yes";
     let protobuf = "application/vnd.kubernetes.protobuf";
     let mut post = request("POST", MAPS, std::str::from_utf8(body).unwrap());

@@ -68,7 +68,8 @@ async fn selectors_turn_changes_into_arrivals_and_departures(server: Server) {
 }
 
 async fn too_old_start_is_an_error_event(server: Server) {
-    // Revision 1 is before anything; it is only too old once history has moved on, so ask for what never was instead.
+    // Revision 1 is before anything; it is only too old once history has moved on, so ask for what
+    // never was instead.
     let answer = server.get(&format!("{MAPS}?watch=true&resourceVersion=foo")).await;
     assert_eq!(answer.code, 500);
 }

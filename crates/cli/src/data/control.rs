@@ -1,7 +1,7 @@
 //! The socket in a data folder, through which the program that has it open can be asked.
 //!
-//! A question is one line, the answer whatever follows until the end. The socket is the owner's alone (mode 0600), and one question is
-//! answered at a time.
+//! A question is one line, the answer whatever follows until the end. The socket is the owner's
+//! alone (mode 0600), and one question is answered at a time.
 
 use anyhow::Context as _;
 use setpoint::store::DiskStore;
@@ -60,7 +60,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens in the store's folder. Who has the store open owns the socket: one that was left behind goes.
+    /// Listens in the store's folder. Who has the store open owns the socket: one that was left
+    /// behind goes.
     pub(crate) fn bind(folder: &Path, store: DiskStore) -> anyhow::Result<Self> {
         let path = folder.join(SOCKET);
         let cannot = || format!("cannot listen on {}", path.display());

@@ -95,7 +95,8 @@ async fn network_and_events(
         .map(Vec::as_slice)
         .unwrap_or_default();
     let judged = network["metadata"]["generation"] == status["observedGeneration"];
-    // The event about the present judgement, if it has been recorded: there may be several of one text, told as one.
+    // The event about the present judgement, if it has been recorded: there may be several of one
+    // text, told as one.
     let told = events
         .iter()
         .find(|event| judged && status["conditions"][0]["message"] == event["message"]);

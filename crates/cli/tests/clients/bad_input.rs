@@ -229,7 +229,8 @@ fn continue_tokens_that_were_not_given_out_are_refused() {
         assert_eq!(answer.code, 400, "{bad}: {answer:?}");
         assert!(answer.message().contains("continue key is not valid"), "{bad}: {answer:?}");
     }
-    // A token of one list is no key to another: what it says is taken relative to the list that is asked.
+    // A token of one list is no key to another: what it says is taken relative to the list that is
+    // asked.
     let other =
         get(&server, &format!("/api/v1/namespaces/default/secrets?limit=1&continue={token}"));
     assert!(matches!(other.code, 200 | 400), "{other:?}");

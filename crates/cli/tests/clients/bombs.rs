@@ -1,4 +1,5 @@
-//! Small requests that want to become large ones, and clients that vanish: answered in time, within memory, nothing lost.
+//! Small requests that want to become large ones, and clients that vanish: answered in time, within
+//! memory, nothing lost.
 
 use crate::raw::{Answer, connect, get, send};
 use crate::server::Server;

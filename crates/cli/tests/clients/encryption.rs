@@ -127,7 +127,8 @@ fn a_secret_is_not_in_the_folder_and_clients_see_it_as_ever() {
     assert!(events.matches(&encoded()).count() == 2 && !events.contains("k8s:enc"), "{events}");
 }
 
-/// The steps that the documentation tells: the new key second, then first, everything written anew, the old one gone.
+/// The steps that the documentation tells: the new key second, then first, everything written anew,
+/// the old one gone.
 #[test]
 fn a_key_is_rotated() {
     let place = Place::new();

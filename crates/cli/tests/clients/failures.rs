@@ -1,4 +1,5 @@
-//! Data folders that cannot be used, and a disk that is full: one clear line, a documented end, nothing lost.
+//! Data folders that cannot be used, and a disk that is full: one clear line, a documented end,
+//! nothing lost.
 
 use crate::raw;
 use crate::server::{PATIENCE, Server};
@@ -101,7 +102,8 @@ fn a_damaged_file_is_named_with_what_can_be_done_and_left_as_it_is() {
     assert_eq!(raw::get(&server, &format!("{PATH}/made-7")).code, 200);
 }
 
-/// A byte in the middle of a stored object: whoever reads it says so, `check` says where, and no copy is made of it.
+/// A byte in the middle of a stored object: whoever reads it says so, `check` says where, and no
+/// copy is made of it.
 #[test]
 fn a_damaged_record_is_found_wherever_it_is_read() {
     let data = lived_in();
@@ -109,7 +111,8 @@ fn a_damaged_record_is_found_wherever_it_is_read() {
     let key = b"/registry/configmaps/default/made-7";
     let places: Vec<usize> =
         (0..bytes.len() - key.len()).filter(|at| bytes[*at..].starts_with(key)).collect();
-    // In the log the key is followed by its value, and elsewhere by other keys: some bytes on, always somebody's.
+    // In the log the key is followed by its value, and elsewhere by other keys: some bytes on,
+    // always somebody's.
     for at in &places {
         bytes[at + key.len() + 20] ^= 0x10;
     }

@@ -1,4 +1,5 @@
-//! The informer over HTTPS: typed, dynamic and metadata only; by HTTP/1.1 and HTTP/2; streamed lists and pages.
+//! The informer over HTTPS: typed, dynamic and metadata only; by HTTP/1.1 and HTTP/2; streamed
+//! lists and pages.
 
 use crate::server::{PATIENCE, Server};
 use bytes::Bytes;
@@ -101,7 +102,8 @@ async fn follow<K: Cacheable>(
     tasks.spawn(worker.run(stop.clone()));
     let story = async {
         informer.synced().await.unwrap();
-        // REF-1 a: a first list in pages may show a state a little back; what is missing follows at once.
+        // REF-1 a: a first list in pages may show a state a little back; what is missing follows at
+        // once.
         let mut first = [seen.recv().await.unwrap(), seen.recv().await.unwrap()];
         first.sort();
         assert_eq!(first, names[..2]);

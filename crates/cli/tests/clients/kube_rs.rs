@@ -194,7 +194,8 @@ async fn patches_of_every_type_and_subresources() {
         api.patch_status("d", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     assert_eq!((patched.status.unwrap().replicas, patched.spec.replicas), (Some(3), Some(3)));
 
-    // Apply: made by one manager, refused to another, taken over by force, given up by leaving it out.
+    // Apply: made by one manager, refused to another, taken over by force, given up by leaving it
+    // out.
     let apply = |replicas| {
         Patch::Apply(
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": replicas}),

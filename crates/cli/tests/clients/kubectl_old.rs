@@ -1,4 +1,5 @@
-//! A kubectl of 2020 still works: it knows no discovery in one document, no streaming list and reads the older schema document.
+//! A kubectl of 2020 still works: it knows no discovery in one document, no streaming list and
+//! reads the older schema document.
 
 use crate::kubectl::make_executable;
 use crate::server::{Lines, Server};

@@ -1,4 +1,5 @@
-//! Real clients against the built program: kubectl of today and of 2020, the Python client, kube-rs.
+//! Real clients against the built program: kubectl of today and of 2020, the Python client,
+//! kube-rs.
 //!
 //! A behaviour exists when these see it. `cargo xtask test` installs them and says where they are.
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]

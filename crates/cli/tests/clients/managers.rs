@@ -1,7 +1,8 @@
-//! Managers as processes against the built program over HTTPS: the leader killed, stopped and frozen.
+//! Managers as processes against the built program over HTTPS: the leader killed, stopped and
+//! frozen.
 //!
-//! The processes are this test binary again, with [`child`] as the only test it runs. A [`Witness`] watches what they write: all versions of
-//! all objects, in the server's order.
+//! The processes are this test binary again, with [`child`] as the only test it runs. A [`Witness`]
+//! watches what they write: all versions of all objects, in the server's order.
 
 mod child;
 mod process;
@@ -16,7 +17,8 @@ use witness::Witness;
 
 /// What a busy machine may add to anything.
 const SLACK: Duration = Duration::from_secs(5);
-/// How long a hand-over may take when nobody has to wait for a lease: less than any lease, of which the shortest is a second.
+/// How long a hand-over may take when nobody has to wait for a lease: less than any lease, of which
+/// the shortest is a second.
 const HAND_OVER_MAX: Duration = Duration::from_millis(900);
 /// How many objects there are.
 const N_MAPS: usize = 3;
@@ -50,7 +52,8 @@ impl Stage {
         Self { witness, leader, candidate, server }
     }
 
-    /// Waits until the candidate writes; gives how long after `since` the first of its writes was seen.
+    /// Waits until the candidate writes; gives how long after `since` the first of its writes was
+    /// seen.
     fn taken_over(&self, since: Instant) -> Duration {
         self.witness.until("b writes", |versions| versions.by("b").count() > 0);
         let first = self.witness.look(|versions| versions.by("b").next().unwrap().seen);

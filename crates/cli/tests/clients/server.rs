@@ -42,7 +42,8 @@ impl Server {
         let free_port =
             std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut process = command
-            // One arena: resident memory then tells what the server holds, not which thread's arena an answer was made in.
+            // One arena: resident memory then tells what the server holds, not which thread's arena
+            // an answer was made in.
             .env("MALLOC_ARENA_MAX", "1")
             .args([
                 "up",

@@ -1,4 +1,5 @@
-//! Two servers over one etcd, seen by clients: what is written through one of them is there at the other.
+//! Two servers over one etcd, seen by clients: what is written through one of them is there at the
+//! other.
 
 use crate::server::{Server, part};
 use crate::two::{ask, client, eventually, maps, serve, summary};

@@ -1,4 +1,5 @@
-//! Members and servers that are killed and stopped under load: nothing acknowledged is lost, no watcher misses anything.
+//! Members and servers that are killed and stopped under load: nothing acknowledged is lost, no
+//! watcher misses anything.
 
 use crate::server::Server;
 use crate::two::{client, maps, serve};
@@ -28,7 +29,8 @@ impl Two {
         Self { servers, clients }
     }
 
-    /// Two writers at each server and a watcher at each, while `happen` goes on. What they saw is checked.
+    /// Two writers at each server and a watcher at each, while `happen` goes on. What they saw is
+    /// checked.
     async fn under_load(&mut self, happen: impl AsyncFnOnce(&mut Self)) {
         let from = revision(&self.clients[0].borrow().clone()).await;
         let (stop, until) = (CancellationToken::new(), watch::Sender::new(None));

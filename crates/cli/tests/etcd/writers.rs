@@ -35,7 +35,8 @@ pub(crate) struct Written {
     pub(crate) n_failed: usize,
 }
 
-/// Writes growing numbers into one object until `stop`, through whatever client there is at the moment.
+/// Writes growing numbers into one object until `stop`, through whatever client there is at the
+/// moment.
 pub(crate) async fn write(
     mut client: watch::Receiver<Client>,
     name: &str,
@@ -85,8 +86,8 @@ pub(crate) struct Told {
     pub(crate) n_resumed: usize,
 }
 
-/// Watches all ConfigMaps, from an empty list on, until it has been told of every object's state in `until`. A watch that ends is resumed
-/// by the last resourceVersion.
+/// Watches all ConfigMaps, from an empty list on, until it has been told of every object's state in
+/// `until`. A watch that ends is resumed by the last resourceVersion.
 pub(crate) async fn follow(
     mut client: watch::Receiver<Client>,
     from: u64,

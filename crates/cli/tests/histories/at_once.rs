@@ -1,5 +1,5 @@
-//! An engine whose threads make no difference: every call is answered at the moment it is made, and feeds go on in the order in which
-//! they came.
+//! An engine whose threads make no difference: every call is answered at the moment it is made, and
+//! feeds go on in the order in which they came.
 
 use crate::inline::at_once;
 use bytes::Bytes;
@@ -96,7 +96,8 @@ impl ChangeFeed for AtOnceFeed {
         async move {
             while self.moves.reached.load(Ordering::Relaxed) <= self.reached {
                 let mut moved = pin!(self.moves.moved.notified());
-                // From here on a move wakes this call; nothing moves between the look and this, there being one thread.
+                // From here on a move wakes this call; nothing moves between the look and this,
+                // there being one thread.
                 moved.as_mut().enable();
                 moved.await;
             }

@@ -1,4 +1,5 @@
-//! Who takes part in one history of many that run beside each other, in real time: watchers of each namespace, and clients.
+//! Who takes part in one history of many that run beside each other, in real time: watchers of each
+//! namespace, and clients.
 
 use crate::client::{NAMESPACES, Person, Place};
 use crate::record::Record;
@@ -71,7 +72,8 @@ impl Cast {
         }
     }
 
-    /// Tells the watchers the last revision of each namespace, and waits until they have seen it. False: one waits in vain.
+    /// Tells the watchers the last revision of each namespace, and waits until they have seen it.
+    /// False: one waits in vain.
     pub(crate) async fn see(&mut self, last: Vec<u64>) -> bool {
         self.end.send_replace(Some(last));
         let watched = async {

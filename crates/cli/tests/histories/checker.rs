@@ -2,18 +2,22 @@
 //!
 //! # Theory
 //!
-//! A history is *linearizable* when each call can be given one moment between its beginning and its end, so that the calls, taken in the
-//! order of their moments, do what the [`Model`] does. A call whose outcome is unknown has no end: its moment is anywhere after its
-//! beginning, or never.
+//! A history is *linearizable* when each call can be given one moment between its beginning and its
+//! end, so that the calls, taken in the order of their moments, do what the [`Model`] does. A call
+//! whose outcome is unknown has no end: its moment is anywhere after its beginning, or never.
 //!
-//! The search is that of Wing and Gong with the memory of Lowe: take any call that no call still to be placed ended before, let the
-//! model do it, go on; where nothing fits, go back. What has been reached (the set of calls placed, and the model's state) is not looked
-//! at twice. A read that fits is placed at once and never taken back: whatever could follow without it can follow with it.
+//! The search is that of Wing and Gong with the memory of Lowe: take any call that no call still to
+//! be placed ended before, let the model do it, go on; where nothing fits, go back. What has been
+//! reached (the set of calls placed, and the model's state) is not looked at twice. A read that
+//! fits is placed at once and never taken back: whatever could follow without it can follow with
+//! it.
 //!
-//! Calls on separate objects are searched apart ([`partition`]): a history is linearizable if and only if those of its objects are
-//! (Herlihy and Wing, "locality"). A call on several objects makes one of them.
+//! Calls on separate objects are searched apart ([`partition`]): a history is linearizable if and
+//! only if those of its objects are (Herlihy and Wing, "locality"). A call on several objects makes
+//! one of them.
 //!
-//! The search is bounded: after [`NODES_MAX`] states it says [`Verdict::Undecided`], which says nothing about the history.
+//! The search is bounded: after [`NODES_MAX`] states it says [`Verdict::Undecided`], which says
+//! nothing about the history.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +30,8 @@ pub(crate) const NODES_MAX: usize = 200_000;
 
 /// What the object does, one call at a time.
 pub(crate) trait Model {
-    /// A call together with what was answered; for one whose outcome is unknown, what it does if it happens.
+    /// A call together with what was answered; for one whose outcome is unknown, what it does if it
+    /// happens.
     type Call;
     /// The object's state.
     type State: Clone + Eq + Hash;
@@ -37,7 +42,8 @@ pub(crate) trait Model {
     /// Whether the call changes nothing in any state.
     fn is_read(&self, call: &Self::Call) -> bool;
 
-    /// The state after the call, or `None` when the object would have answered otherwise in this state.
+    /// The state after the call, or `None` when the object would have answered otherwise in this
+    /// state.
     fn step(&self, state: &Self::State, call: &Self::Call) -> Option<Self::State>;
 }
 
@@ -55,7 +61,8 @@ pub(crate) struct Timed<C> {
 /// What the search found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// There is such an order: places in the history. Calls of unknown outcome that are not among them need not have happened.
+    /// There is such an order: places in the history. Calls of unknown outcome that are not among
+    /// them need not have happened.
     Linearizable(Vec<usize>),
     /// There is none.
     Impossible {
@@ -198,7 +205,8 @@ impl<M: Model> Search<'_, M> {
     }
 }
 
-/// Splits a history into those of its objects: places of calls that no chain of shared keys connects lie in separate parts.
+/// Splits a history into those of its objects: places of calls that no chain of shared keys
+/// connects lie in separate parts.
 pub(crate) fn partition<C, K: Ord>(
     history: &[Timed<C>],
     keys: impl Fn(&C) -> Vec<K>,

@@ -1,4 +1,5 @@
-//! Clients: each makes one request after the other, by lot, and writes down what it asked and what it was told.
+//! Clients: each makes one request after the other, by lot, and writes down what it asked and what
+//! it was told.
 
 use crate::log::WeakRead;
 use crate::model::{Call, Found, Guard, Key};
@@ -112,7 +113,8 @@ impl Person {
         }
     }
 
-    /// The last writes: something of each namespace that watchers can wait for, and a read of everything.
+    /// The last writes: something of each namespace that watchers can wait for, and a read of
+    /// everything.
     pub(crate) async fn close(mut self) {
         let server = self.server().await.expect("a server");
         for namespace in 0..NAMESPACES {
@@ -125,7 +127,8 @@ impl Person {
         }
     }
 
-    /// A write that is acknowledged, and reads after it; the revision of the namespace's last change.
+    /// A write that is acknowledged, and reads after it; the revision of the namespace's last
+    /// change.
     #[cfg(feature = "real-clients")]
     pub(crate) async fn last_write(mut self, namespace: u8) -> u64 {
         let key = (namespace, 0);
@@ -346,7 +349,8 @@ impl Person {
         self.write(server, request, (key, Guard::Absent, Some(value))).await;
     }
 
-    /// An update of the revision it knows, or of one that never was the object's; a create where it knows of none.
+    /// An update of the revision it knows, or of one that never was the object's; a create where it
+    /// knows of none.
     async fn swap(&mut self, server: &Server, key: Key) {
         let known = self.known.get(&key).copied();
         let Some(at) = known else { return self.create(server, key).await };

@@ -1,4 +1,5 @@
-//! A store behind a wire: every call and every batch takes its time, so that what others do comes in between.
+//! A store behind a wire: every call and every batch takes its time, so that what others do comes
+//! in between.
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};

@@ -1,7 +1,9 @@
-//! Histories on real etcd: a cluster of three members that are killed, stopped for a while and started again, and two servers over it.
+//! Histories on real etcd: a cluster of three members that are killed, stopped for a while and
+//! started again, and two servers over it.
 //!
-//! In real time. Many histories run beside each other over one cluster, each with objects of its own; a failure cannot be replayed and
-//! tells all it has. Members leave syncing to the kernel, which forgets nothing of one that is killed: what is tried is not the disk.
+//! In real time. Many histories run beside each other over one cluster, each with objects of its
+//! own; a failure cannot be replayed and tells all it has. Members leave syncing to the kernel,
+//! which forgets nothing of one that is killed: what is tried is not the disk.
 
 use crate::cast::{Cast, PATIENCE};
 use crate::client::{NAMESPACES, Place};

@@ -1,6 +1,8 @@
-//! Histories on the program with a data folder, which is killed by SIGKILL in the middle of everything, and started again.
+//! Histories on the program with a data folder, which is killed by SIGKILL in the middle of
+//! everything, and started again.
 //!
-//! In real time, many histories beside each other. The account they are held to is read from the folder when all is over.
+//! In real time, many histories beside each other. The account they are held to is read from the
+//! folder when all is over.
 
 use crate::cast::{Cast, PATIENCE};
 use crate::client::{NAMESPACES, Place};

@@ -1,4 +1,5 @@
-//! The store's own account of a history, and what it says of those who were promised less than the newest state, and of watchers.
+//! The store's own account of a history, and what it says of those who were promised less than the
+//! newest state, and of watchers.
 
 use crate::checker::Timed;
 use crate::model::{Call, Found, Guard, Key};
@@ -100,8 +101,9 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// An acknowledged write that is missing or is told otherwise; a change that nobody asked for, that was asked for later, or that
-    /// a refusal said had not happened; a change that its guard forbade.
+    /// An acknowledged write that is missing or is told otherwise; a change that nobody asked for,
+    /// that was asked for later, or that a refusal said had not happened; a change that its guard
+    /// forbade.
     pub(crate) fn agrees_with(&self, history: &[Timed<Call>]) -> Result<(), String> {
         let mut writes: BTreeMap<u32, &Timed<Call>> = BTreeMap::new();
         let mut n_deletes: BTreeMap<Key, (usize, usize)> = BTreeMap::new();
@@ -161,7 +163,8 @@ impl Log {
         Ok(())
     }
 
-    /// Holds a read that may be old to what it is promised: a state that was, as a whole, and not older than asked.
+    /// Holds a read that may be old to what it is promised: a state that was, as a whole, and not
+    /// older than asked.
     pub(crate) fn explains(&self, read: &WeakRead) -> Result<(), String> {
         let is_so = match (read.revision, read.exactly) {
             (Some(revision), exactly) => {

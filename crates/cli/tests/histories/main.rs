@@ -1,4 +1,5 @@
-//! Histories of concurrent requests, through the API, on every engine: each has an order that explains it.
+//! Histories of concurrent requests, through the API, on every engine: each has an order that
+//! explains it.
 //!
 //! # Theory
 //!
@@ -11,11 +12,13 @@
 //!   Record: what was asked and told, when ──▶ judged: linearizable? each watch gapless? each old state one that was?
 //! ```
 //!
-//! Servers are stopped, or gone from one moment to the next, and started again meanwhile; a request that is cut off, or whose answer was
-//! lost, may have happened or not. [`checker`] searches the order, [`model`] says what a server promises, [`log`] holds the rest to the
-//! engine's account, [`broken`] breaks promises on purpose.
+//! Servers are stopped, or gone from one moment to the next, and started again meanwhile; a request
+//! that is cut off, or whose answer was lost, may have happened or not. [`checker`] searches the
+//! order, [`model`] says what a server promises, [`log`] holds the rest to the engine's account,
+//! [`broken`] breaks promises on purpose.
 //!
-//! On engines of this process a history is a function of its seed: one thread, simulated time. A failure says how to replay it.
+//! On engines of this process a history is a function of its seed: one thread, simulated time. A
+//! failure says how to replay it.
 
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 

@@ -2,10 +2,12 @@
 //!
 //! # Theory
 //!
-//! The state is what each key holds: a value, and the revision that wrote it. Every write that took effect has a revision of its own, and
-//! revisions are in the order of the writes. Of most writes the revision is known: their answer tells it, or a read has found the value, which
-//! no other write writes. So the order of these is no matter of search ([`Objects::revisions`]); deletions tell no revision, and writes
-//! whose answer was lost and that nobody has seen may have happened or not.
+//! The state is what each key holds: a value, and the revision that wrote it. Every write that took
+//! effect has a revision of its own, and revisions are in the order of the writes. Of most writes
+//! the revision is known: their answer tells it, or a read has found the value, which no other
+//! write writes. So the order of these is no matter of search ([`Objects::revisions`]); deletions
+//! tell no revision, and writes whose answer was lost and that nobody has seen may have happened or
+//! not.
 //!
 //! A list tells its revision, too: it has seen exactly the writes up to it.
 
@@ -103,7 +105,8 @@ impl Objects {
         Self { revisions }
     }
 
-    /// Whether a state at which `n_known` known writes have happened can be the store's at this revision.
+    /// Whether a state at which `n_known` known writes have happened can be the store's at this
+    /// revision.
     fn is_at(&self, n_known: usize, revision: u64) -> bool {
         let last = n_known.checked_sub(1).map(|at| self.revisions[at]);
         let next = self.revisions.get(n_known);
@@ -168,8 +171,9 @@ impl Model for Objects {
 ///
 /// # Errors
 ///
-/// What cannot be, in whatever order: a value found that nobody wrote or whose write did not happen; one value at two revisions, or two
-/// writes at one; a revision that is lower than one that was known before the write began.
+/// What cannot be, in whatever order: a value found that nobody wrote or whose write did not
+/// happen; one value at two revisions, or two writes at one; a revision that is lower than one that
+/// was known before the write began.
 pub(crate) fn resolve(history: &mut [Timed<Call>]) -> Result<(), String> {
     let mut seen: BTreeMap<u32, (Key, u64)> = BTreeMap::new();
     for timed in &*history {
@@ -216,7 +220,8 @@ pub(crate) fn resolve(history: &mut [Timed<Call>]) -> Result<(), String> {
     revisions_follow_time(history)
 }
 
-/// What is known of revisions across keys: those of writes that begin later are higher than all that was known before.
+/// What is known of revisions across keys: those of writes that begin later are higher than all
+/// that was known before.
 fn revisions_follow_time(history: &[Timed<Call>]) -> Result<(), String> {
     // The highest revision that an answer has told by each moment.
     let mut told: Vec<(u64, u64)> = history

@@ -1,5 +1,5 @@
-//! Many networks that come, change, collide and go at random, while everything fails: in the end the address registry and the
-//! objects say the same.
+//! Many networks that come, change, collide and go at random, while everything fails: in the end
+//! the address registry and the objects say the same.
 
 use crate::plane::{Person, network, networks};
 use crate::wire::{Crash, Faults, Replay, Trace, Wire, seeds};
@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 const SEEDS: u64 = 40;
 /// How many things a person does in one story.
 const ACTS: usize = 25;
-/// Longer than two of the longest back-offs, 1000 s each: whoever waits for a range that was given back has tried since.
+/// Longer than two of the longest back-offs, 1000 s each: whoever waits for a range that was given
+/// back has tried since.
 const QUIET: Duration = Duration::from_secs(2500);
 /// What is asked for: nested ranges, disjoint ones, and what cannot be.
 const RANGES: &[(&str, &str)] = &[
@@ -33,7 +34,8 @@ const RANGES: &[(&str, &str)] = &[
 ];
 const NAMES: &[&str] = &["a", "b", "c", "d", "e"];
 
-/// One thing that a person does; what cannot be done (create what is there, edit what is not) is no matter.
+/// One thing that a person does; what cannot be done (create what is there, edit what is not) is no
+/// matter.
 async fn act(person: &Person, rng: &mut SmallRng) {
     let name = NAMES[rng.random_range(0..NAMES.len())];
     let (cidr, gateway) = RANGES[rng.random_range(0..RANGES.len())];

@@ -286,8 +286,8 @@ async fn failing_back_end_is_told_of_once_and_asked_less_and_less_often() {
             ]
         );
         assert_eq!(controller.handle.stats().error, 10);
-        // The first passes overlap with the events of the controller's own writes, and so does the last; between them each pause
-        // is twice the one before.
+        // The first passes overlap with the events of the controller's own writes, and so does the
+        // last; between them each pause is twice the one before.
         let pauses = backend.pauses();
         let doubling = &pauses[2..10];
         assert!(doubling.windows(2).all(|pair| pair[1] == pair[0] * 2), "{pauses:?}");

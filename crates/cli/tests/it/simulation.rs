@@ -1,12 +1,13 @@
-//! The demo's whole story in simulated time: the same seed tells it the same way, and nothing that happens to the controller
-//! on its way changes where it ends.
+//! The demo's whole story in simulated time: the same seed tells it the same way, and nothing that
+//! happens to the controller on its way changes where it ends.
 
 use crate::wire::{Crash, Faults, Replay, assert_same, seeds};
 use crate::world::{Play, Played, play};
 use setpoint::store::fault;
 use setpoint_cli::story::{Events, Told};
 
-/// How many requests the controller may make for one story, however much goes wrong: a loop without back-off makes far more.
+/// How many requests the controller may make for one story, however much goes wrong: a loop without
+/// back-off makes far more.
 const REQUESTS_MAX: usize = 300;
 /// How many it may make in the minute after: a watch of each of its resources anew now and then.
 const REQUESTS_AFTERWARDS_MAX: usize = 20;

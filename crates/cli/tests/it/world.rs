@@ -1,4 +1,5 @@
-//! A control plane with the Network controller beside it, in which the story is told: everything from one seed.
+//! A control plane with the Network controller beside it, in which the story is told: everything
+//! from one seed.
 
 use crate::inline::at_once;
 use crate::wire::{Crash, Faults, Trace, Wire};
@@ -25,7 +26,8 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// How long the world is watched after the story's end.
 const AFTERWARDS: Duration = Duration::from_secs(70);
 
-/// The address registry on disk, with each call made at once: which thread the disk answers on must not change what happens.
+/// The address registry on disk, with each call made at once: which thread the disk answers on must
+/// not change what happens.
 pub(crate) struct AtOnce(LocalBackend);
 
 impl AtOnce {

@@ -1,4 +1,5 @@
-//! Calls completed where they are made: which thread a disk answers on must not change what happens.
+//! Calls completed where they are made: which thread a disk answers on must not change what
+//! happens.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -54,7 +54,8 @@ impl Program {
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let mut process = Command::new(env!("CARGO_BIN_EXE_setpoint"))
-            // One arena: resident memory then tells what the server holds, not which thread's arena an answer was made in.
+            // One arena: resident memory then tells what the server holds, not which thread's arena
+            // an answer was made in.
             .env("MALLOC_ARENA_MAX", "1")
             .args(["up", "--secure-port", "0", "--insecure-port", &port.to_string()])
             .args(options)

@@ -21,7 +21,8 @@ const ALL_WATCHERS: usize = 4;
 const EVENT_WATCHERS: usize = 6;
 /// How long the soak takes unless the environment says `SOAK_SECONDS`.
 const SOAK: Duration = Duration::from_secs(120);
-/// A soak of this length keeps history as long as users' servers do; a shorter one [`SHORT_HISTORY`].
+/// A soak of this length keeps history as long as users' servers do; a shorter one
+/// [`SHORT_HISTORY`].
 const LONG: Duration = Duration::from_secs(20 * 60);
 /// How long history is kept in a short soak.
 const SHORT_HISTORY: Duration = Duration::from_secs(10);
@@ -31,18 +32,19 @@ const HISTORY: Duration = Duration::from_secs(300);
 const EVENT_TTL: &str = "10s";
 /// After so many times the history, what is bounded by time is full: the store keeps it twice.
 const WARM_UP: u32 = 3;
-/// After so many writes, what is bounded by bytes is: the end of the log that the disk engine keeps in memory, 16 MiB of what was written
-/// and what that replaced.
+/// After so many writes, what is bounded by bytes is: the end of the log that the disk engine keeps
+/// in memory, 16 MiB of what was written and what that replaced.
 const WARM_UP_WRITES: u64 = 3000;
 /// What was written after that would show if it were kept, in memory or in the file.
 const FLOW_WRITES: u64 = 8000;
 /// Between two weighings.
 const WEIGH_PERIOD: Duration = Duration::from_secs(5);
-/// Memory becomes this much larger at most than it has ever been up to the end of the warm-up, or a quarter larger: half of what is written
-/// after that, and more than a short history is when a slow machine finds its pace only then.
+/// Memory becomes this much larger at most than it has ever been up to the end of the warm-up, or a
+/// quarter larger: half of what is written after that, and more than a short history is when a slow
+/// machine finds its pace only then.
 const GROWTH_BYTES_MAX: u64 = FLOW_WRITES * VALUE_BYTES as u64 / 2;
-/// The folder becomes this much larger, or as much again: redb enlarges its file by half or more at a time, and fills little more than half
-/// of it, so that this is less still of what is written.
+/// The folder becomes this much larger, or as much again: redb enlarges its file by half or more at
+/// a time, and fills little more than half of it, so that this is less still of what is written.
 const FILE_GROWTH_BYTES_MAX: u64 = FLOW_WRITES * VALUE_BYTES as u64 * 3 / 4;
 /// The data folder may have this beside twice what was written while history is kept.
 const FILE_BYTES_MAX: u64 = 64 << 20;

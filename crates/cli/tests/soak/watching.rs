@@ -8,18 +8,20 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
-/// A watch that outlives every soak: without a time of its own it ends politely after half an hour to an hour.
+/// A watch that outlives every soak: without a time of its own it ends politely after half an hour
+/// to an hour.
 const WATCH: &str = "watch=1&timeoutSeconds=86400";
 
 /// What the writers have left, once they have ended.
 pub(crate) type End = watch::Receiver<Option<Left>>;
 
-/// Follows objects from a list on, and holds each event to the count before it. Returns how many there were, once it has seen the
-/// writers' end.
+/// Follows objects from a list on, and holds each event to the count before it. Returns how many
+/// there were, once it has seen the writers' end.
 ///
 /// # Panics
 ///
-/// A count is left out or comes twice; the watch ends; it never sees the end (the caller's patience).
+/// A count is left out or comes twice; the watch ends; it never sees the end (the caller's
+/// patience).
 pub(crate) async fn watch_maps(
     path: String,
     shard: Option<usize>,
@@ -81,8 +83,8 @@ pub(crate) async fn watch_maps(
     }
 }
 
-/// Follows Events: each comes once and goes once, none is changed. Returns how many came and how many went, when no more are told and
-/// all have gone.
+/// Follows Events: each comes once and goes once, none is changed. Returns how many came and how
+/// many went, when no more are told and all have gone.
 pub(crate) async fn watch_events(
     path: String,
     asker: Asker,

@@ -32,7 +32,8 @@ impl Resource {
         format!("{}.{}", self.resource, self.group)
     }
 
-    /// The path of the collection; `namespace` is ignored for cluster-scoped resources, and empty means all of them.
+    /// The path of the collection; `namespace` is ignored for cluster-scoped resources, and empty
+    /// means all of them.
     pub(crate) fn collection(&self, namespace: &str) -> String {
         let root = if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -62,7 +63,8 @@ pub(crate) struct Discovered {
 }
 
 impl Discovered {
-    /// The resource of a kind, in any version of the group that `api_version` names: an object has one identity over all of them.
+    /// The resource of a kind, in any version of the group that `api_version` names: an object has
+    /// one identity over all of them.
     pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         let (group, _) = api_version.rsplit_once('/').unwrap_or_default();
         self.resources.iter().find(|resource| resource.group == group && resource.kind == kind)

@@ -113,7 +113,8 @@ impl Looked<'_> {
         self.delete(policy).await
     }
 
-    /// Objects that own each other and wait for each other would wait for ever: this one stops blocking.
+    /// Objects that own each other and wait for each other would wait for ever: this one stops
+    /// blocking.
     async fn unblock_cycle(&self) -> Result<(), CollectError> {
         let blocks =
             self.references().iter().any(|reference| reference["blockOwnerDeletion"] == true);
@@ -130,7 +131,8 @@ impl Looked<'_> {
     }
 
     async fn delete(&self, policy: &str) -> Result<(), CollectError> {
-        // After a patch of its own the version is another one; the uid is what must not be mistaken.
+        // After a patch of its own the version is another one; the uid is what must not be
+        // mistaken.
         let mut preconditions = json!({"uid": &**self.uid});
         if policy != "Foreground" {
             preconditions["resourceVersion"] = self.live.resource_version().into();

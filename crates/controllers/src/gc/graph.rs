@@ -232,7 +232,8 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    /// `a` an object; `a<o` one owned by `o`, `a<o!` blocking; `~a` deleted in the foreground, `^a` orphaning, `-a` gone.
+    /// `a` an object; `a<o` one owned by `o`, `a<o!` blocking; `~a` deleted in the foreground, `^a`
+    /// orphaning, `-a` gone.
     fn check(script: &str, expected: Expect) {
         let mut graph = Graph::default();
         let mut told = Vec::new();

@@ -33,7 +33,8 @@ pub(super) async fn standing(
         CollectError::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() }
     })?;
     if resource.namespaced && dependent.namespace().is_empty() {
-        // A cluster-scoped object cannot be owned from inside a namespace: never resolved, never deleted.
+        // A cluster-scoped object cannot be owned from inside a namespace: never resolved, never
+        // deleted.
         return Err(CollectError::OwnerInNamespace);
     }
     match shared.api.get(&resource.object(dependent.namespace(), text(reference, "name"))).await {
@@ -53,7 +54,8 @@ pub(super) async fn standing(
     }
 }
 
-/// Says so, by an Event, when the owner exists in another namespace. Failing to say so changes nothing.
+/// Says so, by an Event, when the owner exists in another namespace. Failing to say so changes
+/// nothing.
 async fn warn_of_other_namespace(shared: &Shared, dependent: &Value, reference: &Value) {
     let uid = text(reference, "uid");
     let elsewhere = shared.graph.lock().seen(uid).is_some_and(|owner| {

@@ -7,8 +7,8 @@ const KINDS: [Kind; 3] = [Kind::AesGcm, Kind::AesCbc, Kind::Secretbox];
 const PLACE: &[u8] = b"/registry/secrets/default/a";
 const VALUE: &[u8] = br#"{"kind":"Secret","data":{"p":"aHVudGVyMg=="}}"#;
 
-/// Made with other programs (OpenSSL by Python's `cryptography`, libsodium by PyNaCl): keys 00 01 02 …, nonces 64 65 66 …, the
-/// value and the place above, laid out as Kubernetes documents it.
+/// Made with other programs (OpenSSL by Python's `cryptography`, libsodium by PyNaCl): keys 00 01
+/// 02 …, nonces 64 65 66 …, the value and the place above, laid out as Kubernetes documents it.
 const VECTORS: [(Kind, usize, &str); 7] = [
     (
         Kind::AesGcm,

@@ -18,7 +18,8 @@ pub(super) struct Entry {
     pub(super) providers: Vec<Arc<Provider>>,
 }
 
-/// Kind and API version that are taken: today's, and the one before it, which Kubernetes still reads.
+/// Kind and API version that are taken: today's, and the one before it, which Kubernetes still
+/// reads.
 const KINDS: [(&str, &str); 2] =
     [("apiserver.config.k8s.io/v1", "EncryptionConfiguration"), ("v1", "EncryptionConfig")];
 
@@ -252,7 +253,8 @@ impl Reader {
     }
 }
 
-/// A word of the file that may be told: what is longer than any word that belongs there may be a secret in the wrong place.
+/// A word of the file that may be told: what is longer than any word that belongs there may be a
+/// secret in the wrong place.
 fn shown(word: &str) -> &str {
     const WORD_BYTES_MAX: usize = 30;
     let is_word = word.bytes().all(|b| b.is_ascii_alphanumeric() || b"./-_".contains(&b));

@@ -51,7 +51,8 @@ pub struct Fault {
     pub why: Why,
 }
 
-/// What is wrong in one place. The words are those of Kubernetes' API server where it refuses the same.
+/// What is wrong in one place. The words are those of Kubernetes' API server where it refuses the
+/// same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Why {

@@ -28,7 +28,8 @@ pub(super) fn name_fault(name: &str) -> Option<Why> {
     }
 }
 
-/// What is wrong with the names of one list together: at most one of each fault, as Kubernetes tells them.
+/// What is wrong with the names of one list together: at most one of each fault, as Kubernetes
+/// tells them.
 pub(super) fn list_faults(names: &[&str]) -> impl Iterator<Item = Why> {
     let names: Vec<_> = names.iter().map(|name| GroupResource::parse(name)).collect();
     let distinct: BTreeSet<_> = names.iter().collect();

@@ -268,7 +268,8 @@ async fn a_file_that_changes_is_taken_over_and_a_bad_one_is_not() {
     assert!(matches!(reloader.look(), Look::StillRefused));
     put(&store, "/registry/secrets/default/b", "goes on").await;
 
-    // The owned task takes the good one over in its time; what could not be read is then asked for again.
+    // The owned task takes the good one over in its time; what could not be read is then asked for
+    // again.
     write(&[GCM, TWO]);
     let stop = tokio_util::sync::CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();

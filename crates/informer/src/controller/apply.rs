@@ -9,7 +9,8 @@ pub trait DeltaStore<T> {
     fn put(&mut self, object: T) -> Option<T>;
     /// Takes one object out.
     fn remove(&mut self, key: &Key) -> Option<T>;
-    /// Makes the store hold exactly these objects, which have distinct keys, and gives what it held.
+    /// Makes the store hold exactly these objects, which have distinct keys, and gives what it
+    /// held.
     fn replace(&mut self, objects: Vec<T>, resource_version: &str) -> Vec<T>;
     /// Everything that is held.
     fn objects(&self) -> Vec<T>;
@@ -78,9 +79,11 @@ impl<T: Keyed> Change<T> {
     }
 }
 
-/// Brings a store up to date with a batch, from whichever queue, and tells of each change after it was made (EVT-1 to EVT-7).
+/// Brings a store up to date with a batch, from whichever queue, and tells of each change after it
+/// was made (EVT-1 to EVT-7).
 ///
-/// Whether a change is an addition depends on the store, not on the verb. The batch has been processed when this returns.
+/// Whether a change is an addition depends on the store, not on the verb. The batch has been
+/// processed when this returns.
 pub fn apply<T: Keyed + Clone>(
     batch: Batch<T>,
     store: &mut (impl DeltaStore<T> + ?Sized),
@@ -117,8 +120,8 @@ pub fn apply<T: Keyed + Clone>(
     }
 }
 
-/// EVT-4: the store changes at once; then come the deletions, and then what the list holds, in its order. Of two objects with one
-/// key the later counts.
+/// EVT-4: the store changes at once; then come the deletions, and then what the list holds, in its
+/// order. Of two objects with one key the later counts.
 fn replace_all<T: Keyed + Clone>(
     mut items: Vec<T>,
     resource_version: &str,

@@ -6,7 +6,8 @@ use crate::status::chain;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes a reflector's failures to the log, and leaves it at that: for controllers that nobody asks how they are doing.
+/// Writes a reflector's failures to the log, and leaves it at that: for controllers that nobody
+/// asks how they are doing.
 #[derive(Debug, Clone)]
 pub struct LogObserver {
     resource: String,

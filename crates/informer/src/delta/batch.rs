@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-/// A batch is worth a warning when each delta took longer than this and others wait: 100 ms, as client-go (FIFO-21).
+/// A batch is worth a warning when each delta took longer than this and others wait: 100 ms, as
+/// client-go (FIFO-21).
 const SLOW_DELTA: Duration = Duration::from_millis(100);
 
 /// A batch that took so long is slow however many deltas it has: 1 s, as client-go.
@@ -19,11 +20,13 @@ const SLOW_WAITING: usize = 10;
 
 /// Deltas that have left a queue, and are being processed for as long as this exists.
 ///
-/// From an ordered queue: deltas about single objects with distinct keys, at most [`BATCH_MAX`](super::BATCH_MAX), or one delta
-/// about all of them (FIFO-15). From a keyed queue: deltas about distinct keys, or everything that waited for one key.
+/// From an ordered queue: deltas about single objects with distinct keys, at most
+/// [`BATCH_MAX`](super::BATCH_MAX), or one delta about all of them (FIFO-15). From a keyed queue:
+/// deltas about distinct keys, or everything that waited for one key.
 ///
-/// Dropping it says that it has been processed: do so when the store has changed. Iterating over it by value does it at the end of
-/// the loop; taking [`deltas`](Self::deltas) out (`std::mem::take`) leaves it to the batch.
+/// Dropping it says that it has been processed: do so when the store has changed. Iterating over it
+/// by value does it at the end of the loop; taking [`deltas`](Self::deltas) out (`std::mem::take`)
+/// leaves it to the batch.
 #[must_use = "dropping a batch says that it has been processed"]
 pub struct Batch<T> {
     /// The deltas, oldest first.

@@ -13,26 +13,30 @@ use std::sync::Arc;
 /// How many batches' places an empty queue keeps (FIFO-17).
 const KEPT_MAX: usize = 64;
 
-/// A plain sequence of deltas (FIFO-10): nothing is grouped by key, merged or left out, and the reader sees every event in the
-/// server's order. client-go's `RealFIFO`.
+/// A plain sequence of deltas (FIFO-10): nothing is grouped by key, merged or left out, and the
+/// reader sees every event in the server's order. client-go's `RealFIFO`.
 ///
 /// # Theory
 ///
-/// What goes in together into a batch is settled when a delta is put in, not when it is taken out: the queue is a sequence of
-/// batches, of which the last grows until a delta does not fit. A batch is a run of deltas about single objects with distinct keys,
-/// at most [`BATCH_MAX`], so that what it does to a store does not depend on where it is cut; any other delta is a batch of its own,
+/// What goes in together into a batch is settled when a delta is put in, not when it is taken out:
+/// the queue is a sequence of batches, of which the last grows until a delta does not fit. A batch
+/// is a run of deltas about single objects with distinct keys, at most [`BATCH_MAX`], so that what
+/// it does to a store does not depend on where it is cut; any other delta is a batch of its own,
 /// and the end of the initial list ends one (FIFO-15). Taking one out moves a pointer.
 ///
-/// Whether a key is in the last batch already is asked by its hash, which is computed outside the lock. Two keys with one hash make
-/// the batch end early, which no reader can tell from a batch that it was too quick to see grow.
+/// Whether a key is in the last batch already is asked by its hash, which is computed outside the
+/// lock. Two keys with one hash make the batch end early, which no reader can tell from a batch
+/// that it was too quick to see grow.
 ///
 /// # Modes
 ///
-/// [`new`](Self::new) makes an atomic queue: a list, a resync and a bookmark pass as one delta each, and the queue knows nothing of
-/// the store (FIFO-14). [`with_known_objects`](Self::with_known_objects) makes one that takes lists and resyncs apart, for which it
-/// asks the store (FIFO-12, FIFO-13), and that drops bookmarks, which mean nothing when a list does not arrive as one. That these
-/// choices go together, which client-go checks when a queue is made, cannot be said otherwise here. List items leave as `Replaced`;
-/// client-go's older way, as `Sync`, is not offered.
+/// [`new`](Self::new) makes an atomic queue: a list, a resync and a bookmark pass as one delta
+/// each, and the queue knows nothing of the store (FIFO-14).
+/// [`with_known_objects`](Self::with_known_objects) makes one that takes lists and resyncs apart,
+/// for which it asks the store (FIFO-12, FIFO-13), and that drops bookmarks, which mean nothing
+/// when a list does not arrive as one. That these choices go together, which client-go checks when
+/// a queue is made, cannot be said otherwise here. List items leave as `Replaced`; client-go's
+/// older way, as `Sync`, is not offered.
 pub struct OrderedFifo<T> {
     hasher: DefaultHashBuilder,
     ends: Ends<Batches<T>>,
@@ -197,7 +201,8 @@ impl<T: Keyed + Clone> Batches<T> {
         self.batches.push_back(Popped { deltas: vec![delta], in_initial_list, n_initial });
     }
 
-    /// FIFO-12: what is gone first, by the queue's knowledge before the store's, and then what is there.
+    /// FIFO-12: what is gone first, by the queue's knowledge before the store's, and then what is
+    /// there.
     fn replace(&mut self, items: Vec<T>, known: &dyn KnownObjects<T>) -> Option<usize> {
         let is_first = !std::mem::replace(&mut self.is_populated, true);
         let gone = self.gone(&items, known);
@@ -232,7 +237,8 @@ impl<T: Keyed + Clone> Batches<T> {
         gone
     }
 
-    /// FIFO-13: a stored object about which something waits is not told of, lest it overtake what is newer.
+    /// FIFO-13: a stored object about which something waits is not told of, lest it overtake what
+    /// is newer.
     fn resync(&mut self, known: &dyn KnownObjects<T>) {
         let mut keys = known.keys();
         {
@@ -246,7 +252,8 @@ impl<T: Keyed + Clone> Batches<T> {
         }
     }
 
-    /// The keys about which something waits, in the order of their first delta, and the last delta of each.
+    /// The keys about which something waits, in the order of their first delta, and the last delta
+    /// of each.
     fn queued(&self) -> (Vec<&Key>, HashMap<&Key, &Delta<T>>) {
         let mut keys = Vec::new();
         let mut last = HashMap::new();

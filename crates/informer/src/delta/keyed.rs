@@ -9,13 +9,15 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// The keyed queue that the field's articles describe: client-go's `DeltaFIFO`, which informers ran on before 1.36.
+/// The keyed queue that the field's articles describe: client-go's `DeltaFIFO`, which informers ran
+/// on before 1.36.
 ///
 /// # Theory
 ///
-/// Each key has at most one slot, with everything that waits for it, oldest first. Slots leave whole, in the order in which their
-/// keys came to wait, so that two keys may change places against the server's order (FIFO-1). Nothing is compressed but two
-/// deletions in a row (FIFO-2). A slot is made with a delta in it and leaves from the front only: there are no empty ones (FIFO-6).
+/// Each key has at most one slot, with everything that waits for it, oldest first. Slots leave
+/// whole, in the order in which their keys came to wait, so that two keys may change places against
+/// the server's order (FIFO-1). Nothing is compressed but two deletions in a row (FIFO-2). A slot
+/// is made with a delta in it and leaves from the front only: there are no empty ones (FIFO-6).
 ///
 /// | goes in       | waits as                                                                                               |
 /// |---------------|--------------------------------------------------------------------------------------------------------|
@@ -24,7 +26,8 @@ use std::sync::Arc;
 /// | `SyncAll`     | a `Sync` for each stored object about which nothing waits (FIFO-5)                                     |
 /// | `Bookmark`    | nothing: what a version covers is not known here                                                       |
 ///
-/// A batch is a run of slots of one delta each, or one slot of several. Its first list counts in slots.
+/// A batch is a run of slots of one delta each, or one slot of several. Its first list counts in
+/// slots.
 pub struct DeltaFifo<T>(Ends<Slots<T>>);
 
 impl<T> fmt::Debug for DeltaFifo<T> {
@@ -79,7 +82,8 @@ impl<T: Keyed + Clone> DeltaQueue<T> for DeltaFifo<T> {
 struct Slots<T> {
     known: Arc<dyn KnownObjects<T>>,
     slots: VecDeque<Slot<T>>,
-    /// The number of each key's slot. Slots are numbered as they are made; the one in front has `first`.
+    /// The number of each key's slot. Slots are numbered as they are made; the one in front has
+    /// `first`.
     numbers: HashMap<Key, u64>,
     first: u64,
     n_deltas: usize,
@@ -212,7 +216,8 @@ impl<T: Keyed + Clone> Slots<T> {
         }
     }
 
-    /// FIFO-5: a stored object about which something waits is not told of, lest it overtake what is newer.
+    /// FIFO-5: a stored object about which something waits is not told of, lest it overtake what is
+    /// newer.
     fn resync(&mut self) {
         for key in self.known.keys() {
             if !self.numbers.contains_key(&key)
@@ -225,7 +230,8 @@ impl<T: Keyed + Clone> Slots<T> {
 }
 
 impl<T> Slot<T> {
-    /// FIFO-2: of two deletions in a row the earlier stays, unless that is a tombstone: the watched one says more.
+    /// FIFO-2: of two deletions in a row the earlier stays, unless that is a tombstone: the watched
+    /// one says more.
     fn push(&mut self, delta: Delta<T>) {
         match self.deltas.last_mut() {
             Some(last) if last.is_deletion() && delta.is_deletion() => {

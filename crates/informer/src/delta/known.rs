@@ -5,7 +5,8 @@ use crate::object::Object;
 
 /// What the store behind a queue holds; it must be what the queue's reader makes of the batches.
 ///
-/// Asked under the queue's lock, so that nothing is taken out meanwhile: it must not call the queue, and should be quick.
+/// Asked under the queue's lock, so that nothing is taken out meanwhile: it must not call the
+/// queue, and should be quick.
 pub trait KnownObjects<T>: Send + Sync + 'static {
     /// The keys of everything that is held.
     fn keys(&self) -> Vec<Key>;

@@ -11,10 +11,11 @@ use tokio::task::coop::consume_budget;
 /// How many deltas are taken out together at most: 1000, as client-go's `RealFIFO` (FIFO-15).
 pub const BATCH_MAX: usize = 1000;
 
-/// How many deltas wait at most. A full queue holds up the writer, and by it the reading of the watch (FIFO-16).
+/// How many deltas wait at most. A full queue holds up the writer, and by it the reading of the
+/// watch (FIFO-16).
 ///
-/// A list or a resync that a queue takes apart goes in whole when there was room for one delta: it is bounded by what a list may
-/// hold.
+/// A list or a resync that a queue takes apart goes in whole when there was room for one delta: it
+/// is bounded by what a list may hold.
 pub const DELTAS_MAX: usize = 2 * BATCH_MAX;
 
 /// How many deltas a reader takes for one unit of its task's budget; tokio gives a poll 128 units.
@@ -27,7 +28,8 @@ pub struct QueueClosed;
 
 /// A queue of deltas with one writer and one reader. See the [module's theory](super).
 pub trait DeltaQueue<T: Keyed>: Send + Sync + 'static {
-    /// Takes a delta in, or gives it back when it has to wait: until there is room, or until the batch that is out is processed.
+    /// Takes a delta in, or gives it back when it has to wait: until there is room, or until the
+    /// batch that is out is processed.
     ///
     /// # Errors
     /// When the queue is closed.
@@ -36,7 +38,8 @@ pub trait DeltaQueue<T: Keyed>: Send + Sync + 'static {
     /// Waits until an offer that was given back may be taken, or the queue is closed.
     fn freed(&self) -> BoxFuture<'_, ()>;
 
-    /// Takes out the next deltas; waits while there are none, and gives `None` once the queue is closed and empty (FIFO-20).
+    /// Takes out the next deltas; waits while there are none, and gives `None` once the queue is
+    /// closed and empty (FIFO-20).
     ///
     /// The batch counts as being processed until it is dropped. Dropping the future loses nothing.
     fn pop_batch(&self) -> BoxFuture<'_, Option<Batch<T>>>;
@@ -79,7 +82,8 @@ pub(super) trait Line<T>: Send + 'static {
     /// Whether a delta can only be taken while the store is up to date.
     fn needs_store(&self, delta: &Delta<T>) -> bool;
 
-    /// Takes a delta in. `hash` is that of its key. The first write gives how large the initial population is (FIFO-22).
+    /// Takes a delta in. `hash` is that of its key. The first write gives how large the initial
+    /// population is (FIFO-22).
     fn take(&mut self, delta: Delta<T>, hash: Option<u64>) -> Option<usize>;
 
     /// Takes out the next batch.

@@ -121,7 +121,8 @@ fn name_and_version(record: &Record) -> String {
     format!("{}@{}", record.key.name, record.resource_version)
 }
 
-/// `+a@1` added, `~a@1` updated, `-a@1` deleted, `-a@1?` missed, `=a@1` of a list, `*a@1` of a resync, `[a@1 b@1]`, `**`, `#1`.
+/// `+a@1` added, `~a@1` updated, `-a@1` deleted, `-a@1?` missed, `=a@1` of a list, `*a@1` of a
+/// resync, `[a@1 b@1]`, `**`, `#1`.
 pub(super) fn show(deltas: &[Delta<Record>]) -> Vec<String> {
     deltas
         .iter()
@@ -237,7 +238,8 @@ fn fifo_16_fifo_21_what_needs_the_store_waits_until_the_batch_is_processed() {
             writer.now_or_never().expect("processed").unwrap();
         }
     }
-    // A deletion of what only the batch knows: dropped by the store's word, it would be lost (FIFO-3).
+    // A deletion of what only the batch knows: dropped by the store's word, it would be lost
+    // (FIFO-3).
     let line = Line::new(Kind::Keyed);
     line.put([added("a", 1)]);
     let batch = line.pop().unwrap();

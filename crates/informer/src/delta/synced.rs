@@ -2,11 +2,13 @@
 use super::QueueClosed;
 use tokio::sync::watch;
 
-/// Whether the first list of a queue has been processed, as something that any number of tasks may ask and await.
+/// Whether the first list of a queue has been processed, as something that any number of tasks may
+/// ask and await.
 ///
-/// True once something was written and everything of the first write, if that was a list, has been *processed*: what was popped
-/// only is not in the store yet (client-go's `DeltaFIFO` counts it all the same, FIFO-22). If the first write was a single object,
-/// true at once. Never reverts, relists included.
+/// True once something was written and everything of the first write, if that was a list, has been
+/// *processed*: what was popped only is not in the store yet (client-go's `DeltaFIFO` counts it all
+/// the same, FIFO-22). If the first write was a single object, true at once. Never reverts, relists
+/// included.
 #[derive(Debug, Clone)]
 pub struct Synced(pub(super) watch::Receiver<bool>);
 

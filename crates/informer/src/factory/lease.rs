@@ -4,8 +4,9 @@ use crate::informer::SharedInformer;
 use std::fmt;
 use std::ops::Deref;
 
-/// An informer of a factory for a while: when its last lease is dropped, and nobody asked for it for good, it is stopped and
-/// forgotten. A later request makes a new one, which begins with an empty cache and is to be started.
+/// An informer of a factory for a while: when its last lease is dropped, and nobody asked for it
+/// for good, it is stopped and forgotten. A later request makes a new one, which begins with an
+/// empty cache and is to be started.
 ///
 /// Derefs to the informer. A clone of that keeps its cache readable and does not keep it running.
 pub struct InformerLease<K> {

@@ -45,17 +45,21 @@ pub struct FactoryOptions {
     pub resync_of: HashMap<ResourceType, Duration>,
     /// What caches hold.
     pub policy: CachePolicy,
-    /// What is cut out of objects before they are cached; `None` is nothing, not even `managedFields`.
+    /// What is cut out of objects before they are cached; `None` is nothing, not even
+    /// `managedFields`.
     pub prune: Option<Prune>,
-    /// How many objects each cache keeps decoded, besides; `None` is [`DECODED_OBJECTS`](crate::DECODED_OBJECTS).
+    /// How many objects each cache keeps decoded, besides; `None` is
+    /// [`DECODED_OBJECTS`](crate::DECODED_OBJECTS).
     pub decoded_objects: Option<usize>,
     /// Changes every object before it enters; see [`Transform`].
     pub transform: Option<Transform>,
     /// The first and the longest wait between failures; `None` is client-go's.
     pub backoff: Option<(Duration, Duration)>,
-    /// Ends informers whose type is refused for so long; see [`SharedInformerBuilder::give_up_after`]. `None` is never.
+    /// Ends informers whose type is refused for so long; see
+    /// [`SharedInformerBuilder::give_up_after`]. `None` is never.
     pub give_up_after: Option<Duration>,
-    /// Where informers tell of themselves, under [`name`](Self::name). Of several selections of one type the first does.
+    /// Where informers tell of themselves, under [`name`](Self::name). Of several selections of one
+    /// type the first does.
     pub metrics: Option<MetricsRegistry>,
     /// The informer name in metrics.
     pub name: String,

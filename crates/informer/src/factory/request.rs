@@ -3,7 +3,8 @@ use super::{InformerFactory, InformerLease, Selection};
 use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
 use std::fmt;
 
-/// A request for an informer of one type: which objects, how it is built if it is new, and for how long.
+/// A request for an informer of one type: which objects, how it is built if it is new, and for how
+/// long.
 #[must_use = "nothing is requested before `pinned` or `leased`"]
 pub struct InformerRequest<'a, K: Cacheable> {
     factory: InformerFactory,
@@ -37,8 +38,8 @@ impl<'a, K: Cacheable> InformerRequest<'a, K> {
         self
     }
 
-    /// What is special about the informer, if this request is the first (FAC-1): indices, policy, resync, transform. The last one
-    /// set counts.
+    /// What is special about the informer, if this request is the first (FAC-1): indices, policy,
+    /// resync, transform. The last one set counts.
     pub fn build(
         mut self,
         build: impl FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K> + 'a,

@@ -4,7 +4,8 @@ use std::fmt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Runs the informers of a factory as they are started; the caller decides where. Dropping it ends them.
+/// Runs the informers of a factory as they are started; the caller decides where. Dropping it ends
+/// them.
 #[must_use = "informers do nothing until their worker is run"]
 pub struct FactoryWorker(End);
 

@@ -5,7 +5,8 @@ use crate::object::Object;
 use std::fmt;
 use std::future::Future;
 
-/// Passes on what concerns the objects that a predicate admits, as if there were no others (EVT-10):
+/// Passes on what concerns the objects that a predicate admits, as if there were no others
+/// (EVT-10):
 ///
 /// | before  | after   | the inner handler is told            |
 /// |---------|---------|--------------------------------------|
@@ -16,8 +17,9 @@ use std::future::Future;
 /// | matches | –       | `Deleted`                            |
 /// | fails   | –       | nothing                              |
 ///
-/// The predicate is asked about each state by itself and must give the same answer each time: what it reads beside the object
-/// must not change. A deletion of which only the key is known is passed on, for nobody can tell.
+/// The predicate is asked about each state by itself and must give the same answer each time: what
+/// it reads beside the object must not change. A deletion of which only the key is known is passed
+/// on, for nobody can tell.
 pub struct FilteringHandler<P, H> {
     admits: P,
     handler: H,

@@ -30,7 +30,8 @@ pub(crate) trait Registered: Send + Sync {
 /// The states of a listener that others may await.
 pub(crate) struct State {
     pub(crate) synced: watch::Sender<bool>,
-    /// No further call is made: `removed` says so to those who wait, `is_removed` to those who look often.
+    /// No further call is made: `removed` says so to those who wait, `is_removed` to those who look
+    /// often.
     pub(crate) removed: CancellationToken,
     is_removed: AtomicBool,
     /// No call is running, and none will be made.
@@ -38,9 +39,11 @@ pub(crate) struct State {
     pub(crate) panics: AtomicU64,
 }
 
-/// How many notifications a handler's task takes out of its queue at once; they are not merged any more.
+/// How many notifications a handler's task takes out of its queue at once; they are not merged any
+/// more.
 ///
-/// 32: enough that the queue's lock costs nothing, and few beside the smallest queue that is of use.
+/// 32: enough that the queue's lock costs nothing, and few beside the smallest queue that is of
+/// use.
 pub const TAKEN_MAX: usize = 32;
 
 tokio::task_local! {
@@ -57,9 +60,10 @@ pub(super) fn is_within(state: &State) -> bool {
 ///
 /// # Theory
 ///
-/// The worker pushes under its distribution lock, and wakes when it has pushed all it has; one task takes a few notifications
-/// at a time and calls the handler with one after the other. The handler is synced once the informer is and no initial addition
-/// is waiting, taken or being handled; these facts change under the queue's lock.
+/// The worker pushes under its distribution lock, and wakes when it has pushed all it has; one task
+/// takes a few notifications at a time and calls the handler with one after the other. The handler
+/// is synced once the informer is and no initial addition is waiting, taken or being handled; these
+/// facts change under the queue's lock.
 pub(crate) struct Listener<K> {
     inner: Mutex<Inner<K>>,
     arrived: Notify,
@@ -169,7 +173,8 @@ impl<K: Send + Sync + 'static> Listener<K> {
         }
     }
 
-    /// Calls the handler until it is removed or the informer stops. The listener has ended when this is dropped, run or not.
+    /// Calls the handler until it is removed or the informer stops. The listener has ended when
+    /// this is dropped, run or not.
     pub(crate) fn run<H: Handler<K>>(
         self: Arc<Self>,
         handler: H,
@@ -186,7 +191,8 @@ impl<K: Send + Sync + 'static> Listener<K> {
 
     async fn calls<H: Handler<K>>(&self, mut handler: H, stop: CancellationToken) {
         let mut taken = Vec::new();
-        // Of the whole life: to enroll with a token and to leave it again for each wake costs more than the wake.
+        // Of the whole life: to enroll with a token and to leave it again for each wake costs more
+        // than the wake.
         let mut stopped = pin!(stop.cancelled());
         let mut removed = pin!(self.state.removed.cancelled());
         loop {
@@ -206,7 +212,8 @@ impl<K: Send + Sync + 'static> Listener<K> {
                 let call = async { handler.handle(event).await };
                 let outcome = AssertUnwindSafe(call).catch_unwind().await;
                 if is_initial {
-                    // A call that panicked counts as made, or the handler would never be synced (SHI-8).
+                    // A call that panicked counts as made, or the handler would never be synced
+                    // (SHI-8).
                     self.handled_initial();
                 }
                 if let Err(panic) = outcome {

@@ -15,16 +15,18 @@ use std::collections::{HashMap, VecDeque};
 /// | `Deleted`      | `Added`   | both: the new one waits at the end          |
 /// | `Deleted`      | `Deleted` | the earlier, unless it knows less (FIFO-2)  |
 ///
-/// What a handler folds out of the merged notifications is what it would have folded out of all of them. Once the queue is
-/// full, at most two notifications of a key are added to it.
+/// What a handler folds out of the merged notifications is what it would have folded out of all of
+/// them. Once the queue is full, at most two notifications of a key are added to it.
 ///
 /// # Theory
 ///
-/// A handler that keeps up pays for a ring buffer and nothing else. An addition is never merged into what waits, so it is only
-/// appended. The places of keys are written down when something else arrives at a full queue, each once, and thrown away when
-/// the queue has drained to half of its limit, so that a pass is paid for by as many notifications as it looks at. A
-/// notification that was merged away leaves a hole in the ring; the ring is packed when it has more holes than notifications, or
-/// a handler that is stuck while objects come and go would hold ever more of nothing.
+/// A handler that keeps up pays for a ring buffer and nothing else. An addition is never merged
+/// into what waits, so it is only appended. The places of keys are written down when something else
+/// arrives at a full queue, each once, and thrown away when the queue has drained to half of its
+/// limit, so that a pass is paid for by as many notifications as it looks at. A notification that
+/// was merged away leaves a hole in the ring; the ring is packed when it has more holes than
+/// notifications, or a handler that is stuck while objects come and go would hold ever more of
+/// nothing.
 pub(super) struct Queue<K> {
     // Inputs.
     queue_max: usize,
@@ -115,7 +117,8 @@ impl<K> Queue<K> {
             self.forget_index();
         }
         if self.len == 0 {
-            // Only holes are left, if anything. A burst, the initial list for one, leaves no memory behind.
+            // Only holes are left, if anything. A burst, the initial list for one, leaves no memory
+            // behind.
             self.ring.clear();
             self.ring.shrink_to(RING_KEPT_MAX);
         }

@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AtLeastError {
-    /// What was asked for is no version that has an order: empty, `"0"`, or not a plain integer (KEP-5504).
+    /// What was asked for is no version that has an order: empty, `"0"`, or not a plain integer
+    /// (KEP-5504).
     #[error("{0:?} is no resourceVersion that compares with others")]
     Unordered(String),
     /// The server's own versions have no order, so that nothing can be said of them.
@@ -26,12 +27,14 @@ pub enum AtLeastError {
 }
 
 impl<K> Lister<K> {
-    /// Waits until every change up to this resourceVersion is in the cache: what a read after a write needs. A controller takes
-    /// the version from the answer to its write.
+    /// Waits until every change up to this resourceVersion is in the cache: what a read after a
+    /// write needs. A controller takes the version from the answer to its write.
     ///
-    /// Any number of tasks may wait; each is woken once, when its version is reached. What was added by a watch that replays
-    /// objects in no order does not count (REF-21): the cache is complete up to a list's, a bookmark's or a change's version.
-    /// Versions compare within one resource type only. Handlers may not have been called yet. Dropping the future leaves nothing.
+    /// Any number of tasks may wait; each is woken once, when its version is reached. What was
+    /// added by a watch that replays objects in no order does not count (REF-21): the cache is
+    /// complete up to a list's, a bookmark's or a change's version. Versions compare within one
+    /// resource type only. Handlers may not have been called yet. Dropping the future leaves
+    /// nothing.
     ///
     /// # Errors
     /// When the version has no order, the server's have none, or the informer stops first.
@@ -39,8 +42,9 @@ impl<K> Lister<K> {
         self.reach(None, resource_version).await
     }
 
-    /// Waits until the cache holds this object at this resourceVersion or a later one, or has come that far as a whole, which
-    /// it does when the object was deleted meanwhile. Otherwise as [`at_least`](Self::at_least).
+    /// Waits until the cache holds this object at this resourceVersion or a later one, or has come
+    /// that far as a whole, which it does when the object was deleted meanwhile. Otherwise as
+    /// [`at_least`](Self::at_least).
     ///
     /// # Errors
     /// As [`at_least`](Self::at_least).
@@ -77,7 +81,8 @@ impl<K> Lister<K> {
 }
 
 impl<K> Indexer<K> {
-    /// Wakes those who waited for what the cache holds now. To be called after the writes of a batch.
+    /// Wakes those who waited for what the cache holds now. To be called after the writes of a
+    /// batch.
     pub(crate) fn announce(&self) {
         let freshness = &self.announcer.0;
         if freshness.n_waiting.load(Atomic::SeqCst) == 0 {
@@ -94,7 +99,8 @@ impl<K> Indexer<K> {
         self.announcer.0.stop();
     }
 
-    /// Whether additions come in no order, so that their versions say nothing of the cache's (REF-21).
+    /// Whether additions come in no order, so that their versions say nothing of the cache's
+    /// (REF-21).
     pub(crate) fn set_replaying(&mut self, is_replaying: bool) {
         self.is_replaying = is_replaying;
     }
@@ -123,8 +129,9 @@ impl Drop for Announcer {
 ///
 /// # Theory
 ///
-/// A writer changes the state and then looks whether anybody waits; one who waits takes a place and then looks at the state. Both
-/// looks are ordered by the state's lock, so at least one of them sees the other. Without anybody waiting a write costs one load.
+/// A writer changes the state and then looks whether anybody waits; one who waits takes a place and
+/// then looks at the state. Both looks are ordered by the state's lock, so at least one of them
+/// sees the other. Without anybody waiting a write costs one load.
 #[derive(Default)]
 pub(crate) struct Freshness {
     n_waiting: AtomicUsize,

@@ -51,7 +51,8 @@ impl<K> Function<K> {
     }
 }
 
-/// The values under which an object is filed, sorted, for each index in the order in which they were added.
+/// The values under which an object is filed, sorted, for each index in the order in which they
+/// were added.
 pub(super) type Values = Vec<Box<[Arc<str>]>>;
 
 /// What all functions say of an object.
@@ -62,7 +63,8 @@ pub(super) fn values_of<'a, K: 'a>(
     functions.into_iter().map(|function| function.values(object)).collect()
 }
 
-/// The objects of one index. Each value has a tree of its own, so that a listing by value goes through nothing else.
+/// The objects of one index. Each value has a tree of its own, so that a listing by value goes
+/// through nothing else.
 pub(super) struct Index<K> {
     pub(super) function: Function<K>,
     objects: OrdMap<Arc<str>, Tree<Object<K>>>,
@@ -80,7 +82,8 @@ impl<K> Index<K> {
         Self { function, objects: OrdMap::new() }
     }
 
-    /// Files an object under the new values instead of the old ones. A value that is known already comes to share its text.
+    /// Files an object under the new values instead of the old ones. A value that is known already
+    /// comes to share its text.
     pub(super) fn file(&mut self, object: &Object<K>, old: &[Arc<str>], new: &mut [Arc<str>]) {
         for gone in old.iter().filter(|value| new.binary_search(value).is_err()) {
             self.forget(object.key(), gone);

@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 /// A reading end of a cache: cheap to clone, used from any task, never waits (FAC-6).
 ///
-/// It answers from what has arrived so far; before the informer has synced that is nothing. Objects are shared and read-only.
-/// Methods that return typed objects decode under `Compact`; those that return [`Object`] never do.
+/// It answers from what has arrived so far; before the informer has synced that is nothing. Objects
+/// are shared and read-only. Methods that return typed objects decode under `Compact`; those that
+/// return [`Object`] never do.
 pub struct Lister<K>(Arc<RwLock<Arc<State<K>>>>, pub(super) Arc<Freshness>);
 
 /// Why a typed read failed.
@@ -102,7 +103,8 @@ impl<K: Resource> Lister<K> {
 }
 
 impl<K: DeserializeOwned> Lister<K> {
-    /// One object; `None` when the cache has none of that name. The namespace of a cluster-scoped object is empty.
+    /// One object; `None` when the cache has none of that name. The namespace of a cluster-scoped
+    /// object is empty.
     ///
     /// # Errors
     /// When the object does not fit `K`.

@@ -8,8 +8,8 @@ use crate::object::Object;
 use std::fmt;
 use std::sync::Arc;
 
-/// The whole cache at one moment: what several reads that must agree with each other are made on. Taking and keeping one copies
-/// nothing.
+/// The whole cache at one moment: what several reads that must agree with each other are made on.
+/// Taking and keeping one copies nothing.
 pub struct Snapshot<K>(pub(super) Arc<State<K>>);
 
 /// How much there is, not what: a cache may be large.
@@ -63,7 +63,8 @@ impl<K> Snapshot<K> {
         Objects(Kind::All(self.0.objects.iter()))
     }
 
-    /// The objects of one namespace, by name. The empty namespace is that of cluster-scoped objects.
+    /// The objects of one namespace, by name. The empty namespace is that of cluster-scoped
+    /// objects.
     pub fn namespace<'a>(&'a self, namespace: &'a str) -> Objects<'a, K> {
         let first = KeyRef { namespace, name: "" };
         Objects(Kind::Namespace(self.0.objects.from(first), namespace))
@@ -87,7 +88,8 @@ impl<K> Snapshot<K> {
 
     /// The objects that an index files under any of some values: each once, by key (IDX-3).
     ///
-    /// With the values that an index function gives to an object, this is client-go's `Index(name, object)`.
+    /// With the values that an index function gives to an object, this is client-go's `Index(name,
+    /// object)`.
     ///
     /// # Errors
     /// When there is no such index (IDX-4).
@@ -114,7 +116,8 @@ impl<K> Snapshot<K> {
         Ok(self.by_index(index, value)?.map(|object| object.key().clone()).collect())
     }
 
-    /// The values of an index under which there is anything, sorted; none for an unknown index (IDX-4).
+    /// The values of an index under which there is anything, sorted; none for an unknown index
+    /// (IDX-4).
     pub fn index_values(&self, index: &str) -> Vec<Arc<str>> {
         if index == NAMESPACE_INDEX {
             let mut values: Vec<Arc<str>> =
@@ -125,7 +128,8 @@ impl<K> Snapshot<K> {
         self.index(index).map_or_else(|_| Vec::new(), |index| index.distinct().cloned().collect())
     }
 
-    /// Whether an index would file an object under a value; `None` when there is no such index, or its function fails.
+    /// Whether an index would file an object under a value; `None` when there is no such index, or
+    /// its function fails.
     pub(crate) fn is_filed(&self, index: &str, value: &str, object: &Object<K>) -> Option<bool> {
         if index == NAMESPACE_INDEX {
             return Some(object.namespace() == value);

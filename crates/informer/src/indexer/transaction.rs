@@ -11,15 +11,18 @@ use std::sync::Arc;
 pub enum Write<K> {
     /// Puts an object in.
     Upsert(Object<K>),
-    /// Takes out the object of the same key; this is its last state, whose resourceVersion becomes the cache's (IDX-10).
+    /// Takes out the object of the same key; this is its last state, whose resourceVersion becomes
+    /// the cache's (IDX-10).
     Delete(Object<K>),
-    /// Takes out the object of this key, of whose end nothing is known: the cache's resourceVersion stays.
+    /// Takes out the object of this key, of whose end nothing is known: the cache's resourceVersion
+    /// stays.
     Remove(Key),
 }
 
 impl<K> Indexer<K> {
-    /// Makes several writes in one step: a reader sees none of them or all (IDX-11). Says of each, in their order, what was
-    /// there before, or why it was rejected; a rejected write leaves its key as it was and hinders no other.
+    /// Makes several writes in one step: a reader sees none of them or all (IDX-11). Says of each,
+    /// in their order, what was there before, or why it was rejected; a rejected write leaves its
+    /// key as it was and hinders no other.
     pub fn transaction(
         &mut self,
         writes: Vec<Write<K>>,

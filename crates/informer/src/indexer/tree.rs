@@ -2,16 +2,19 @@
 //!
 //! # Theory
 //!
-//! A B+ tree whose nodes are shared between the copies of a tree: a clone is one reference count, and a write copies the nodes on
-//! its path only when a clone still holds them. An entry is not stored with its key but has it ([`HasKey`]).
+//! A B+ tree whose nodes are shared between the copies of a tree: a clone is one reference count,
+//! and a write copies the nodes on its path only when a clone still holds them. An entry is not
+//! stored with its key but has it ([`HasKey`]).
 //!
-//! A comparison of two keys reads text that lies anywhere in memory, and in a large cache each of them waits for it. So a node
-//! knows what the keys of its entries have in common, and keeps for each the eight bytes that follow as a number: a search reads
-//! those, which lie side by side, and looks at a key only where two of them are equal. A search first takes for granted that its
-//! key shares what a node's keys have in common. What it finds that way is what it looked for, as it compares the key in the end;
-//! when it finds nothing it goes down again and asks at each node.
+//! A comparison of two keys reads text that lies anywhere in memory, and in a large cache each of
+//! them waits for it. So a node knows what the keys of its entries have in common, and keeps for
+//! each the eight bytes that follow as a number: a search reads those, which lie side by side, and
+//! looks at a key only where two of them are equal. A search first takes for granted that its key
+//! shares what a node's keys have in common. What it finds that way is what it looked for, as it
+//! compares the key in the end; when it finds nothing it goes down again and asks at each node.
 //!
-//! Keys are ordered by namespace and name, as `namespace`, a zero byte, and `name` compare byte by byte.
+//! Keys are ordered by namespace and name, as `namespace`, a zero byte, and `name` compare byte by
+//! byte.
 
 mod iter;
 mod node;
@@ -48,7 +51,8 @@ impl KeyRef<'_> {
         self.namespace.bytes().chain([0]).chain(self.name.bytes())
     }
 
-    /// The order of the tree. Namespaces and names hold no zero bytes in a cluster; those that do are told apart here.
+    /// The order of the tree. Namespaces and names hold no zero bytes in a cluster; those that do
+    /// are told apart here.
     fn compare(self, other: KeyRef<'_>) -> Ordering {
         if self.namespace == other.namespace {
             return self.name.cmp(other.name);
@@ -85,7 +89,8 @@ pub(crate) fn compare(a: &Key, b: &Key) -> Ordering {
     KeyRef::from(a).compare(b.into())
 }
 
-/// How many levels a tree can have: each but the highest multiplies by sixteen at least when it is split.
+/// How many levels a tree can have: each but the highest multiplies by sixteen at least when it is
+/// split.
 const DEPTH_MAX: usize = 16;
 
 /// The way to an entry: the place in each node, from the root on.

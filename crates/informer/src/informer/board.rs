@@ -129,7 +129,8 @@ impl ReflectorObserver for Board {
     }
 }
 
-/// Waits until a state that began at `since` has lasted for `period`, or the informer has stopped. Cancel safe.
+/// Waits until a state that began at `since` has lasted for `period`, or the informer has stopped.
+/// Cancel safe.
 pub(super) async fn degraded_for(
     status: &mut watch::Receiver<InformerStatus>,
     period: Duration,
@@ -148,7 +149,8 @@ pub(super) async fn degraded_for(
             return degraded;
         }
         tokio::select! {
-            // Cancel safe: a change that was not seen stays to be seen. The sender is the board's, which outlives its informer.
+            // Cancel safe: a change that was not seen stays to be seen. The sender is the board's,
+            // which outlives its informer.
             changed = status.changed() => if changed.is_err() { return None },
             () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
         }

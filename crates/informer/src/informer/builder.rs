@@ -76,28 +76,30 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// How many of the objects that were read last are kept decoded, besides. Default: [`DECODED_OBJECTS`]; zero is none. Nothing
-    /// under [`CachePolicy::Decoded`].
+    /// How many of the objects that were read last are kept decoded, besides. Default:
+    /// [`DECODED_OBJECTS`]; zero is none. Nothing under [`CachePolicy::Decoded`].
     pub fn decoded_objects(mut self, n_objects: usize) -> Self {
         self.decoded_objects = n_objects;
         self
     }
 
-    /// Cuts fields out of every object before it enters, while it is copied: it costs next to nothing. Default: nothing is cut,
-    /// not even `managedFields`, which are often a third of an object and of use to few: [`Prune::managed_fields`].
+    /// Cuts fields out of every object before it enters, while it is copied: it costs next to
+    /// nothing. Default: nothing is cut, not even `managedFields`, which are often a third of an
+    /// object and of use to few: [`Prune::managed_fields`].
     pub fn prune(mut self, prune: Prune) -> Self {
         self.prune = Some(prune);
         self
     }
 
-    /// How often handlers are told again of every cached object; local, no server is asked (REF-40). Default: zero, never.
+    /// How often handlers are told again of every cached object; local, no server is asked
+    /// (REF-40). Default: zero, never.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = period;
         self
     }
 
-    /// Adds an index over typed objects. Under `Compact` each write then decodes the object once; an object that does not
-    /// decode is rejected (IDX-5).
+    /// Adds an index over typed objects. Under `Compact` each write then decodes the object once;
+    /// an object that does not decode is rejected (IDX-5).
     pub fn index(
         mut self,
         name: impl Into<Arc<str>>,
@@ -107,7 +109,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// Adds an index over objects that are not decoded: by owner uid, by label, by whatever a skim shows.
+    /// Adds an index over objects that are not decoded: by owner uid, by label, by whatever a skim
+    /// shows.
     pub fn object_index(
         mut self,
         name: impl Into<Arc<str>>,
@@ -118,7 +121,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     }
 
     /// The first and the longest wait between failures, before jitter. Default:
-    /// [`BACKOFF_MIN`](crate::backoff::BACKOFF_MIN) and [`BACKOFF_MAX`](crate::backoff::BACKOFF_MAX).
+    /// [`BACKOFF_MIN`](crate::backoff::BACKOFF_MIN) and
+    /// [`BACKOFF_MAX`](crate::backoff::BACKOFF_MAX).
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
         self.reflector.backoff_min = min;
         self.reflector.backoff_max = max;
@@ -137,8 +141,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// Changes every object before it enters, after what [`prune`](Self::prune) does, which is the cheaper way to leave fields out.
-    /// The last one set counts. See [`Transform`].
+    /// Changes every object before it enters, after what [`prune`](Self::prune) does, which is the
+    /// cheaper way to leave fields out. The last one set counts. See [`Transform`].
     pub fn transform(
         mut self,
         transform: impl Fn(Bytes) -> Result<Bytes, TransformError> + Send + Sync + 'static,
@@ -147,29 +151,32 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// Is told of every failure, beside the log and [`SharedInformer::status`]. Must return fast. The last one set counts.
+    /// Is told of every failure, beside the log and [`SharedInformer::status`]. Must return fast.
+    /// The last one set counts.
     pub fn on_error(mut self, handler: impl Fn(&ReflectorError) + Send + Sync + 'static) -> Self {
         self.on_error = Some(Arc::new(handler));
         self
     }
 
-    /// Ends the informer when the server has answered nothing but 403 or 404 for so long: a type that is not served any more, or
-    /// may not be read, is then no work for ever (k/k#79610). [`InformerStatus::has_given_up`](crate::InformerStatus) says so.
-    /// Default: never; the informer goes on trying and recovers by itself.
+    /// Ends the informer when the server has answered nothing but 403 or 404 for so long: a type
+    /// that is not served any more, or may not be read, is then no work for ever (k/k#79610).
+    /// [`InformerStatus::has_given_up`](crate::InformerStatus) says so. Default: never; the
+    /// informer goes on trying and recovers by itself.
     pub fn give_up_after(mut self, patience: Duration) -> Self {
         self.give_up_after = Some(patience);
         self
     }
 
-    /// Tells of itself under this informer name, unless an informer of the same resource that lives does so already (2.7). The name
-    /// is a label: a program should have few.
+    /// Tells of itself under this informer name, unless an informer of the same resource that lives
+    /// does so already (2.7). The name is a label: a program should have few.
     pub fn metrics(mut self, registry: &MetricsRegistry, informer: impl Into<Arc<str>>) -> Self {
         self.metrics = Some((registry.clone(), informer.into()));
         self
     }
 
-    /// Compares each streamed list with a list at exactly its version, and tells `report` when they differ (FAC-9): a means of
-    /// finding faults of servers, see [`ConsistencyDetector`]. Default: no.
+    /// Compares each streamed list with a list at exactly its version, and tells `report` when they
+    /// differ (FAC-9): a means of finding faults of servers, see [`ConsistencyDetector`]. Default:
+    /// no.
     pub fn detect_inconsistency(
         mut self,
         report: impl Fn(&Inconsistency) + Send + Sync + 'static,
@@ -178,8 +185,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// The seed of the informer's jitter and watch timeouts. Default: 0. A program should give each process its own, so that
-    /// processes that fail together do not come back together.
+    /// The seed of the informer's jitter and watch timeouts. Default: 0. A program should give
+    /// each process its own, so that processes that fail together do not come back together.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self

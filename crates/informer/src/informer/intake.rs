@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// A buffer that a large object has made larger than this is given back after it.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Gives objects the form in which a cache under a policy holds them, before they are queued. What stays of an object is copied
-/// once, out of what was read into an allocation of its size.
+/// Gives objects the form in which a cache under a policy holds them, before they are queued. What
+/// stays of an object is copied once, out of what was read into an allocation of its size.
 pub(super) struct ObjectIntake<K> {
     // Inputs.
     resource_type: ResourceType,
@@ -149,8 +149,8 @@ impl<K: Cacheable> Intake<Object<K>> for ObjectIntake<K> {
         Ok(ObjectIntake::key(self, &arrival))
     }
 
-    /// Makes the dictionary once there is enough to make it of. What was taken in before is packed here or, where it is not at
-    /// hand, when it enters the cache.
+    /// Makes the dictionary once there is enough to make it of. What was taken in before is packed
+    /// here or, where it is not at hand, when it enters the cache.
     fn settle<'a>(&'a mut self, taken: &'a mut [Object<K>]) -> BoxFuture<'a, ()> {
         let is_due =
             self.pool.policy.packs() && self.pool.codec().is_none() && self.training.is_due();

@@ -123,7 +123,8 @@ impl<K: Cacheable> Processor<K> {
         Ok(HandlerRegistration(listener))
     }
 
-    /// The period that a handler can have (SHI-20 a to d); lowers the check period when it still may.
+    /// The period that a handler can have (SHI-20 a to d); lowers the check period when it still
+    /// may.
     fn resync_period(&mut self, asked: Duration) -> Duration {
         if asked.is_zero() {
             return Duration::ZERO;
@@ -187,7 +188,8 @@ impl<K: Cacheable> Processor<K> {
         std::mem::take(&mut self.starting)
     }
 
-    /// A tick: marks the handlers that are due until the next one, and says whether there are any (SHI-21).
+    /// A tick: marks the handlers that are due until the next one, and says whether there are any
+    /// (SHI-21).
     pub(super) fn resync_due(&mut self) -> bool {
         let now = Instant::now();
         for place in &mut self.places {
@@ -241,7 +243,8 @@ impl<K: Cacheable> Processor<K> {
         }
         self.write(run, &mut applied);
         self.indexer.announce();
-        // One wake for all there is: what a handler's task does not find now it need not be woken for.
+        // One wake for all there is: what a handler's task does not find now it need not be woken
+        // for.
         for place in self.places.iter_mut().filter(|place| place.has_news) {
             place.has_news = false;
             place.listener.wake();
@@ -264,8 +267,9 @@ impl<K: Cacheable> Processor<K> {
         self.metrics.is_some()
     }
 
-    /// A list without a version is followed by a watch from nowhere, which replays what exists in any order: until something
-    /// else comes, the versions of additions are not the cache's (REF-21). Whether that begins or ends here.
+    /// A list without a version is followed by a watch from nowhere, which replays what exists in
+    /// any order: until something else comes, the versions of additions are not the cache's
+    /// (REF-21). Whether that begins or ends here.
     fn changes_order(&self, delta: &Delta<Object<K>>) -> bool {
         let is_replaying = match delta {
             Delta::ReplacedAll { resource_version, .. } => matches!(&**resource_version, "" | "0"),
@@ -280,7 +284,8 @@ impl<K: Cacheable> Processor<K> {
         is_replaying != self.is_replaying
     }
 
-    /// Deltas about single objects: the cache changes by all of them in one step (IDX-11), and then each is told of.
+    /// Deltas about single objects: the cache changes by all of them in one step (IDX-11), and then
+    /// each is told of.
     fn write(&mut self, run: Vec<Delta<Object<K>>>, applied: &mut Applied) {
         let writes = run.iter().filter_map(|delta| match delta {
             Delta::Deleted(object) => Some(Write::Delete(object.clone())),
@@ -311,7 +316,8 @@ impl<K: Cacheable> Processor<K> {
         }
     }
 
-    /// EVT-4: the cache changes at once; then come the deletions, and then what the list holds, in its order.
+    /// EVT-4: the cache changes at once; then come the deletions, and then what the list holds, in
+    /// its order.
     fn replace_all(&mut self, objects: Vec<Object<K>>, resource_version: &str) -> Vec<IndexError> {
         let old = self.indexer.snapshot();
         let keys: Vec<Key> = objects.iter().map(|object| object.key().clone()).collect();
@@ -370,7 +376,8 @@ impl<K: Cacheable> Place<K> {
         self.listener.push(event);
     }
 
-    /// SHI-20: a period shorter than the check period is raised to it; without a check period there is none.
+    /// SHI-20: a period shorter than the check period is raised to it; without a check period there
+    /// is none.
     fn settle(&mut self, check_period: Duration) {
         let never = self.asked.is_zero() || check_period.is_zero();
         self.period = (!never).then(|| self.asked.max(check_period));

@@ -71,11 +71,12 @@ impl<K: Cacheable> InformerWorker<K> {
         self
     }
 
-    /// Runs the informer until `stop`. Then what is queued is dropped (CTL-2, SHI-6), calls to handlers that are running are
-    /// waited for, and the future ends.
+    /// Runs the informer until `stop`. Then what is queued is dropped (CTL-2, SHI-6), calls to
+    /// handlers that are running are waited for, and the future ends.
     ///
     /// # Panics
-    /// When the reflector or the consumer panics, which they pass on (REF-8). Handlers' panics stay with them.
+    /// When the reflector or the consumer panics, which they pass on (REF-8). Handlers' panics stay
+    /// with them.
     pub async fn run(self, stop: CancellationToken) {
         let Self { source, options, intake, rng, patience, end } = self;
         let (shared, broken) = (&end.0, options.broken);
@@ -97,8 +98,8 @@ impl<K: Cacheable> InformerWorker<K> {
         )
         .resync(Resync { period, is_due: Box::new(move || due.processor.lock().resync_due()) });
 
-        // One task for both ends of the queue: what the reflector has queued is in the cache by the end of the same poll, and
-        // nobody is woken for it.
+        // One task for both ends of the queue: what the reflector has queued is in the cache by the
+        // end of the same poll, and nobody is woken for it.
         if broken.is(Rule::SyncedAtOnce) {
             shared.board.synced();
         }
@@ -110,8 +111,8 @@ impl<K: Cacheable> InformerWorker<K> {
                 biased;
                 // Cancel safe: where one of them ends, both do.
                 () = reflector => {}
-                // It does no more in one poll than the queue can hold; and tokio's budget, which the reflector may have used
-                // up, must not keep the queue from it.
+                // It does no more in one poll than the queue can hold; and tokio's budget, which
+                // the reflector may have used up, must not keep the queue from it.
                 () = tokio::task::unconstrained(consumer) => {}
             }
         });

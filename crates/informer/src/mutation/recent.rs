@@ -4,7 +4,8 @@ use hashbrown::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What was put in lately: at most so many, each for so long; what was not used for longest goes first.
+/// What was put in lately: at most so many, each for so long; what was not used for longest goes
+/// first.
 pub(super) struct Recent<V> {
     entries_max: usize,
     ttl: Duration,
@@ -52,7 +53,8 @@ impl<V> Recent<V> {
         self.entries.remove(key);
     }
 
-    /// The keys of what may be there, that which was not used for longest first: using all of them in turn keeps their order.
+    /// The keys of what may be there, that which was not used for longest first: using all of them
+    /// in turn keeps their order.
     pub(super) fn keys(&self) -> Vec<Key> {
         let mut keys: Vec<(u64, &Key)> =
             self.entries.iter().map(|(key, entry)| (entry.used, key)).collect();

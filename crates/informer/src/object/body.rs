@@ -145,8 +145,9 @@ struct Partial<'a> {
     metadata: &'a RawValue,
 }
 
-/// The object's type and metadata as JSON, without `managedFields`; `None` when it is no JSON object that has metadata. An object
-/// that names no type, or is called a [`PARTIAL_KIND`], is given this `apiVersion` and `kind`.
+/// The object's type and metadata as JSON, without `managedFields`; `None` when it is no JSON
+/// object that has metadata. An object that names no type, or is called a [`PARTIAL_KIND`], is
+/// given this `apiVersion` and `kind`.
 pub(crate) fn metadata_of(
     json: &[u8],
     (api_version, kind): (&str, &str),

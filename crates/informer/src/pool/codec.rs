@@ -4,12 +4,13 @@ use parking_lot::Mutex;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::{self, CParameter};
 
-/// How hard the packer tries: zstd's level 1. With a dictionary of their kind the levels hardly differ: Pods of 2.8 KiB come to 335
-/// bytes at level 1, 340 at 3, 365 at 6 and 346 at 9, and their metadata of 670 bytes to 144, 146, 147 and 147.
+/// How hard the packer tries: zstd's level 1. With a dictionary of their kind the levels hardly
+/// differ: Pods of 2.8 KiB come to 335 bytes at level 1, 340 at 3, 365 at 6 and 346 at 9, and their
+/// metadata of 670 bytes to 144, 146, 147 and 147.
 const LEVEL: i32 = 1;
 
-/// How many contexts of each kind are kept for the next caller. More callers at a time make their own, which then go. With its
-/// copy of the dictionary one takes up to half a MiB.
+/// How many contexts of each kind are kept for the next caller. More callers at a time make their
+/// own, which then go. With its copy of the dictionary one takes up to half a MiB.
 const CONTEXTS_MAX: usize = 4;
 
 /// Packs and unpacks with one dictionary. What one packs only it unpacks.
@@ -29,15 +30,16 @@ impl Codec {
         }
     }
 
-    /// With a dictionary made of samples, at most `n_bytes_max` long and a tenth of what it is made of,
-    /// as zstd advises. Samples that are too few, or have nothing in common, make none.
+    /// With a dictionary made of samples, at most `n_bytes_max` long and a tenth of what it is made
+    /// of, as zstd advises. Samples that are too few, or have nothing in common, make none.
     pub(crate) fn trained(samples: &[Bytes], n_bytes_max: usize) -> Self {
         let n_bytes: usize = samples.iter().map(Bytes::len).sum();
         let dictionary = zstd::dict::from_samples(samples, (n_bytes / 10).min(n_bytes_max));
         Self::new(dictionary.unwrap_or_default())
     }
 
-    /// Packs into `out`, behind what it holds; gives whether it could. It always can, unless memory is short.
+    /// Packs into `out`, behind what it holds; gives whether it could. It always can, unless memory
+    /// is short.
     pub(crate) fn pack(&self, json: &[u8], out: &mut Vec<u8>) -> bool {
         let held = self.compressors.lock().pop();
         let Some(mut compressor) = held.or_else(|| self.compressor().ok()) else { return false };

@@ -1,7 +1,8 @@
 //! A few objects that are kept decoded.
 //!
-//! The value is with its object, so that a hit looks at nothing else and a value never outlives its object; the ring knows which
-//! objects have one, and takes it away from those that were not read of late (second chance).
+//! The value is with its object, so that a hit looks at nothing else and a value never outlives its
+//! object; the ring knows which objects have one, and takes it away from those that were not read
+//! of late (second chance).
 use crate::object::Inner;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

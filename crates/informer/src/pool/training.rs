@@ -3,7 +3,8 @@ use super::Codec;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
-/// How many objects a dictionary is made of. Fewer are kept as plain JSON until there are as many: a small cache is not worth it.
+/// How many objects a dictionary is made of. Fewer are kept as plain JSON until there are as many:
+/// a small cache is not worth it.
 pub(crate) const SAMPLES: usize = 256;
 
 /// How many bytes of objects are enough, however few those are: 1 MiB.

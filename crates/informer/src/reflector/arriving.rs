@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// From so many objects on, the places of their keys are known, so that a server which sends the same ones for ever fills no memory.
+/// From so many objects on, the places of their keys are known, so that a server which sends the
+/// same ones for ever fills no memory.
 const UNINDEXED_MAX: usize = 1 << 20;
 
 /// How long the objects of a streamed list may go on arriving (REF-13).
@@ -37,8 +38,9 @@ impl Arriving {
 
 /// The objects that have arrived, one per key.
 ///
-/// A list says nothing twice and takes nothing back, so the objects are only kept in a row; where each key stands is found out
-/// when something else than an addition comes, or when the row is long.
+/// A list says nothing twice and takes nothing back, so the objects are only kept in a row; where
+/// each key stands is found out when something else than an addition comes, or when the row is
+/// long.
 pub(super) struct Collected<T> {
     items: Vec<T>,
     places: Option<HashMap<Key, usize>>,
@@ -128,7 +130,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// REF-11 b: whatever comes in whatever order, what is collected is what a map by key would hold.
+        /// REF-11 b: whatever comes in whatever order, what is collected is what a map by key would
+        /// hold.
         #[test]
         fn ref_11b_what_is_collected_is_a_map_by_key(
             steps in prop::collection::vec((0_u8..6, 0_u8..3), 0..40),

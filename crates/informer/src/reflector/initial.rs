@@ -205,7 +205,8 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    /// What an object that was not taken in means for the stream it came by; nothing, when it is skipped.
+    /// What an object that was not taken in means for the stream it came by; nothing, when it is
+    /// skipped.
     fn untaken(&mut self, error: ObjectError, object: &Bytes) -> Option<Retry> {
         match error {
             // REF-11 h: a list may do without this very state of the object.
@@ -247,7 +248,8 @@ impl<T: Keyed> Reflector<T> {
         Ended::Failed(self.transform_error(error))
     }
 
-    /// A list in pages. A version that the server cannot give leads to one more at the most recent (REF-5).
+    /// A list in pages. A version that the server cannot give leads to one more at the most recent
+    /// (REF-5).
     async fn list(&mut self) -> Result<(), Ended> {
         let began = Instant::now();
         let mut listed = self.list_once().await;

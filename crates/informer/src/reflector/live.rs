@@ -12,13 +12,14 @@ use setpoint_object::skim::SkimError;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// A watch that was closed sooner than this without having delivered anything is an error: 1 s, as client-go.
+/// A watch that was closed sooner than this without having delivered anything is an error: 1 s, as
+/// client-go.
 pub(super) const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// How long after its timeout a watch that the server has not closed is given up.
 ///
-/// 30 s: the server counts from when it accepted the watch. Without this a connection that died in silence would keep the
-/// cache as it is for ever.
+/// 30 s: the server counts from when it accepted the watch. Without this a connection that died in
+/// silence would keep the cache as it is for ever.
 pub const WATCH_GRACE: Duration = Duration::from_secs(30);
 
 /// Internal errors are forgotten after so long without one: 1 min, as client-go.
@@ -32,7 +33,8 @@ pub(super) struct OpenWatch {
     events: u64,
     /// It began as a streamed list, which is not nothing.
     has_listed: bool,
-    /// Whether versions arrive in order: not while a watch from no version replays what exists (REF-21).
+    /// Whether versions arrive in order: not while a watch from no version replays what exists
+    /// (REF-21).
     is_ordered: bool,
 }
 
@@ -134,7 +136,8 @@ impl<T: Keyed> Reflector<T> {
     async fn follow(&mut self, watch: &mut OpenWatch) -> Closed {
         let mut deadline = std::pin::pin!(sleep_until(watch.deadline));
         loop {
-            // Cancel safe: a stream that is not polled to its next frame keeps it, and the deadline stays where it is.
+            // Cancel safe: a stream that is not polled to its next frame keeps it, and the deadline
+            // stays where it is.
             let frame = tokio::select! {
                 biased;
                 frame = watch.frames.next() => frame,
@@ -143,7 +146,8 @@ impl<T: Keyed> Reflector<T> {
             let frame = match frame {
                 Some(Ok(WatchFrame::Error(error))) => return Closed::By(error.into()),
                 Some(Ok(frame)) => frame,
-                // A connection that was lost is a watch that was closed: the version is as good as before (REF-27).
+                // A connection that was lost is a watch that was closed: the version is as good as
+                // before (REF-27).
                 Some(Err(error)) if error.is_transport() => {
                     tracing::info!(
                         resource = %self.resource_type,
@@ -162,7 +166,8 @@ impl<T: Keyed> Reflector<T> {
                 Err(Untaken::Malformed(error)) => return Closed::By(malformed(&error)),
             }
             if watch.events.is_multiple_of(EVENTS_PER_POLL_MAX as u64) {
-                // An endless stream starves nobody: not the deadline either, which is looked at when the stream has nothing.
+                // An endless stream starves nobody: not the deadline either, which is looked at
+                // when the stream has nothing.
                 self.intake.settle(&mut []).await;
                 if watch.deadline <= Instant::now() {
                     return Closed::Normally;
@@ -198,7 +203,8 @@ impl<T: Keyed> Reflector<T> {
         item.resource_version().clone_into(&mut self.next_version);
         self.push(delta(item)).await?;
         if !self.next_version.is_empty() {
-            // What comes after the replay of what exists comes in order (REF-21); what is skipped says nothing of that.
+            // What comes after the replay of what exists comes in order (REF-21); what is skipped
+            // says nothing of that.
             *is_ordered |= !matches!(frame, WatchFrame::Added(_))
                 || self.options.broken.is(Rule::UnorderedVersions);
             if *is_ordered {

@@ -12,7 +12,8 @@ pub struct Resync {
     pub is_due: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// Asks at each period and queues a resync when somebody wants one. Runs beside a watch phase and ends with it (REF-42).
+/// Asks at each period and queues a resync when somebody wants one. Runs beside a watch phase and
+/// ends with it (REF-42).
 pub(super) async fn ticks<T: Keyed>(
     resync: Option<Arc<Resync>>,
     queue: Arc<dyn DeltaQueue<T>>,

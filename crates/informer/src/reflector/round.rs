@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// The shortest watch that is asked for: 5 min, as client-go. Each watch draws its timeout from once to twice this, in whole
-/// seconds, so that watches opened together are not closed together.
+/// The shortest watch that is asked for: 5 min, as client-go. Each watch draws its timeout from
+/// once to twice this, in whole seconds, so that watches opened together are not closed together.
 pub const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
 
 /// What a reflector remembers between requests.
@@ -47,7 +47,8 @@ impl From<crate::delta::QueueClosed> for Ended {
 }
 
 impl<T: Keyed> Reflector<T> {
-    /// Runs until `stop`, or until the queue is closed. A request or wait that is going on is dropped at once (REF-8).
+    /// Runs until `stop`, or until the queue is closed. A request or wait that is going on is
+    /// dropped at once (REF-8).
     pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
             biased;
@@ -90,7 +91,8 @@ impl<T: Keyed> Reflector<T> {
         }
     }
 
-    /// Waits one step within a round, for what is expected to pass: nobody listening, or too many requests.
+    /// Waits one step within a round, for what is expected to pass: nobody listening, or too many
+    /// requests.
     pub(super) async fn pause(&mut self, error: SourceError) {
         let wait = self.wait(Some(&error));
         self.observer.retrying(Arc::new(self.watch_error(error)));

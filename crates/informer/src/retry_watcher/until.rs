@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Waits for the change at which `condition` breaks, and gives what it broke with. The watcher then stands behind that change.
+/// Waits for the change at which `condition` breaks, and gives what it broke with. The watcher then
+/// stands behind that change.
 ///
 /// # Errors
 /// When the watcher ends first, or had ended before.
@@ -25,11 +26,13 @@ pub async fn until<T>(
     Err(RetryWatcherError::Ended)
 }
 
-/// Runs an informer until a condition breaks, and gives what it broke with. The informer has then stopped.
+/// Runs an informer until a condition breaks, and gives what it broke with. The informer has then
+/// stopped.
 ///
-/// Once the first list is in the cache `precondition` looks at it, for what cannot be seen in a change: that something is not
-/// there. `condition` is shown every object of the first list as an addition, and then every change. A version that is gone makes
-/// the informer list again and is not noticed here, except that changes in between are seen as one (FAC-8).
+/// Once the first list is in the cache `precondition` looks at it, for what cannot be seen in a
+/// change: that something is not there. `condition` is shown every object of the first list as an
+/// addition, and then every change. A version that is gone makes the informer list again and is not
+/// noticed here, except that changes in between are seen as one (FAC-8).
 ///
 /// # Errors
 /// When the informer's worker ends by itself, as it does when the runtime shuts down.

@@ -1,4 +1,5 @@
-//! A source over a Kubernetes client: a real cluster, a `setpoint` process, or an API server in this process.
+//! A source over a Kubernetes client: a real cluster, a `setpoint` process, or an API server in
+//! this process.
 //!
 //! Whether requests go by HTTP/1.1 or HTTP/2 is the client's choice; both are read the same way.
 mod list;
@@ -35,7 +36,8 @@ const METADATA_LIST: &str =
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// Lists and watches one resource through a [`kube_client::Client`], by plain requests: objects stay the bytes they came as.
+/// Lists and watches one resource through a [`kube_client::Client`], by plain requests: objects
+/// stay the bytes they came as.
 #[derive(Clone)]
 pub struct ClientSource {
     client: Client,
@@ -115,15 +117,16 @@ impl ClientSource {
     /// Only the objects of one shard (KEP-5866), in the server's words:
     /// `shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')`.
     ///
-    /// A server that does not know shards sends everything, and only the answer to a list says which it was. So lists are never
-    /// streamed then, and a list that does not say that it is this shard is [`SourceError::NotSharded`].
+    /// A server that does not know shards sends everything, and only the answer to a list says
+    /// which it was. So lists are never streamed then, and a list that does not say that it is this
+    /// shard is [`SourceError::NotSharded`].
     pub fn shard(mut self, selector: impl Into<String>) -> Self {
         self.shard_selector = selector.into();
         self
     }
 
-    /// Asks for the metadata of objects only (`PartialObjectMetadata`), a fraction of their bytes (default: no). A server that cannot
-    /// sends whole objects.
+    /// Asks for the metadata of objects only (`PartialObjectMetadata`), a fraction of their bytes
+    /// (default: no). A server that cannot sends whole objects.
     pub fn metadata_only(mut self, enabled: bool) -> Self {
         self.metadata_only = enabled;
         self
@@ -131,16 +134,18 @@ impl ClientSource {
 
     /// Asks for lists to be compressed by gzip (default: no); watches never are.
     ///
-    /// It pays on slow links. On a network as clusters have it costs more time than it saves: reading gzip takes longer than
-    /// reading and cutting the bytes it saves, and the server must write it first. A list that says more than
-    /// [`LIST_STREAM_BYTES_MAX`] once decoded is refused while it arrives.
+    /// It pays on slow links. On a network as clusters have it costs more time than it saves:
+    /// reading gzip takes longer than reading and cutting the bytes it saves, and the server must
+    /// write it first. A list that says more than [`LIST_STREAM_BYTES_MAX`] once decoded is refused
+    /// while it arrives.
     pub fn gzip(mut self, enabled: bool) -> Self {
         self.gzip = enabled;
         self
     }
 
-    /// Whether to try lists as streams (default: yes). A server that refuses is asked for pages anyway; say no for one that
-    /// ignores `sendInitialEvents` and never ends the initial events (REF-13).
+    /// Whether to try lists as streams (default: yes). A server that refuses is asked for pages
+    /// anyway; say no for one that ignores `sendInitialEvents` and never ends the initial events
+    /// (REF-13).
     pub fn stream_list(mut self, enabled: bool) -> Self {
         self.can_stream_list = enabled;
         self
@@ -153,7 +158,8 @@ impl ClientSource {
             .add("shardSelector", &self.shard_selector)
     }
 
-    /// Sends a GET; an answer that is not a success becomes the failure it means. `gzip`: the answer may be compressed.
+    /// Sends a GET; an answer that is not a success becomes the failure it means. `gzip`: the
+    /// answer may be compressed.
     async fn get(
         &self,
         query: Query,
@@ -162,7 +168,8 @@ impl ClientSource {
     ) -> Result<Response<Body>, SourceError> {
         let request = http::Request::get(format!("{}{}", self.path, query.finish()))
             .header(header::ACCEPT, accept)
-            // Compressed watches come in one member per event, which clients fail to decode after the first.
+            // Compressed watches come in one member per event, which clients fail to decode after
+            // the first.
             .header(header::ACCEPT_ENCODING, if gzip { "gzip" } else { "identity" })
             .body(Body::empty())
             .map_err(SourceError::transport)?;

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the list that is compared with may take: a minute, as a server gives an ordinary request.
+/// How long the list that is compared with may take: a minute, as a server gives an ordinary
+/// request.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How many differences are told; the others are counted.
@@ -67,13 +68,15 @@ fn told(differences: &[Difference], n_differences: usize) -> String {
 
 type Report = Arc<dyn Fn(&Inconsistency) + Send + Sync>;
 
-/// A source in front of another that compares each streamed list with a list at exactly its version, before it lets it end.
+/// A source in front of another that compares each streamed list with a list at exactly its
+/// version, before it lets it end.
 ///
-/// A means of finding faults of servers, at the price of a list for every streamed one: client-go does it in its tests only. Objects
-/// are compared as the server sent them, by uid, whatever the order of their members; that a built-in list leaves out the type of
-/// its items is no difference. What differs is logged and reported, and changes nothing: the informer goes on with what was
-/// streamed. A list that cannot be had, or is no longer there, is logged, and nothing is compared. It is impossible where
-/// the list has no version to go by.
+/// A means of finding faults of servers, at the price of a list for every streamed one: client-go
+/// does it in its tests only. Objects are compared as the server sent them, by uid, whatever the
+/// order of their members; that a built-in list leaves out the type of its items is no difference.
+/// What differs is logged and reported, and changes nothing: the informer goes on with what was
+/// streamed. A list that cannot be had, or is no longer there, is logged, and nothing is compared.
+/// It is impossible where the list has no version to go by.
 pub struct ConsistencyDetector {
     source: Arc<dyn ListWatch>,
     report: Report,
@@ -86,7 +89,8 @@ impl fmt::Debug for ConsistencyDetector {
 }
 
 impl ConsistencyDetector {
-    /// Checks `source`. `report` is told of each streamed list that differs; a test may panic in it.
+    /// Checks `source`. `report` is told of each streamed list that differs; a test may panic in
+    /// it.
     pub fn new(
         source: impl ListWatch,
         report: impl Fn(&Inconsistency) + Send + Sync + 'static,

@@ -29,8 +29,9 @@ pub enum SourceError {
         /// How much it may be.
         bytes_max: usize,
     },
-    /// A shard was asked for, and the server answered with another or with everything (KEP-5866): it does not know shards, or has
-    /// them switched off. What it sent is not taken in, as it would be taken for the shard.
+    /// A shard was asked for, and the server answered with another or with everything (KEP-5866):
+    /// it does not know shards, or has them switched off. What it sent is not taken in, as it would
+    /// be taken for the shard.
     #[error("the server has not honored the shard selector {asked:?}: it says {honored:?}")]
     NotSharded {
         /// The selector that was asked for.
@@ -47,7 +48,8 @@ impl SourceError {
             || matches!(error.0.reason.as_str(), "Expired" | "Gone"))
     }
 
-    /// The server has not reached the revision asked for (REF-6): known by its cause, on old servers by its text.
+    /// The server has not reached the revision asked for (REF-6): known by its cause, on old
+    /// servers by its text.
     pub fn is_too_large_resource_version(&self) -> bool {
         let Self::Api(error) = self else { return false };
         let caused = error.0.details.iter().flat_map(|details| &details.causes).any(|cause| {
@@ -117,8 +119,8 @@ impl SourceError {
         Self::Transport(error)
     }
 
-    /// The failure that an HTTP answer means: its `Status`, or one made of the code when the body is something else. The
-    /// `Retry-After` header counts where the `Status` says nothing.
+    /// The failure that an HTTP answer means: its `Status`, or one made of the code when the body
+    /// is something else. The `Retry-After` header counts where the `Status` says nothing.
     pub(crate) fn from_answer(code: u16, retry_after_seconds: Option<u32>, body: &[u8]) -> Self {
         if let Ok(mut status) = serde_json::from_slice::<setpoint_object::Status>(body)
             && (!status.message.is_empty() || !status.reason.is_empty())
@@ -128,7 +130,8 @@ impl SourceError {
         }
         let text = String::from_utf8_lossy(&body[..body.len().min(512)]).trim().to_owned();
         Self::Api(match code {
-            // A path that nobody serves is answered in plain text by some servers; clients know it by this sentence.
+            // A path that nobody serves is answered in plain text by some servers; clients know it
+            // by this sentence.
             404 => ApiError::no_route(),
             401 => ApiError::unauthorized(),
             410 => ApiError::expired(text),

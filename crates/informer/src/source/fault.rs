@@ -2,11 +2,12 @@
 //!
 //! # Theory
 //!
-//! A [`FaultSource`] stands in front of another source and passes requests and answers through. At every request, and at every
-//! frame, it asks its [`FaultPlan`] whether something goes wrong there. First come the faults that a test has asked for by name
-//! ([`FaultSource::inject`]), each at the first place that it fits; then the plan's chances, drawn from its seed. Faults only take
-//! away, repeat, hold up or break off: what gets through is what the source behind it said, in its order. With the same seed and
-//! the same requests the same things go wrong at the same places.
+//! A [`FaultSource`] stands in front of another source and passes requests and answers through. At
+//! every request, and at every frame, it asks its [`FaultPlan`] whether something goes wrong there.
+//! First come the faults that a test has asked for by name ([`FaultSource::inject`]), each at the
+//! first place that it fits; then the plan's chances, drawn from its seed. Faults only take away,
+//! repeat, hold up or break off: what gets through is what the source behind it said, in its order.
+//! With the same seed and the same requests the same things go wrong at the same places.
 use super::{
     ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError, WatchFrame, WatchRequest,
     WatchStream,
@@ -121,7 +122,8 @@ impl FaultPlan {
     }
 }
 
-/// A source in front of another, in which things go wrong. See the module's theory. A clone shares the plan.
+/// A source in front of another, in which things go wrong. See the module's theory. A clone shares
+/// the plan.
 #[derive(Clone)]
 pub struct FaultSource {
     source: Arc<dyn ListWatch>,

@@ -13,12 +13,14 @@ use std::ops::Range;
 
 /// The largest watch frame that is taken in, bytes.
 ///
-/// 16 MiB: an API server takes bodies of up to 3 MiB, and what it sends back can grow by defaults and managed fields.
+/// 16 MiB: an API server takes bodies of up to 3 MiB, and what it sends back can grow by defaults
+/// and managed fields.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 
 /// One event of a watch.
 ///
-/// The objects are JSON, slices of what was read with them: one keeps all of that alive, so copy what is kept for long.
+/// The objects are JSON, slices of what was read with them: one keeps all of that alive, so copy
+/// what is kept for long.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum WatchFrame {
@@ -28,7 +30,8 @@ pub enum WatchFrame {
     Modified(Bytes),
     /// `DELETED`: the object as it was last.
     Deleted(Bytes),
-    /// `BOOKMARK`: an object that carries a resourceVersion and perhaps the end marker of the initial events.
+    /// `BOOKMARK`: an object that carries a resourceVersion and perhaps the end marker of the
+    /// initial events.
     Bookmark(Bytes),
     /// `ERROR`: the watch is over, and why.
     Error(ApiError),
@@ -61,9 +64,11 @@ impl WatchFrame {
     /// Reads one frame. Its object is a slice of it, and JSON, as far as a skim looks.
     ///
     /// # Errors
-    /// When it is not the JSON of a watch event. A bare `Status`, which some servers send down a broken watch, is its error.
+    /// When it is not the JSON of a watch event. A bare `Status`, which some servers send down a
+    /// broken watch, is its error.
     pub fn parse(line: &Bytes) -> Result<Self, SourceError> {
-        // As every server writes it. Should the object turn out to be something else, the careful way says what it is.
+        // As every server writes it. Should the object turn out to be something else, the careful
+        // way says what it is.
         if let Some((verb, object)) = plain(line)
             && let Ok(Some(head)) = Head::scan(&line[object.clone()])
             && head.end() == object.len()
@@ -73,8 +78,9 @@ impl WatchFrame {
         Self::parse_any(line)
     }
 
-    /// Reads one frame as [`parse`](Self::parse) does, but leaves an object that was added, modified or deleted unchecked where it
-    /// can, for a reader that scans it anyway: nothing is known of it before [`WatchFrame::checked`] has seen it.
+    /// Reads one frame as [`parse`](Self::parse) does, but leaves an object that was added,
+    /// modified or deleted unchecked where it can, for a reader that scans it anyway: nothing is
+    /// known of it before [`WatchFrame::checked`] has seen it.
     ///
     /// # Errors
     /// When it is seen that it is not the JSON of a watch event.
@@ -87,10 +93,12 @@ impl WatchFrame {
         }
     }
 
-    /// Checks an object that came by [`parse_unchecked`](Self::parse_unchecked), and says who it is.
+    /// Checks an object that came by [`parse_unchecked`](Self::parse_unchecked), and says who it
+    /// is.
     ///
     /// # Errors
-    /// When the frame was not the JSON of a watch event: the watch is broken, and what it said is lost.
+    /// When the frame was not the JSON of a watch event: the watch is broken, and what it said is
+    /// lost.
     pub fn checked(mut object: Bytes) -> Result<(Bytes, Head), SourceError> {
         let head = look(&object)
             .map_err(|error| SourceError::protocol(format!("not a watch event: {error}")))?;
@@ -139,7 +147,8 @@ impl WatchFrame {
     }
 }
 
-/// Looks at an object of which nothing is known. Members of the frame may stand behind it, which the head leaves out.
+/// Looks at an object of which nothing is known. Members of the frame may stand behind it, which
+/// the head leaves out.
 pub(crate) fn look(object: &[u8]) -> Result<Head, SkimError> {
     let Some(head) = Head::scan(object)? else {
         return Err(SkimError { at: object.len(), what: "an object without an end" });
@@ -155,7 +164,8 @@ pub(crate) fn look(object: &[u8]) -> Result<Head, SkimError> {
     Ok(head)
 }
 
-/// The verb of a frame of the form `{"type":"VERB","object":{…}}`, and where its object is if it is one.
+/// The verb of a frame of the form `{"type":"VERB","object":{…}}`, and where its object is if it is
+/// one.
 fn plain(line: &[u8]) -> Option<(&str, Range<usize>)> {
     let rest = line.trim_ascii_end();
     let (verb, rest) = rest.strip_prefix(br#"{"type":""#)?.split_at_checked(
@@ -170,11 +180,11 @@ fn plain(line: &[u8]) -> Option<(&str, Range<usize>)> {
     Some((std::str::from_utf8(verb).ok()?, from..from + object.len()))
 }
 
-/// Cuts chunks into the frames between newlines and reads them. Ends after the first error. A last frame without a newline
-/// is read if it is whole, and dropped if the stream was cut in it.
+/// Cuts chunks into the frames between newlines and reads them. Ends after the first error. A last
+/// frame without a newline is read if it is whole, and dropped if the stream was cut in it.
 ///
-/// A frame that stands in one chunk is a slice of it. No more is held than one chunk and one incomplete frame of at most
-/// [`FRAME_BYTES_MAX`].
+/// A frame that stands in one chunk is a slice of it. No more is held than one chunk and one
+/// incomplete frame of at most [`FRAME_BYTES_MAX`].
 pub fn frames<S, E>(chunks: S) -> BoxStream<'static, Result<WatchFrame, SourceError>>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -246,7 +256,8 @@ where
                 return Some((self.parse)(&line));
             }
             self.pending.extend_from_slice(&part);
-            // Whoever reads the next chunk can have the memory of this one, if nobody keeps even an empty slice of it.
+            // Whoever reads the next chunk can have the memory of this one, if nobody keeps even an
+            // empty slice of it.
             drop(part);
             self.chunk = Bytes::new();
             match self.chunks.next().await {

@@ -8,8 +8,9 @@ use std::io::Write;
 /// How much of a compressed chunk is taken at once: 4 KiB, which come to 4 MiB at most.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// What a compressed body says, as its chunks arrive. Ends after its first error: bytes that are not gzip, a body that is cut, or one
-/// that says more than `bytes_max` ([`SourceError::TooLarge`]), however few bytes it says it with.
+/// What a compressed body says, as its chunks arrive. Ends after its first error: bytes that are
+/// not gzip, a body that is cut, or one that says more than `bytes_max`
+/// ([`SourceError::TooLarge`]), however few bytes it says it with.
 pub(super) fn decoded(
     chunks: impl Stream<Item = Result<Bytes, SourceError>> + Send + 'static,
     bytes_max: u64,

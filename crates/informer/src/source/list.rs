@@ -19,7 +19,8 @@ pub struct ListPage {
     pub resource_version: String,
     /// `metadata.continue` when there are more pages.
     pub continue_token: Option<String>,
-    /// The items, each the JSON of one object as the server sent it. Slices of one body: copy what is kept for long.
+    /// The items, each the JSON of one object as the server sent it. Slices of one body: copy what
+    /// is kept for long.
     pub items: Vec<Bytes>,
 }
 

@@ -4,8 +4,9 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use setpoint_object::Head;
 
-/// The parts of one page: items, some at a time and in the server's order, and then one [`ListPart::End`]. A stream that ends
-/// without it, or with an error, was no list, whatever came before.
+/// The parts of one page: items, some at a time and in the server's order, and then one
+/// [`ListPart::End`]. A stream that ends without it, or with an error, was no list, whatever came
+/// before.
 pub type ListStream = BoxStream<'static, Result<ListPart, SourceError>>;
 
 /// One part of a page.
@@ -14,7 +15,8 @@ pub type ListStream = BoxStream<'static, Result<ListPart, SourceError>>;
 pub enum ListPart {
     /// The next items.
     Items(Vec<ListItem>),
-    /// There are no more items in this page. What the list says of itself may stand behind its items, so it comes last.
+    /// There are no more items in this page. What the list says of itself may stand behind its
+    /// items, so it comes last.
     End(ListHead),
 }
 
@@ -22,9 +24,11 @@ pub enum ListPart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListItem {
-    /// The JSON of one object as the server sent it: a slice of what was read with it. Copy what is kept for long.
+    /// The JSON of one object as the server sent it: a slice of what was read with it. Copy what is
+    /// kept for long.
     pub bytes: Bytes,
-    /// Where in the bytes it says who the object is, if the source came by it on the way: then nobody needs to look again.
+    /// Where in the bytes it says who the object is, if the source came by it on the way: then
+    /// nobody needs to look again.
     pub head: Option<Head>,
 }
 

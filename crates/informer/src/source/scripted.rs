@@ -42,8 +42,9 @@ pub enum Step {
     Hang,
 }
 
-/// Answers in the order given; each answer is for the next request, whose kind it must fit. When the script is over, lists are
-/// never answered and watches stay open in silence, so that a test sees a resting informer.
+/// Answers in the order given; each answer is for the next request, whose kind it must fit. When
+/// the script is over, lists are never answered and watches stay open in silence, so that a test
+/// sees a resting informer.
 #[derive(Clone)]
 pub struct Script(Arc<Mutex<State>>);
 

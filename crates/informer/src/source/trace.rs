@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! A [`Recorder`] stands in front of a source and writes down what passes; a [`TraceSource`] answers from what was written. Between
-//! them is a file of lines, each one JSON object, so that it can be read, searched and cut with everyday tools. Times (`at`) are
-//! microseconds of tokio time since the recorder was made; requests are counted from 0.
+//! A [`Recorder`] stands in front of a source and writes down what passes; a [`TraceSource`]
+//! answers from what was written. Between them is a file of lines, each one JSON object, so that it
+//! can be read, searched and cut with everyday tools. Times (`at`) are microseconds of tokio time
+//! since the recorder was made; requests are counted from 0.
 //!
 //! ```text
 //! {"trace":"setpoint-list-watch","version":1}
@@ -30,8 +31,8 @@
 //! | `dropped`                                  | the asker lost interest before the answer had ended      |                                           |
 //! | `over`                                     | the recording has ended: the last line                  | how many lines are before it              |
 //!
-//! A trace without its last line was cut, and is refused: what is missing cannot be told from what never happened. A line may be
-//! [`TRACE_LINE_BYTES_MAX`] long.
+//! A trace without its last line was cut, and is refused: what is missing cannot be told from what
+//! never happened. A line may be [`TRACE_LINE_BYTES_MAX`] long.
 
 mod line;
 mod recorder;

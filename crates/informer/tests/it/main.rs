@@ -1,5 +1,5 @@
-//! The behaviour of the crate, against scripted and modelled servers under paused time. Rule ids are those of the informer
-//! specification.
+//! The behaviour of the crate, against scripted and modelled servers under paused time. Rule ids
+//! are those of the informer specification.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
 

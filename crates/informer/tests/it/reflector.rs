@@ -451,7 +451,8 @@ async fn ref_27_30g_a_very_short_watch_is_an_error_and_not_repeated_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn ref_21_22_versions_of_replayed_additions_are_not_recorded_until_order_begins() {
-    // A list without a version, then: the watch starts nowhere and replays what is there, in any order.
+    // A list without a version, then: the watch starts nowhere and replays what is there, in any
+    // order.
     let script = Script::new([
         page("", &[("a", 9)]),
         Answer::Watch(vec![added("a", 9), added("b", 4), wait(2)]),

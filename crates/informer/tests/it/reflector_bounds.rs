@@ -132,8 +132,8 @@ impl ListWatch for Endless {
     }
 }
 
-/// Goes to the end of the line of tasks. (`yield_now` would wait until the others rest, or for the runtime's next look at its
-/// timers.)
+/// Goes to the end of the line of tasks. (`yield_now` would wait until the others rest, or for the
+/// runtime's next look at its timers.)
 async fn turn() {
     let mut had = false;
     std::future::poll_fn(|context| {

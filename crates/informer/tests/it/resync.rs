@@ -116,7 +116,8 @@ async fn shi_22_without_a_timer_a_relist_tells_again_and_with_one_only_those_who
     early.take();
     late.take();
     pass(12).await;
-    // Ticks at 4 and 8 s tell the early one; the relist at about 11 s finds it due since the tick at 8 s, and the late one not.
+    // Ticks at 4 and 8 s tell the early one; the relist at about 11 s finds it due since the tick
+    // at 8 s, and the late one not.
     assert_eq!(early.take(), [A, A, A]);
     assert!(late.take().is_empty());
     running.end().await;

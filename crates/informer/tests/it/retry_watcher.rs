@@ -186,7 +186,8 @@ async fn fac_8_the_precondition_sees_what_is_not_there() {
     assert_eq!(found.await.unwrap(), "alone");
 }
 
-/// Runs an informer over a streamed list and the list that it is compared with; gives what was reported.
+/// Runs an informer over a streamed list and the list that it is compared with; gives what was
+/// reported.
 async fn compared(stream: Vec<Step>, list: Answer) -> (Vec<String>, Vec<Difference>) {
     let script = Script::streaming([Answer::Watch(stream), list]);
     let found = Arc::new(Mutex::new(Vec::new()));
@@ -220,7 +221,8 @@ async fn fac_9_a_streamed_list_is_compared_with_one_at_exactly_its_version() {
             Difference::NotStreamed(uid("c"))
         ]
     );
-    // What cannot be compared is no difference: history that is gone, a list at another version, a version that is none.
+    // What cannot be compared is no difference: history that is gone, a list at another version, a
+    // version that is none.
     assert_eq!(compared(stream(), no_list(expired())).await.1, []);
     assert_eq!(compared(stream(), page("8", &[])).await.1, []);
     let (asked, found) = compared(vec![added("a", 3), marker(0), wait(5)], page("0", &[])).await;

@@ -286,8 +286,8 @@ async fn objects_of_one_namespace_share_its_text() {
     running.end().await;
 }
 
-/// SHI-2: transform and error handler belong to the builder, so there is nothing to be refused after the start; of each the last one
-/// set counts (REF-32).
+/// SHI-2: transform and error handler belong to the builder, so there is nothing to be refused
+/// after the start; of each the last one set counts (REF-32).
 #[tokio::test(start_paused = true)]
 async fn shi_2_ref_32_transform_and_error_handler_are_chosen_before_and_the_last_counts() {
     let errors = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
@@ -341,7 +341,8 @@ async fn evt_9_invariant_15_what_comes_at_once_is_told_as_what_comes_one_by_one(
         let log = Log::default();
         let running = Running::start_with(builder(&script), |informer| drop(log.add(informer)));
         pass(8).await;
-        // "old" is what the cache held before this very change, also where one transaction took in many.
+        // "old" is what the cache held before this very change, also where one transaction took in
+        // many.
         let told =
             ["+b@1!", "+a@6", "b@1>b@7", "a@6>a@8", "a@8>a@9", "-b@10", "+b@11", "b@11>b@12"];
         assert_eq!(log.take(), told);

@@ -1,4 +1,5 @@
-//! What happened in a life, counted: a simulator that no longer brings a fault about would find nothing, and look well.
+//! What happened in a life, counted: a simulator that no longer brings a fault about would find
+//! nothing, and look well.
 use std::fmt::Write;
 
 macro_rules! seen {

@@ -1,4 +1,5 @@
-//! One life: an informer of a modelled server, from its start over faults to its end, as a function of a seed.
+//! One life: an informer of a modelled server, from its start over faults to its end, as a function
+//! of a seed.
 use crate::coverage::{Coverage, Seen};
 use crate::fault::Down;
 use crate::oracle::Oracle;
@@ -24,10 +25,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long after the last fault and write everything has to be right: longer than the longest watch and the longest back-off.
+/// How long after the last fault and write everything has to be right: longer than the longest
+/// watch and the longest back-off.
 const QUIESCENCE_MAX: Duration = Duration::from_secs(2400);
 
-/// How long after that every handler that is not stuck has handled what it was told: a call takes up to 3 s, and a panic 1 s.
+/// How long after that every handler that is not stuck has handled what it was told: a call takes
+/// up to 3 s, and a panic 1 s.
 const SETTLED: Duration = Duration::from_secs(40);
 
 /// What caches keep of an object.
@@ -470,7 +473,8 @@ impl Life {
                 return Err(self.difference("invariant 1: the cache does not come right"));
             }
         }
-        // What handlers were told of and have not handled. One that is stuck holds up nobody (invariant 12).
+        // What handlers were told of and have not handled. One that is stuck holds up nobody
+        // (invariant 12).
         sleep(SETTLED).await;
         self.observe()?;
         self.agree(|temper| matches!(temper, Temper::Quick))?;

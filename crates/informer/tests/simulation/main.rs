@@ -1,4 +1,5 @@
-//! A simulator: informers of modelled servers, over random histories and faults, each life a function of its seed.
+//! A simulator: informers of modelled servers, over random histories and faults, each life a
+//! function of its seed.
 //!
 //! # Theory
 //!
@@ -9,9 +10,10 @@
 //!               └──▶ Reference: what the cache has to be, frame by frame ◀────┘
 //! ```
 //!
-//! A life runs on one thread under paused time. The server brings about what the informer must bear; the oracle knows the rules of
-//! the reflector and the reference those of the cache, and both are told only of what was delivered, so that no fault makes them
-//! unsure. After the last fault everything has to come right, and after the end nothing may be left.
+//! A life runs on one thread under paused time. The server brings about what the informer must
+//! bear; the oracle knows the rules of the reflector and the reference those of the cache, and both
+//! are told only of what was delivered, so that no fault makes them unsure. After the last fault
+//! everything has to come right, and after the end nothing may be left.
 //!
 //! | invariant (§9) | is held by                                                                                            |
 //! |----------------|-------------------------------------------------------------------------------------------------------|
@@ -32,13 +34,15 @@
 //! | 15             | `Reference` applies single events, the informer batches                                               |
 //! | 16             | nameless, mistyped and unknown frames, repeated items, lists without a version; requests at one instant are bounded |
 //!
-//! Beside them: a snapshot stays what it was (IDX-3), a rejected object is told of (IDX-5), the cache is as new as an event (EVT-7),
-//! a handler's queue is bounded (SHI-5), removals and the end come in time (SHI-7, CTL-1), and no task, handler, object or watch
-//! is left.
+//! Beside them: a snapshot stays what it was (IDX-3), a rejected object is told of (IDX-5), the
+//! cache is as new as an event (EVT-7), a handler's queue is bounded (SHI-5), removals and the end
+//! come in time (SHI-7, CTL-1), and no task, handler, object or watch is left.
 //!
-//! Whether the simulator would notice is tried out with the feature `broken-rules`: the module `mutations` breaks one rule at a time.
+//! Whether the simulator would notice is tried out with the feature `broken-rules`: the module
+//! `mutations` breaks one rule at a time.
 //!
-//! A failing seed says how to replay it, and a replay prints everything that was asked, answered and told.
+//! A failing seed says how to replay it, and a replay prints everything that was asked, answered
+//! and told.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set itself up fails")]
 

@@ -1,7 +1,8 @@
-//! What the reflector has to ask next, and when: the rules of its specification as a state machine over what it was answered.
+//! What the reflector has to ask next, and when: the rules of its specification as a state machine
+//! over what it was answered.
 //!
-//! It is told of every request and of every answer as it is given. A request that the rules do not lead to, or one that comes too
-//! early or too late, is a violation.
+//! It is told of every request and of every answer as it is given. A request that the rules do not
+//! lead to, or one that comes too early or too late, is a violation.
 mod answers;
 
 use crate::coverage::{Coverage, Seen};

@@ -1,6 +1,7 @@
 //! What the cache has to be, delivered frame by delivered frame: a second, plain way to compute it.
 //!
-//! The informer may be behind by what waits in its queue, but it goes through these states in this order and through no others.
+//! The informer may be behind by what waits in its queue, but it goes through these states in this
+//! order and through no others.
 use crate::world::{Flavor, Name, Thing, Things, Verb};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,10 +26,11 @@ pub(crate) struct Reference {
     pub(crate) rejects_poison: bool,
     /// How many deletions of keys were delivered that the cache did not hold.
     pub(crate) unknown_deletions: u64,
-    /// How many objects an index function rejected; those that a list repeats are counted once, and each time.
+    /// How many objects an index function rejected; those that a list repeats are counted once, and
+    /// each time.
     pub(crate) rejected: (u64, u64),
-    /// How many objects were delivered that a transform has to see (FIFO-24); none when one of them was poisoned, as what stood
-    /// behind that one was not looked at.
+    /// How many objects were delivered that a transform has to see (FIFO-24); none when one of them
+    /// was poisoned, as what stood behind that one was not looked at.
     pub(crate) entered: Option<u64>,
     /// A write was not taken in, or may have been missed: only another list mends that.
     pub(crate) needs_list: bool,

@@ -108,7 +108,8 @@ impl State {
         Some(down.error())
     }
 
-    /// The version and objects from which a list or a streamed list is served: not older than asked.
+    /// The version and objects from which a list or a streamed list is served: not older than
+    /// asked.
     pub(crate) fn serve_state(
         &mut self,
         asked: &str,
@@ -364,8 +365,8 @@ impl State {
     pub(crate) fn judge_read(&mut self, change: Change, cached: Option<Thing>) {
         let Change { verb, name, thing } = change;
         self.note(Seen::WroteThenRead);
-        // What is not taken in is not there, nor what came before it; and what a server lost between a list without a version and
-        // its watch is.
+        // What is not taken in is not there, nor what came before it; and what a server lost
+        // between a list without a version and its watch is.
         let is_rejected = thing.flavor != Flavor::Plain || self.reference.rejected.1 > 0;
         if is_rejected || self.reference.needs_list {
             return;

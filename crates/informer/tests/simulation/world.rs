@@ -1,4 +1,5 @@
-//! What the modelled server holds, and held: a counter of versions, the states that are kept, and what led from one to the next.
+//! What the modelled server holds, and held: a counter of versions, the states that are kept, and
+//! what led from one to the next.
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -62,7 +63,8 @@ pub(crate) enum Flavor {
     Misfit,
 }
 
-/// One version of one object. Two that differ only in what is wrong with them are equal: a cache does not show it.
+/// One version of one object. Two that differ only in what is wrong with them are equal: a cache
+/// does not show it.
 #[derive(Clone, Copy, Eq)]
 pub(crate) struct Thing {
     pub(crate) version: u64,
@@ -134,7 +136,8 @@ pub(crate) enum Verb {
     Deleted,
 }
 
-/// One step of the history. A deletion carries the object as it was, at the version of the deletion.
+/// One step of the history. A deletion carries the object as it was, at the version of the
+/// deletion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub(crate) verb: Verb,

@@ -2,7 +2,8 @@
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// How the API prints a value in a message: strings quoted, numbers and booleans bare, everything else JSON.
+/// How the API prints a value in a message: strings quoted, numbers and booleans bare, everything
+/// else JSON.
 pub fn show(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
@@ -53,7 +54,8 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// Whether a character beyond ASCII is printed as it is. Combining marks are, so it is asked behind a letter.
+/// Whether a character beyond ASCII is printed as it is. Combining marks are, so it is asked behind
+/// a letter.
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return false;

@@ -32,7 +32,8 @@ fn check_agrees(bytes: &[u8]) {
                 assert!(member.start < value.start && value.end <= member.end);
             }
         }
-        // The skim looks into labels, and refuses what it finds there; it does not look for UTF-8 where it reads nothing.
+        // The skim looks into labels, and refuses what it finds there; it does not look for UTF-8
+        // where it reads nothing.
         Ok(_) => _ = head.unwrap_err(),
         Err(_) => {}
     }

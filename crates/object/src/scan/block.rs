@@ -25,7 +25,8 @@ impl Block {
         let mut any_backslash = u8x16::ZERO;
         for (idx, lane) in lanes.iter().enumerate() {
             let lane = u8x16::new(*lane);
-            // The one bit between the two kinds of brackets set, each side is one letter; no other byte becomes it.
+            // The one bit between the two kinds of brackets set, each side is one letter; no other
+            // byte becomes it.
             let bracket = lane | u8x16::splat(0x20);
             let shift = idx * LANE_BYTES;
             block.quotes |= u64::from(lane.simd_eq(u8x16::splat(b'"')).to_bitmask()) << shift;
@@ -47,7 +48,8 @@ impl Block {
 /// How many bytes stand before the first quote or backslash in `bytes`; `None` when there is none.
 #[inline(always)]
 pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
-    // Most strings of an object are short: one or two steps find their end. Long ones are worth a search that steps wider.
+    // Most strings of an object are short: one or two steps find their end. Long ones are worth a
+    // search that steps wider.
     const SHORT_STEPS: usize = 4;
     let (lanes, _) = bytes.as_chunks::<LANE_BYTES>();
     let lanes = &lanes[..lanes.len().min(SHORT_STEPS)];
@@ -74,8 +76,8 @@ pub(super) fn parity(mut bits: u64) -> u64 {
     bits ^ bits << 32
 }
 
-/// The bytes that a backslash escapes. `is_escaped` says whether the first byte is, and then whether the byte after the
-/// block is. Assumes that all backslashes stand in strings.
+/// The bytes that a backslash escapes. `is_escaped` says whether the first byte is, and then
+/// whether the byte after the block is. Assumes that all backslashes stand in strings.
 #[inline(always)]
 pub(super) fn escaped(backslashes: u64, is_escaped: &mut bool) -> u64 {
     let mut escaped = u64::from(*is_escaped);

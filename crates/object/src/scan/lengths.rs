@@ -5,9 +5,10 @@ use wide::u8x16;
 
 /// The number of elements of every array of a JSON text, in the order in which the arrays begin.
 ///
-/// For a decoder that wants to allocate a list once and exactly: JSON says how long a list is only at its end, and lists that
-/// grow as they are read keep room for what never comes. One pass; nothing is validated. A text that is not JSON, or nests
-/// deeper than 128, gives lengths that mean nothing, up to where the scan gave up: take them as hints.
+/// For a decoder that wants to allocate a list once and exactly: JSON says how long a list is only
+/// at its end, and lists that grow as they are read keep room for what never comes. One pass;
+/// nothing is validated. A text that is not JSON, or nests deeper than 128, gives lengths that mean
+/// nothing, up to where the scan gave up: take them as hints.
 pub fn array_lengths(json: &[u8]) -> Vec<u32> {
     let mut walk = Walk::default();
     let (mut in_string, mut is_escaped) = (0_u64, false);

@@ -2,14 +2,16 @@
 use super::DEPTH_MAX;
 use super::block::{BLOCK_BYTES, Block, escaped, parity};
 
-/// What is known between the first bracket of an object or array and the one that closes it. It may stop behind any byte and
-/// go on with the bytes that follow, so that a value that comes in pieces is passed over once.
+/// What is known between the first bracket of an object or array and the one that closes it. It may
+/// stop behind any byte and go on with the bytes that follow, so that a value that comes in pieces
+/// is passed over once.
 ///
 /// # Theory
 ///
-/// Blocks are told apart into strings and the rest by the parity of their quotes, and only the brackets outside strings are
-/// walked. The open brackets are a stack of bits, innermost lowest, one for a brace. A block that may hold a fault, or in
-/// which the stack outgrows its word, is walked again byte by byte: that walk is what decides, the blocks are its fast form.
+/// Blocks are told apart into strings and the rest by the parity of their quotes, and only the
+/// brackets outside strings are walked. The open brackets are a stack of bits, innermost lowest,
+/// one for a brace. A block that may hold a fault, or in which the stack outgrows its word, is
+/// walked again byte by byte: that walk is what decides, the blocks are its fast form.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Nesting {
     /// How many brackets are open.
@@ -38,12 +40,13 @@ enum Stop {
     Block(usize),
 }
 
-/// The deepest nesting for which a block is tried: a word has room for one bit more, which marks where the stack ends.
+/// The deepest nesting for which a block is tried: a word has room for one bit more, which marks
+/// where the stack ends.
 const WORD_DEPTH_MAX: u32 = 62;
 
 impl Nesting {
-    /// Goes on. The first byte of all must be the value's first bracket. Behind how many bytes the value ends; `None` when
-    /// it does not end in these.
+    /// Goes on. The first byte of all must be the value's first bracket. Behind how many bytes the
+    /// value ends; `None` when it does not end in these.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         let mut from = 0;
         loop {
@@ -99,7 +102,8 @@ impl Nesting {
                 let kind = u64::from(block_bytes[idx] >> 5 & 1);
                 let is_open = block.opens >> idx & 1;
                 is_bad |= (1 - is_open) & (walked ^ kind);
-                // Both ways are worked out: which one is taken is not to be foreseen, and a wrong guess costs more.
+                // Both ways are worked out: which one is taken is not to be foreseen, and a wrong
+                // guess costs more.
                 let (pushed, popped) = (walked << 1 | kind, walked >> 1);
                 walked = if is_open == 1 { pushed } else { popped };
                 overgrown |= walked >> 63;

@@ -5,7 +5,8 @@ use crate::skim::SkimError;
 
 /// Finds the end of one JSON value whose bytes come in pieces, passing over each byte once.
 ///
-/// It checks as much as a skim does of what it skips: that brackets match, nest no deeper than 128, and strings end.
+/// It checks as much as a skim does of what it skips: that brackets match, nest no deeper than 128,
+/// and strings end.
 ///
 /// ```
 /// use setpoint_object::ValueEnd;
@@ -34,11 +35,12 @@ enum Kind {
 }
 
 impl ValueEnd {
-    /// Takes in the next bytes; the first byte of all is the value's first. How many of these bytes belong to the value,
-    /// once its end is known: a number's end is known by the byte after it.
+    /// Takes in the next bytes; the first byte of all is the value's first. How many of these bytes
+    /// belong to the value, once its end is known: a number's end is known by the byte after it.
     ///
     /// # Errors
-    /// The bytes are no JSON value, as far as it looks. The position counts from the value's first byte.
+    /// The bytes are no JSON value, as far as it looks. The position counts from the value's first
+    /// byte.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, SkimError> {
         let Some(first) = bytes.first() else { return Ok(None) };
         let mut from = 0;

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use setpoint_object::ApiError;
 use setpoint_object::meta::ObjectExt;
 
-/// How long a pod stays on a node that is not ready or not reachable: 300 s, as Kubernetes' defaults for both.
+/// How long a pod stays on a node that is not ready or not reachable: 300 s, as Kubernetes'
+/// defaults for both.
 const TOLERATION_SECONDS: i64 = 300;
 
 /// Pods tolerate a lost node for a while.

@@ -1,4 +1,5 @@
-//! NamespaceLifecycle: nothing is created in a namespace that is missing or going away, and some namespaces stay.
+//! NamespaceLifecycle: nothing is created in a namespace that is missing or going away, and some
+//! namespaces stay.
 use super::{Admission, Operation, Review};
 use futures::FutureExt;
 use futures::future::BoxFuture;

@@ -1,8 +1,9 @@
 //! Brings claims in line with the Services there are, at start.
 //!
-//! Services that were stored before there were claims, or that somebody else wrote, get theirs; claims whose Service is gone go. Where two
-//! Services have one number, the older one has it. Each transaction compares the Services and claims it was made of, so that it does
-//! nothing wrong while other servers serve, or do the same.
+//! Services that were stored before there were claims, or that somebody else wrote, get theirs;
+//! claims whose Service is gone go. Where two Services have one number, the older one has it. Each
+//! transaction compares the Services and claims it was made of, so that it does nothing wrong while
+//! other servers serve, or do the same.
 use super::{Held, Number, claims};
 use crate::stored::{store_error, tree};
 use bytes::Bytes;
@@ -16,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How many claims one transaction changes.
 ///
-/// 50: each compares two keys, and etcd takes 128 operations and as many compares in one (`--max-txn-ops`).
+/// 50: each compares two keys, and etcd takes 128 operations and as many compares in one
+/// (`--max-txn-ops`).
 const BATCH_CLAIMS_MAX: usize = 50;
 /// How often it is tried while others change what it looks at.
 const ROUNDS_MAX: usize = 64;
@@ -80,7 +82,8 @@ fn service(entry: KeyValue) -> Option<Service> {
     }
 }
 
-/// What has to change, given the Services in the order of their creation and the claims of the same revision.
+/// What has to change, given the Services in the order of their creation and the claims of the same
+/// revision.
 fn plan<'a>(services: &'a [Service], present: impl Iterator<Item = &'a KeyValue>) -> Vec<Fix<'a>> {
     let mut owners: BTreeMap<Number, &Service> = BTreeMap::new();
     for service in services {

@@ -5,8 +5,9 @@
 //! /registry/ranges/servicenodeports/30080          {"metadata":{"name":"web","namespace":"shop","uid":"…"}}
 //! ```
 //!
-//! They lie beside the two keys in which kube-apiserver keeps its bitmaps (`/registry/ranges/serviceips`), which are left alone. A bitmap
-//! would let only one write of a Service happen at a time. No request reaches them.
+//! They lie beside the two keys in which kube-apiserver keeps its bitmaps
+//! (`/registry/ranges/serviceips`), which are left alone. A bitmap would let only one write of a
+//! Service happen at a time. No request reaches them.
 use super::{Held, Number};
 use bytes::Bytes;
 use serde_json::{Value, json};

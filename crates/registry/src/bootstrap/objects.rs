@@ -1,8 +1,10 @@
 //! The objects of a fresh control plane: namespaces, priority classes and the `kubernetes` Service.
 //!
-//! They are kept as the write path would store them, with places for uid and time, so that a fresh control plane costs a few commits
-//! and no schema work; a test holds them to what the write path makes of the same objects. What is there already is left alone.
-//! RBAC roles come with authorization; configuration maps, service accounts and end points from the controllers that keep them.
+//! They are kept as the write path would store them, with places for uid and time, so that a fresh
+//! control plane costs a few commits and no schema work; a test holds them to what the write path
+//! makes of the same objects. What is there already is left alone. RBAC roles come with
+//! authorization; configuration maps, service accounts and end points from the controllers that
+//! keep them.
 use crate::shared::Inner;
 use crate::stored::{store_error, tree};
 use bytes::Bytes;
@@ -35,8 +37,8 @@ pub(crate) async fn ensure(inner: &Inner) -> Result<(), ApiError> {
             txn.ops.extend(claims.ops);
         }
         txn.ops.push(Op::Put(key, object.into()));
-        // Refused: another server of the same store was faster, or has given the Service's address away. Then there is none, and
-        // nothing here needs it.
+        // Refused: another server of the same store was faster, or has given the Service's address
+        // away. Then there is none, and nothing here needs it.
         inner.store.commit(txn).await.map_err(store_error)?;
     }
     Ok(())

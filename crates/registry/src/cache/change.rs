@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 /// One change of one object.
 ///
-/// It keeps the events that were made of it, so that each is encoded once however many watch; they go with the change when
-/// it leaves the window.
+/// It keeps the events that were made of it, so that each is encoded once however many watch; they
+/// go with the change when it leaves the window.
 #[derive(Debug)]
 pub(crate) struct Change {
     /// When.
@@ -36,8 +36,8 @@ impl Change {
     pub(crate) fn key(&self) -> &[u8] {
         self.now.as_ref().or(self.before.as_ref()).map_or(b"", |item| &item.key)
     }
-    /// The event for a watcher that sees it so. `Deleted` shows the state before, with the revision of the change. `None`
-    /// when there is no such state.
+    /// The event for a watcher that sees it so. `Deleted` shows the state before, with the revision
+    /// of the change. `None` when there is no such state.
     pub(crate) fn event(
         &self,
         resource: &Arc<Resource>,

@@ -2,7 +2,8 @@
 //!
 //! # Theory
 //!
-//! Watchers of the same kind of interest share a *bucket*, named by a number: the hash of what its changes have in common.
+//! Watchers of the same kind of interest share a *bucket*, named by a number: the hash of what its
+//! changes have in common.
 //!
 //! | a watcher of             | is in the bucket of                   |
 //! |--------------------------|---------------------------------------|
@@ -12,14 +13,16 @@
 //! | `field=v`                | row, field and value                  |
 //! | anything else            | everything                            |
 //!
-//! All but the first are buckets of one namespace, or of all. A watcher that could be in several is put where the fewest
-//! are. A change looks up the few buckets that it can be in: its key's; and in its namespace and in all of them,
-//! everything, its name, and the labels and fields of the object before and now. So its cost does not depend on the
-//! watchers in other buckets, and who leaves a selector is told as well as who enters it. Two interests with one number
-//! share a bucket and see each other's changes: a watcher looks at every change itself before it makes an event of it.
+//! All but the first are buckets of one namespace, or of all. A watcher that could be in several is
+//! put where the fewest are. A change looks up the few buckets that it can be in: its key's; and in
+//! its namespace and in all of them, everything, its name, and the labels and fields of the object
+//! before and now. So its cost does not depend on the watchers in other buckets, and who leaves a
+//! selector is told as well as who enters it. Two interests with one number share a bucket and see
+//! each other's changes: a watcher looks at every change itself before it makes an event of it.
 //!
-//! A bucket is a *chain*: the sequence numbers of its changes in the window, from some number on (`since`). A watcher in
-//! front of that looks at the window's changes one by one until it is there.
+//! A bucket is a *chain*: the sequence numbers of its changes in the window, from some number on
+//! (`since`). A watcher in front of that looks at the window's changes one by one until it is
+//! there.
 use super::{Change, Field, Interest, Item, Term, WatcherId};
 use crate::catalog::Resource;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -27,7 +30,8 @@ use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// How many values of one label a watcher is looked up by; one that names more looks at every change.
+/// How many values of one label a watcher is looked up by; one that names more looks at every
+/// change.
 pub(super) const TERM_VALUES_MAX: usize = 16;
 
 /// The watchers of one resource, by what they are interested in.
@@ -72,7 +76,8 @@ enum By {
     Label,
     Field(u64),
 }
-/// Those who are to be woken, in the order in which they came, so that a run is a function of its seed.
+/// Those who are to be woken, in the order in which they came, so that a run is a function of its
+/// seed.
 pub(super) type Woken = BTreeMap<WatcherId, Waker>;
 
 impl Fanout {
@@ -176,7 +181,8 @@ impl Fanout {
         self.buckets.get(&bucket).map_or(0, |bucket| bucket.n_watchers)
     }
 
-    /// Adds a change to the chains it belongs to, and takes who waits for it. The window starts at `first`.
+    /// Adds a change to the chains it belongs to, and takes who waits for it. The window starts at
+    /// `first`.
     pub(super) fn add(&mut self, sequence: u64, change: &Change, first: u64, woken: &mut Woken) {
         if self.buckets.is_empty() {
             return;
@@ -308,7 +314,8 @@ impl Hasher for Numbered {
     }
 }
 
-/// What the changes of a bucket have in common. The namespace, where there is one, is `None` for all.
+/// What the changes of a bucket have in common. The namespace, where there is one, is `None` for
+/// all.
 #[derive(Debug, Hash)]
 enum Place<'a> {
     Key(&'a [u8]),

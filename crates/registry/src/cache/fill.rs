@@ -2,10 +2,10 @@
 //!
 //! # Theory
 //!
-//! The store divides the keys into parts ([`Store::divide`]); one that does not gives one part. A task reads a part, page by
-//! page, and makes its items; there are as many at a time as the runtime has threads, and one more, so that the store reads
-//! while items are made. The parts are put together in the order of their keys: what comes out is the same whichever
-//! came first.
+//! The store divides the keys into parts ([`Store::divide`]); one that does not gives one part. A
+//! task reads a part, page by page, and makes its items; there are as many at a time as the runtime
+//! has threads, and one more, so that the store reads while items are made. The parts are put
+//! together in the order of their keys: what comes out is the same whichever came first.
 use super::{Index, Item, prefix_of};
 use bytes::Bytes;
 use setpoint_object::keys;

@@ -6,11 +6,13 @@
 //! root ── branches, BRANCH_MAX leaves each ── leaves, LEAF_MAX items each, in key order
 //! ```
 //!
-//! A clone is the root once more, and shares everything. A change copies the leaf it falls into, its branch and the root, as
-//! far as somebody else has them too, and leaves the rest. No key stands anywhere but in its item, so that an item that was
-//! replaced is gone as soon as no snapshot has it. No leaf and no branch is empty.
+//! A clone is the root once more, and shares everything. A change copies the leaf it falls into,
+//! its branch and the root, as far as somebody else has them too, and leaves the rest. No key
+//! stands anywhere but in its item, so that an item that was replaced is gone as soon as no
+//! snapshot has it. No leaf and no branch is empty.
 //!
-//! It is made from sorted items without a comparison, and then weighs a little over eight bytes an item.
+//! It is made from sorted items without a comparison, and then weighs a little over eight bytes an
+//! item.
 use super::Item;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -158,7 +160,8 @@ fn find(root: &[Arc<Branch>], key: &[u8]) -> (Path, bool) {
     let (Ok(item) | Err(item)) = found;
     (Path { branch, leaf, item }, found.is_ok())
 }
-/// Puts a node that has become small together with a neighbour, where both have room in one; drops it when it is empty.
+/// Puts a node that has become small together with a neighbour, where both have room in one; drops
+/// it when it is empty.
 fn join<T: Clone>(nodes: &mut Vec<Arc<Vec<T>>>, at: usize, len_max: usize) {
     if nodes[at].is_empty() {
         nodes.remove(at);

@@ -4,15 +4,16 @@ use crate::catalog::Resource;
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Every change that a watcher may get an event of is of an object that is, or was, in here. It may say more than the
-/// watcher selects, never less.
+/// Every change that a watcher may get an event of is of an object that is, or was, in here. It may
+/// say more than the watcher selects, never less.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interest {
     /// The one key there is.
     pub(crate) only: Option<Bytes>,
     /// The one namespace.
     pub(crate) namespace: Option<Box<str>>,
-    /// What every selected object has, each by itself: the watcher is found by one of them. None: it looks at every change.
+    /// What every selected object has, each by itself: the watcher is found by one of them. None:
+    /// it looks at every change.
     pub(crate) terms: Vec<Term>,
 }
 /// Something that a selector requires of an object.

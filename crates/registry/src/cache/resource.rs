@@ -7,8 +7,8 @@
 //! | behind all of that                 | nothing yet; it is woken by the next change in its bucket   |
 //! | in front of something that is gone | the end: it was too slow                                    |
 //!
-//! A watcher in whose bucket nothing happens is behind all there is, however far the window moves on. When all watches are
-//! to end, each gets what is still behind it first.
+//! A watcher in whose bucket nothing happens is behind all there is, however far the window moves
+//! on. When all watches are to end, each gets what is still behind it first.
 use super::fanout::{Fanout, Seat, Woken};
 use super::window::Window;
 use super::{Change, Index, Interest, Item};
@@ -48,12 +48,13 @@ struct State {
     fanout: Fanout,
     /// Grows when every watch must end.
     epoch: u64,
-    /// The sequence number up to which the watches of earlier epochs still get changes before they end.
+    /// The sequence number up to which the watches of earlier epochs still get changes before they
+    /// end.
     closed_at: u64,
     /// Why the last epoch ended, when it was a failure.
     failure: Option<ApiError>,
-    /// The sequence number of the first change after the window's last start. Those before it are not told any more, and
-    /// there may have been others.
+    /// The sequence number of the first change after the window's last start. Those before it are
+    /// not told any more, and there may have been others.
     begun_at: u64,
     is_stopped: bool,
     n_watchers: u64,
@@ -63,7 +64,8 @@ struct State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Watcher {
     id: WatcherId,
-    /// The sequence number of the next change to take: none before it concerns the watcher any more.
+    /// The sequence number of the next change to take: none before it concerns the watcher any
+    /// more.
     next: u64,
     epoch: u64,
     seat: Seat,
@@ -91,7 +93,8 @@ pub(crate) enum Taken {
 }
 
 impl ResourceCache {
-    /// The cache of the objects whose keys start with a prefix of so many bytes, which keeps changes for as long as `history` says.
+    /// The cache of the objects whose keys start with a prefix of so many bytes, which keeps
+    /// changes for as long as `history` says.
     pub(super) fn new(
         prefix_len: usize,
         history: Duration,

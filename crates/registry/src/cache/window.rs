@@ -2,24 +2,28 @@
 //!
 //! # Theory
 //!
-//! Changes come in at the end with the next sequence number and go out at the start. One goes out when
+//! Changes come in at the end with the next sequence number and go out at the start. One goes out
+//! when
 //!
 //! - there are more than [`WINDOW_CHANGES_MAX`], or
-//! - together they weigh more than [`WINDOW_BYTES_MAX`]: the states that are no longer current, and the events made; or
+//! - together they weigh more than [`WINDOW_BYTES_MAX`]: the states that are no longer current, and
+//!   the events made; or
 //! - it is older than the window's period, unless it is among the newest [`WINDOW_CHANGES_MIN`].
 //!
 //! The events made of a change go some seconds after it came, when those who follow have them.
 //!
-//! The period is [`HISTORY_PERIOD`](crate::HISTORY_PERIOD) unless the registry's owner says otherwise. It is that of the store's history,
-//! so that a client that comes back sooner goes on where it was; kube-apiserver keeps 75 s at least. A window holds it wherever that fits
-//! into its changes and bytes, and a resource that changes rarely still holds its last hundred changes.
+//! The period is [`HISTORY_PERIOD`](crate::HISTORY_PERIOD) unless the registry's owner says
+//! otherwise. It is that of the store's history, so that a client that comes back sooner goes on
+//! where it was; kube-apiserver keeps 75 s at least. A window holds it wherever that fits into its
+//! changes and bytes, and a resource that changes rarely still holds its last hundred changes.
 use super::{Change, Meter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many changes a window holds at most: as many as kube-apiserver's watch cache keeps of one resource.
+/// How many changes a window holds at most: as many as kube-apiserver's watch cache keeps of one
+/// resource.
 pub(crate) const WINDOW_CHANGES_MAX: usize = 102_400;
 /// How many changes a window keeps however old they are, as kube-apiserver's smallest watch cache.
 pub(crate) const WINDOW_CHANGES_MIN: usize = 100;
@@ -27,7 +31,8 @@ pub(crate) const WINDOW_CHANGES_MIN: usize = 100;
 ///
 /// 64 MiB hold 75 s of 200 changes a second of objects of 2 KiB, with one event made of each.
 pub(crate) const WINDOW_BYTES_MAX: usize = 64 << 20;
-/// How long the events made of a change are kept for the next watcher; one that comes later has them made anew.
+/// How long the events made of a change are kept for the next watcher; one that comes later has
+/// them made anew.
 ///
 /// Watchers that are not slow are told within milliseconds.
 const EVENTS_PERIOD: Duration = Duration::from_secs(10);
@@ -105,7 +110,8 @@ impl Window {
                 && now.saturating_duration_since(*since) > self.period;
             let is_over = self.changes.len() > WINDOW_CHANGES_MAX
                 || self.n_bytes > WINDOW_BYTES_MAX
-                // Events may be held by whoever is sending them, too: those do not empty the window.
+                // Events may be held by whoever is sending them, too: those do not empty the
+                // window.
                 || self.changes.len() > WINDOW_CHANGES_MIN
                     && self.n_bytes + self.meter.bytes() > WINDOW_BYTES_MAX;
             if !is_old && !is_over {

@@ -66,8 +66,8 @@ impl State {
 fn key(name: &str) -> Bytes {
     format!("{PREFIX}{name}").into()
 }
-/// What a fence stands for. `None` for one of another history, copied into this store: it would have
-/// been written before the definition it was written for.
+/// What a fence stands for. `None` for one of another history, copied into this store: it would
+/// have been written before the definition it was written for.
 fn state(kv: &KeyValue) -> Option<State> {
     let state: State = serde_json::from_slice(&kv.value).ok()?;
     (state.definition <= kv.modified.0).then_some(state)

@@ -11,7 +11,8 @@ use setpoint_facts::{DEFINITIONS, Definition, Field, Type};
 use setpoint_store::{Compare, MemoryStore, Op, is_sealed};
 use std::task::Poll;
 
-/// One object of each of many kinds, all members filled at random: as JSON and in protobuf, both written by Go's encoders.
+/// One object of each of many kinds, all members filled at random: as JSON and in protobuf, both
+/// written by Go's encoders.
 const REFERENCE: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../schema/tests/data/protobuf.jsonl"));
 const KEY: &str = "/registry/configmaps/default/a";

@@ -119,7 +119,8 @@ pub fn validate_annotations(
 fn members(value: Option<&Value>) -> impl Iterator<Item = (&String, &Value)> {
     value.and_then(Value::as_object).into_iter().flatten()
 }
-/// Sets a condition of an object's status by its type; the transition time moves with its status only.
+/// Sets a condition of an object's status by its type; the transition time moves with its status
+/// only.
 pub fn set_condition(object: &mut Value, mut condition: Value, now: Timestamp) {
     if !object["status"].is_object() {
         object["status"] = json!({});

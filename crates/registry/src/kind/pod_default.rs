@@ -16,7 +16,8 @@ pub(super) fn spec(pod: &mut Members) {
     pod.absent("securityContext", json!({}));
     pod.absent("terminationGracePeriodSeconds", 30);
     pod.absent("schedulerName", "default-scheduler");
-    // `serviceAccount` is the older name of `serviceAccountName`: both are shown, the newer one decides.
+    // `serviceAccount` is the older name of `serviceAccountName`: both are shown, the newer one
+    // decides.
     if let Some(name) = pod.get("serviceAccountName").cloned() {
         pod.insert("serviceAccount".to_owned(), name);
     } else if let Some(name) = pod.get("serviceAccount").cloned() {

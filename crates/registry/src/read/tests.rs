@@ -142,7 +142,8 @@ async fn get_reads_the_present() {
     }
 }
 
-/// A value that no key of the encryption configuration opens: reads that would show it fail, all others go on.
+/// A value that no key of the encryption configuration opens: reads that would show it fail, all
+/// others go on.
 #[tokio::test(start_paused = true)]
 async fn a_sealed_value_fails_only_what_would_show_it() {
     let bench = bench().await;

@@ -63,7 +63,8 @@ impl Token {
         if wire.start.is_empty() {
             return Err(fault("encoded start key empty (version meta.k8s.io/v1)".to_owned()));
         }
-        // A token comes from outside: what is no clean path below the list's own prefix does not become a key.
+        // A token comes from outside: what is no clean path below the list's own prefix does not
+        // become a key.
         let rest = wire.start.strip_prefix('/').unwrap_or(&wire.start);
         if rest.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(fault(wire.start));

@@ -12,9 +12,10 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// Whole seconds as people say them, with two units where the first is small: up to two minutes in seconds, up to ten minutes
-/// `2m30s`, up to three hours in minutes, up to eight hours `3h20m`, up to two days in hours, up to eight days `2d4h`, up to two
-/// years in days, up to eight years `6y325d`, then years. More than a second below zero is `<invalid>`.
+/// Whole seconds as people say them, with two units where the first is small: up to two minutes in
+/// seconds, up to ten minutes `2m30s`, up to three hours in minutes, up to eight hours `3h20m`, up
+/// to two days in hours, up to eight days `2d4h`, up to two years in days, up to eight years
+/// `6y325d`, then years. More than a second below zero is `<invalid>`.
 pub fn human_duration(seconds: i64) -> String {
     let two = |first: i64, first_unit: &str, second: i64, second_unit: &str| match second {
         0 => format!("{first}{first_unit}"),
@@ -35,7 +36,8 @@ pub fn human_duration(seconds: i64) -> String {
     }
 }
 
-/// The age of a moment written in RFC 3339: `<unknown>` when the text is empty, `<invalid>` when it is no time or lies ahead.
+/// The age of a moment written in RFC 3339: `<unknown>` when the text is empty, `<invalid>` when it
+/// is no time or lies ahead.
 pub fn age_of(text: &str, now: Timestamp) -> String {
     if text.is_empty() {
         return UNKNOWN.to_owned();

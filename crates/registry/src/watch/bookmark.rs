@@ -16,7 +16,8 @@ use tokio::time::{Instant, Sleep};
 const TIMEOUT_MIN: Duration = Duration::from_secs(1800);
 /// How often a bookmark comes; the rng adds up to a quarter. One minute, as kube-apiserver does.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// How long before its end a watch gets a last bookmark, so that a client resumes from a fresh revision.
+/// How long before its end a watch gets a last bookmark, so that a client resumes from a fresh
+/// revision.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// The one timer of a stream: its end, and its bookmarks before.
@@ -36,7 +37,8 @@ impl Timer {
         allow_bookmarks: bool,
         rng: &mut impl Rng,
     ) -> Self {
-        // Both are drawn whatever the options, so that one watcher's options do not move the next one's times.
+        // Both are drawn whatever the options, so that one watcher's options do not move the next
+        // one's times.
         let random_timeout = TIMEOUT_MIN + rng.random_range(Duration::ZERO..TIMEOUT_MIN);
         let period = BOOKMARK_PERIOD + rng.random_range(Duration::ZERO..BOOKMARK_PERIOD / 4);
         let now = Instant::now();

@@ -1,4 +1,5 @@
-//! Random histories: writers, watchers that join anywhere, feeds that break. Every watcher must see exactly what happened.
+//! Random histories: writers, watchers that join anywhere, feeds that break. Every watcher must see
+//! exactly what happened.
 use super::{EventKind, WatchStream};
 use crate::testing::{Bench, options};
 use bytes::Bytes;

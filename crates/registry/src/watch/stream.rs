@@ -18,9 +18,11 @@ use std::task::{Context, Poll};
 /// How many objects or changes one poll looks at before it lets others run.
 const LOOKS_MAX: usize = 1024;
 
-/// A stream of events. Ends when the watch times out, the server stops or the watcher is too slow; an `Err` is the ERROR event and the last item.
+/// A stream of events. Ends when the watch times out, the server stops or the watcher is too slow;
+/// an `Err` is the ERROR event and the last item.
 ///
-/// It does nothing unless polled, and costs nothing but its place until then. Dropping it ends the watch.
+/// It does nothing unless polled, and costs nothing but its place until then. Dropping it ends the
+/// watch.
 #[derive(Debug)]
 #[must_use = "a stream does nothing unless polled"]
 pub struct WatchStream {
@@ -45,8 +47,8 @@ pub struct WatchStream {
 type Item = Result<Arc<Event>, ApiError>;
 
 impl WatchStream {
-    /// A stream that takes its place now, or as soon as the cache is as fresh as was asked: no change that happens after
-    /// this returns is missed, whenever it is polled.
+    /// A stream that takes its place now, or as soon as the cache is as fresh as was asked: no
+    /// change that happens after this returns is missed, whenever it is polled.
     pub(crate) async fn start(
         inner: &Inner,
         scope: Scope,

@@ -132,8 +132,9 @@ impl Write<'_> {
         self.change(&mut |stored, revision| {
             let mut object = write.merge(Some(stored), config)?;
             write.complete(&mut object, config)?;
-            // Of the configuration's own system metadata these two are preconditions. Without one it is what is there that is
-            // merged with, also for kinds whose updates must say what they change.
+            // Of the configuration's own system metadata these two are preconditions. Without one
+            // it is what is there that is merged with, also for kinds whose updates must say what
+            // they change.
             let version = match config.resource_version() {
                 "" => revision.to_string(),
                 asked => asked.to_owned(),

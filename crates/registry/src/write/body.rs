@@ -1,4 +1,5 @@
-//! From a request body to a complete tree of the endpoint's kind: decoded, held to its type, defaulted (spec: api-server §5.2).
+//! From a request body to a complete tree of the endpoint's kind: decoded, held to its type,
+//! defaulted (spec: api-server §5.2).
 use super::Write;
 use crate::catalog::Resource;
 use crate::request::{Body, FieldValidation, Format};

@@ -6,7 +6,8 @@ use crate::request::*;
 use crate::shared::Registry;
 use setpoint_object::{ApiError, Reason, Skim};
 
-/// How many objects are listed at a time when the request sets no limit: as kube-apiserver's `deleteCollection` pages.
+/// How many objects are listed at a time when the request sets no limit: as kube-apiserver's
+/// `deleteCollection` pages.
 const PAGE_OBJECTS_MAX: i64 = 10_000;
 
 /// Deletes what matches. Stops at the first error that is not "not found".

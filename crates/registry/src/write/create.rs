@@ -27,7 +27,8 @@ impl Write<'_> {
         self.own(None, &mut object);
         self.create_owned(object, true).await
     }
-    /// Creates an object whose managedFields are settled. `spare`: managedFields may be dropped when it is too large.
+    /// Creates an object whose managedFields are settled. `spare`: managedFields may be dropped
+    /// when it is too large.
     pub(super) async fn create_owned(
         &self,
         mut object: Value,
@@ -72,7 +73,8 @@ impl Write<'_> {
         review: &mut Review<'_>,
         spare: bool,
     ) -> Result<Written, ApiError> {
-        // Only a Service takes what somebody else may take as well, and is drawn something else for.
+        // Only a Service takes what somebody else may take as well, and is drawn something else
+        // for.
         if !self.is_service() {
             let written = self.attempt_create(object, review, spare).await?;
             return written.ok_or_else(|| ApiError::internal("a new object lost a race to nobody"));

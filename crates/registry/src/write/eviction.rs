@@ -17,7 +17,8 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::{ApiError, GroupVersionKind, Reason, Scope, encode, keys};
 use setpoint_store::{KeyValue, RangeRequest};
 
-/// How often a budget that moves under the request is read again: as kube-apiserver's `EvictionsRetry` steps.
+/// How often a budget that moves under the request is read again: as kube-apiserver's
+/// `EvictionsRetry` steps.
 const ATTEMPTS_MAX: usize = 20;
 
 impl Write<'_> {

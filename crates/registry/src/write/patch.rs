@@ -1,4 +1,5 @@
-//! PATCH: the change is made of the stored object as the request's version shows it (spec: patch §1).
+//! PATCH: the change is made of the stored object as the request's version shows it (spec: patch
+//! §1).
 use super::update::Changed;
 use super::{Write, metadata};
 use crate::request::{Body, FieldValidation, PatchType, Written};

@@ -69,7 +69,8 @@ impl Write<'_> {
         let put = self.put_if(key, expected, encoded, object, spare, (claims, &[]));
         put.await.map(|(committed, bytes)| (outcome(committed), bytes))
     }
-    /// Puts a new object if its key is absent and the preconditions hold; otherwise as [`Write::put`].
+    /// Puts a new object if its key is absent and the preconditions hold; otherwise as
+    /// [`Write::put`].
     pub(super) async fn put_new(
         &self,
         key: Bytes,
@@ -143,7 +144,8 @@ impl Write<'_> {
         let committed = self.inner.store.commit(txn).await?;
         if let (Some(fence), Committed::Refused { found, .. }) = (fence, &committed) {
             let is_there = |kv: &KeyValue| kv.modified == fence.revision;
-            // The store answers in the order of the compares: the key, the preconditions, the fence.
+            // The store answers in the order of the compares: the key, the preconditions, the
+            // fence.
             let found = found.get(1 + preconditions.len()).and_then(Option::as_ref);
             if !found.is_some_and(is_there) {
                 self.at_fence.moved(found.map(|kv| kv.modified));

@@ -78,7 +78,8 @@ impl Write<'_> {
             .await?;
         self.scale_answer(written)
     }
-    /// The Scale of a stored object; a custom resource may be without the replicas that a write is to set.
+    /// The Scale of a stored object; a custom resource may be without the replicas that a write is
+    /// to set.
     fn present_scale(&self, stored: &Value) -> Result<Value, ApiError> {
         match scale_of(self.resource, stored) {
             Err(_) if self.resource.custom => Ok(scale_with(stored, 0)),
@@ -101,8 +102,8 @@ impl Write<'_> {
             apply::apply(typing, Some(present), config, manager, force)
         })
     }
-    /// Makes a new Scale of the present one and a new parent of that. Ownership is settled on the Scale, a kind of its own, and
-    /// translated (spec: patch §5.6).
+    /// Makes a new Scale of the present one and a new parent of that. Ownership is settled on the
+    /// Scale, a kind of its own, and translated (spec: patch §5.6).
     fn with_scale(
         &self,
         stored: &Value,

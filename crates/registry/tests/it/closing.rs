@@ -1,4 +1,5 @@
-//! A namespace that is being deleted takes nothing new, whatever is under way when the delete comes.
+//! A namespace that is being deleted takes nothing new, whatever is under way when the delete
+//! comes.
 use crate::slow::SlowStore;
 use bytes::Bytes;
 use serde_json::{Value, json};

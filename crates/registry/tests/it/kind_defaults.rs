@@ -1,5 +1,5 @@
-//! Create requests and what Kubernetes 1.36 stored of them: decoding and defaulting give the same, except for what is allocated,
-//! admitted or set by a strategy.
+//! Create requests and what Kubernetes 1.36 stored of them: decoding and defaulting give the same,
+//! except for what is allocated, admitted or set by a strategy.
 use serde_json::Value;
 use setpoint_registry::kind;
 use setpoint_schema::{builtin, decode};
@@ -77,7 +77,8 @@ fn compare(kind: &str, path: &str, ours: &Value, theirs: &Value, differences: &m
                 match (a.get(name), b.get(name)) {
                     (Some(a), Some(b)) => compare(kind, &inner, a, b, differences),
                     (a, b) => {
-                        // An absent member is compared as a marker, so that ELSEWHERE can excuse it.
+                        // An absent member is compared as a marker, so that ELSEWHERE can excuse
+                        // it.
                         let marker = Value::from("(absent)");
                         compare(
                             kind,

@@ -154,7 +154,8 @@ async fn services_of_before_there_were_claims_get_theirs_also_when_two_servers_s
     assert!(expected.keys().all(|n| n == "10.0.0.1" || !n.starts_with("10.0.0.")), "{expected:?}");
     assert!(expected.keys().all(|n| n.contains('.') || n.as_str() >= "30086"), "{expected:?}");
     first.stop().await;
-    // As an older version left it, with the claim of a Service that is gone, and one that names another.
+    // As an older version left it, with the claim of a Service that is gone, and one that names
+    // another.
     let claims = store.range(RangeRequest::prefix("/registry/ranges/")).await.unwrap();
     let mut ops: Vec<Op> =
         claims.value.entries.iter().map(|entry| Op::Delete(entry.key.clone())).collect();

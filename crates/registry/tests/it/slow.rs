@@ -1,4 +1,5 @@
-//! A store whose answers take a few turns, so that what goes on beside a request happens in the midst of it.
+//! A store whose answers take a few turns, so that what goes on beside a request happens in the
+//! midst of it.
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;

@@ -1,4 +1,5 @@
-//! What users see of patches and apply on built-in kinds: bodies in YAML, defaulting in between, as the API server does it.
+//! What users see of patches and apply on built-in kinds: bodies in YAML, defaulting in between, as
+//! the API server does it.
 
 use expect_test::{Expect, expect};
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! One object in several versions: reads and watches convert, writes keep what the stored version declares.
+//! One object in several versions: reads and watches convert, writes keep what the stored version
+//! declares.
 use crate::server::Server;
 use futures::StreamExt as _;
 use serde_json::{Value, json};

@@ -10,11 +10,13 @@ use setpoint_informer::{
 
 use super::{CacheLister, NamespaceNotCached};
 
-/// What caches one type: one informer, or one per namespace where the [rules](super::CacheRules) name several (CCH-4). Cheap to clone.
+/// What caches one type: one informer, or one per namespace where the [rules](super::CacheRules)
+/// name several (CCH-4). Cheap to clone.
 ///
-/// It has the methods of a [`SharedInformer`] that make sense of several: who uses it need not know how many there are. Handlers may then
-/// be called by several informers at once; of one object all events come from one of them, in order. The caches of different
-/// namespaces are of different moments.
+/// It has the methods of a [`SharedInformer`] that make sense of several: who uses it need not know
+/// how many there are. Handlers may then be called by several informers at once; of one object all
+/// events come from one of them, in order. The caches of different namespaces are of different
+/// moments.
 pub struct CacheInformer<K>(Arc<Members<K>>);
 
 struct Members<K> {
@@ -50,8 +52,8 @@ impl<K> CacheInformer<K> {
         Self::new(vec![Member { namespace: None, informer }], 0)
     }
 
-    /// The informers, each with the namespace whose objects it holds: by namespace, and then the one of all others. `None` is all namespaces
-    /// that are not named.
+    /// The informers, each with the namespace whose objects it holds: by namespace, and then the
+    /// one of all others. `None` is all namespaces that are not named.
     pub fn informers(&self) -> impl ExactSizeIterator<Item = (Option<&str>, &SharedInformer<K>)> {
         self.members().iter().map(|member| (member.namespace.as_deref(), &member.informer))
     }
@@ -109,7 +111,8 @@ impl<K> CacheInformer<K> {
         self.0.all.iter().all(|member| member.informer.has_synced())
     }
 
-    /// Waits until the whole first list of each namespace is in the cache. Cancel safe: it only looks.
+    /// Waits until the whole first list of each namespace is in the cache. Cancel safe: it only
+    /// looks.
     ///
     /// # Errors
     ///
@@ -133,7 +136,8 @@ impl<K> CacheInformer<K> {
         select_all(stopped).await;
     }
 
-    /// How its informers do together: synced when all have, stopped when one has; degraded as the one that is for the longest time.
+    /// How its informers do together: synced when all have, stopped when one has; degraded as the
+    /// one that is for the longest time.
     pub fn status(&self) -> InformerStatus {
         let mut statuses = self.statuses().into_iter();
         let mut all = statuses.next().unwrap_or_default();
@@ -168,8 +172,8 @@ impl<K> CacheInformer<K> {
 }
 
 impl<K: Cacheable> CacheInformer<K> {
-    /// Adds a handler to each informer, before or after the start. It is told of every cached object as an initial addition and then of
-    /// every change.
+    /// Adds a handler to each informer, before or after the start. It is told of every cached
+    /// object as an initial addition and then of every change.
     ///
     /// # Errors
     ///
@@ -195,13 +199,15 @@ impl<K: Cacheable> CacheInformer<K> {
         Ok(CacheRegistration(registrations.into()))
     }
 
-    /// Adds an index over typed objects, before or after the start (CCH-9). The index is there at once, over what is cached so far. Under
-    /// [`CachePolicy::Compact`](setpoint_informer::CachePolicy::Compact) each write then decodes the object once.
+    /// Adds an index over typed objects, before or after the start (CCH-9). The index is there at
+    /// once, over what is cached so far. Under
+    /// [`CachePolicy::Compact`](setpoint_informer::CachePolicy::Compact) each write then decodes
+    /// the object once.
     ///
     /// # Errors
     ///
-    /// The name is taken; or an informer has stopped, or a cached object does not decode: then some namespaces may have the index, and
-    /// reads by it fail.
+    /// The name is taken; or an informer has stopped, or a cached object does not decode: then some
+    /// namespaces may have the index, and reads by it fail.
     pub fn add_index(
         &self,
         name: impl Into<Arc<str>>,
@@ -244,7 +250,8 @@ impl<K> fmt::Debug for CacheInformer<K> {
     }
 }
 
-/// A handler's place at the informers of a type. Cheap to clone; dropping it leaves the handler where it is.
+/// A handler's place at the informers of a type. Cheap to clone; dropping it leaves the handler
+/// where it is.
 #[derive(Debug, Clone)]
 pub struct CacheRegistration(Arc<[HandlerRegistration]>);
 

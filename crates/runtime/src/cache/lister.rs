@@ -11,11 +11,13 @@ use super::CacheInformer;
 
 /// A reading end of what is cached of one type: cheap to clone, used from any task, never waits.
 ///
-/// It answers from what has arrived so far. Where the type has an informer per namespace (CCH-4), a read of one namespace asks its
-/// informer, and one over all namespaces concatenates: that is not a single moment.
+/// It answers from what has arrived so far. Where the type has an informer per namespace (CCH-4), a
+/// read of one namespace asks its informer, and one over all namespaces concatenates: that is not a
+/// single moment.
 pub struct CacheLister<K>(pub(super) CacheInformer<K>);
 
-/// A cached read of a namespace that the rules leave out: nothing can be said about absence (CCH-4).
+/// A cached read of a namespace that the rules leave out: nothing can be said about absence
+/// (CCH-4).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("read {resource} of namespace {namespace:?} from the cache: that namespace is not cached")]
 #[non_exhaustive]
@@ -128,7 +130,8 @@ impl<K: Resource> CacheLister<K> {
 }
 
 impl<K: DeserializeOwned> CacheLister<K> {
-    /// One object; `None` when the cache has none of that name. The namespace of a cluster-scoped object is empty.
+    /// One object; `None` when the cache has none of that name. The namespace of a cluster-scoped
+    /// object is empty.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Which objects of a type are cached, and how: what is said of a type goes before what is said of all.
+//! Which objects of a type are cached, and how: what is said of a type goes before what is said of
+//! all.
 
 use std::{any::TypeId, collections::BTreeMap, fmt, time::Duration};
 
@@ -11,7 +12,8 @@ use setpoint_object::{GroupVersionResource, Prune};
 /// How many namespaces one level of options names at most.
 pub const NAMESPACES_MAX: usize = 1024;
 
-/// The key of [`Namespaces`] that stands for all namespaces, or for all others where there are named ones.
+/// The key of [`Namespaces`] that stands for all namespaces, or for all others where there are
+/// named ones.
 pub const ALL_NAMESPACES: &str = "";
 
 /// What one level says about caches; `None` leaves it to the level below (CCH-1).
@@ -95,11 +97,13 @@ impl CacheRules {
         self
     }
 
-    /// Says in which namespaces the objects of types are cached of which nothing is said. Empty is all.
+    /// Says in which namespaces the objects of types are cached of which nothing is said. Empty is
+    /// all.
     ///
-    /// Each named namespace is a list and a watch of its own. Types that have no namespaces are cached whole. Of a type that is known at run
-    /// time alone this cannot be seen: say it by [`Watch::cluster_scoped`](crate::Watch::cluster_scoped), or by an empty map
-    /// [of its own](ByType::namespaces).
+    /// Each named namespace is a list and a watch of its own. Types that have no namespaces are
+    /// cached whole. Of a type that is known at run time alone this cannot be seen: say it by
+    /// [`Watch::cluster_scoped`](crate::Watch::cluster_scoped), or by an empty map [of its
+    /// own](ByType::namespaces).
     ///
     /// # Errors
     ///
@@ -225,7 +229,8 @@ fn has_no_namespaces<K: Cacheable>() -> bool {
     TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>()
 }
 
-/// The one namespace that a field selector demands: then its path is asked, which a permission for that namespace allows (CCH-12).
+/// The one namespace that a field selector demands: then its path is asked, which a permission for
+/// that namespace allows (CCH-12).
 fn the_namespace(fields: &str) -> Option<String> {
     let demanded = fields.split(',').find_map(|requirement| {
         let (field, value) = requirement.split_once('=')?;

@@ -29,7 +29,8 @@ use crate::{
 /// | [`update_with_retry`](Self::update_with_retry) | the server, again after a conflict | `retry.RetryOnConflict` |
 /// | [`status`](Self::status), [`scale`](Self::scale), [`subresource`](Self::subresource) … | the server | the sub-resource client |
 ///
-/// Keys of cluster-scoped objects have an empty namespace. Dropping a write's future leaves it open whether the server did it.
+/// Keys of cluster-scoped objects have an empty namespace. Dropping a write's future leaves it open
+/// whether the server did it.
 pub struct Api<K: Resource> {
     pub(super) client: Client,
     pub(super) dynamic_type: Arc<K::DynamicType>,
@@ -64,20 +65,22 @@ impl<K: Cacheable> Api<K> {
         &self.dynamic_type
     }
 
-    /// The object as the cache has it; `None` if the cache has none. It may be older than what was last written:
-    /// [`get_own`](Self::get_own) waits for that.
+    /// The object as the cache has it; `None` if the cache has none. It may be older than what was
+    /// last written: [`get_own`](Self::get_own) waits for that.
     ///
     /// # Errors
     ///
-    /// The type or the namespace is not cached or has not synced, or the object does not fit the type.
+    /// The type or the namespace is not cached or has not synced, or the object does not fit the
+    /// type.
     pub fn get(&self, key: &Request) -> Result<Option<Arc<K>>, ClientError> {
         let object = self.lister_of(&key.namespace)?.get_key(key)?;
         self.note_read(key, ReadFrom::Cache);
         Ok(object)
     }
 
-    /// The objects in the cache whose labels match, by key. No namespace is all that are cached; where each has an informer of its own
-    /// (CCH-4), that is not a single moment. [`select`](Self::select) can ask for more.
+    /// The objects in the cache whose labels match, by key. No namespace is all that are cached;
+    /// where each has an informer of its own (CCH-4), that is not a single moment.
+    /// [`select`](Self::select) can ask for more.
     ///
     /// # Errors
     ///
@@ -152,7 +155,8 @@ impl<K: Resource> Api<K> {
         Call { verb, resource: self.resource.clone(), object: object.into() }
     }
 
-    /// A write of `key`: what the server then has, as bytes. The caches that show it later are known by its version.
+    /// A write of `key`: what the server then has, as bytes. The caches that show it later are
+    /// known by its version.
     pub(super) async fn write(
         &self,
         call: Call,

@@ -14,9 +14,11 @@ use setpoint_informer::Cacheable;
 use super::{Api, Call, ClientError, Subresource, api::decode};
 use crate::request::Request;
 
-/// What is to be applied to one object: the fields that it names become this client's, and what it says; all others stay as they are.
+/// What is to be applied to one object: the fields that it names become this client's, and what it
+/// says; all others stay as they are.
 ///
-/// The server remembers which fields a manager applied. One that is left out the next time goes, if it is nobody else's.
+/// The server remembers which fields a manager applied. One that is left out the next time goes, if
+/// it is nobody else's.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::apps::v1::Deployment;
@@ -35,10 +37,11 @@ use crate::request::Request;
 ///
 /// # What is unset
 ///
-/// A field that is not named is absent, and so is one that is null or an optional member that is `None`. A type of
-/// `k8s-openapi` always writes its *required* members, also where they are empty; what is given as such a type
-/// ([`spec`](Self::spec), [`partial`](Self::partial)) claims them. A struct of one's own, with `Option` for all that it may
-/// leave open, or `json!`, or [`set`](Self::set) claims no more than it says.
+/// A field that is not named is absent, and so is one that is null or an optional member that is
+/// `None`. A type of `k8s-openapi` always writes its *required* members, also where they are empty;
+/// what is given as such a type ([`spec`](Self::spec), [`partial`](Self::partial)) claims them. A
+/// struct of one's own, with `Option` for all that it may leave open, or `json!`, or
+/// [`set`](Self::set) claims no more than it says.
 ///
 /// A mistake, such as a value that cannot be encoded, is told when it is applied.
 #[must_use = "nothing is applied before `Api::apply`"]
@@ -123,7 +126,8 @@ impl<K: Resource> Apply<K> {
         Self { key: key.clone(), members, params, mistake: None, of: std::marker::PhantomData }
     }
 
-    /// What a partial object of one's own says: a struct with the members that matter, `metadata` and kind among them or not.
+    /// What a partial object of one's own says: a struct with the members that matter, `metadata`
+    /// and kind among them or not.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -191,7 +195,8 @@ impl<K: Resource> Apply<K> {
         self.push("finalizers", name.into())
     }
 
-    /// An owner; see [`owner_reference`](crate::owner_reference) and [`controller_reference`](crate::controller_reference).
+    /// An owner; see [`owner_reference`](crate::owner_reference) and
+    /// [`controller_reference`](crate::controller_reference).
     pub fn owner(mut self, reference: &OwnerReference) -> Self {
         match self.encoded("/metadata/ownerReferences", reference) {
             Some(reference) => self.push("ownerReferences", reference),
@@ -217,7 +222,8 @@ impl<K: Resource> Apply<K> {
         }
     }
 
-    /// The member that a JSON pointer (RFC 6901) names, such as `/spec/replicas`; what it leads through is made.
+    /// The member that a JSON pointer (RFC 6901) names, such as `/spec/replicas`; what it leads
+    /// through is made.
     pub fn set(mut self, pointer: &str, value: impl Serialize) -> Self {
         let Some(path) = pointer.strip_prefix('/') else {
             return self.mistaken(ApplyError::Path { path: pointer.to_owned() });
@@ -232,7 +238,8 @@ impl<K: Resource> Apply<K> {
         self.at(&path, value)
     }
 
-    /// Takes over fields that others have applied, or set to something else. Without it they are a conflict. Controllers want it.
+    /// Takes over fields that others have applied, or set to something else. Without it they are a
+    /// conflict. Controllers want it.
     pub fn force(mut self) -> Self {
         self.params.force = true;
         self
@@ -279,7 +286,8 @@ impl<K: Resource> Apply<K> {
         })
     }
 
-    /// Changes a member, which is null if there was none, and makes what the path to it leads through.
+    /// Changes a member, which is null if there was none, and makes what the path to it leads
+    /// through.
     fn change(mut self, path: &[&str], change: impl FnOnce(&mut Value)) -> Self {
         let Some((name, through)) = path.split_last() else { return self };
         let mut members = &mut self.members;
@@ -339,7 +347,8 @@ impl<K: Cacheable> Api<K> {
     ///
     /// # Errors
     ///
-    /// The server refuses, as with a conflict when fields are another manager's, or cannot be reached; or `apply` has a mistake.
+    /// The server refuses, as with a conflict when fields are another manager's, or cannot be
+    /// reached; or `apply` has a mistake.
     pub async fn apply(&self, apply: &Apply<K>) -> Result<K, ClientError> {
         let key = &apply.key;
         let patch = Patch::Apply(apply.checked(&self.call("apply", key.to_string()))?);

@@ -9,9 +9,11 @@ use super::{Api, ClientError, WriteOutcome, live::is_absent, own_writes::is_gone
 use crate::request::Request;
 
 impl<K: Cacheable> Api<K> {
-    /// Deletes an object; with finalizers or a grace period it may stay for a while. An object that is gone already is no error.
+    /// Deletes an object; with finalizers or a grace period it may stay for a while. An object that
+    /// is gone already is no error.
     ///
-    /// `params` may ask for a grace period, for how dependents go, and name the uid and resourceVersion that the object must have (CLI-9).
+    /// `params` may ask for a grace period, for how dependents go, and name the uid and
+    /// resourceVersion that the object must have (CLI-9).
     ///
     /// # Errors
     ///

@@ -61,7 +61,8 @@ pub enum ClientError {
         #[source]
         source: LayerError,
     },
-    /// The lease under which this client may write is not held any more: the request was not sent, or not completely.
+    /// The lease under which this client may write is not held any more: the request was not sent,
+    /// or not completely.
     #[error("{call}")]
     Fenced {
         /// What was asked.
@@ -96,7 +97,8 @@ pub enum ClientError {
         #[source]
         source: BoxError,
     },
-    /// A key that cannot be part of a path: its name is empty, or a part holds `/` or `%`, or is `.` or `..`.
+    /// A key that cannot be part of a path: its name is empty, or a part holds `/` or `%`, or is
+    /// `.` or `..`.
     #[error("{call}: {part:?} cannot be part of a path")]
     Key {
         /// What was asked.
@@ -104,19 +106,22 @@ pub enum ClientError {
         /// The namespace, name or subresource.
         part: String,
     },
-    /// Objects that are metadata alone can be neither created nor replaced: what is missing would be lost (CLI-4).
+    /// Objects that are metadata alone can be neither created nor replaced: what is missing would
+    /// be lost (CLI-4).
     #[error("{call}: only the metadata is known")]
     MetadataOnly {
         /// What was asked.
         call: Call,
     },
-    /// "Only if nobody wrote in between" was asked of an object that has no resourceVersion (CLI-5).
+    /// "Only if nobody wrote in between" was asked of an object that has no resourceVersion
+    /// (CLI-5).
     #[error("{call}: the base has no resourceVersion to lock")]
     NoVersion {
         /// What was asked.
         call: Call,
     },
-    /// A cached read by a field for which no index was declared, or by a comparison other than equality (CCH-8).
+    /// A cached read by a field for which no index was declared, or by a comparison other than
+    /// equality (CCH-8).
     #[error(
         "read {resource} from the cache by {field:?}: no index of that name, or no exact match"
     )]
@@ -126,14 +131,15 @@ pub enum ClientError {
         /// The index, or the term of the field selector.
         field: String,
     },
-    /// A cached read of a type that has no informer: let the controller watch it, request its informer, or read live.
+    /// A cached read of a type that has no informer: let the controller watch it, request its
+    /// informer, or read live.
     #[error("read {resource} from the cache: it is not watched")]
     NotCached {
         /// The resource, with its group.
         resource: Arc<str>,
     },
-    /// A cached read of a namespace that the cache's rules leave out: that is no answer about the object (CCH-4). Name the namespace in the
-    /// rules, or read live.
+    /// A cached read of a namespace that the cache's rules leave out: that is no answer about the
+    /// object (CCH-4). Name the namespace in the rules, or read live.
     #[error(transparent)]
     NamespaceNotCached(#[from] NamespaceNotCached),
     /// A cached read before the first list has arrived: nothing can be said about absence yet.

@@ -2,10 +2,12 @@
 //!
 //! # Theory
 //!
-//! A [`kube_client::Client`] is a service of HTTP requests, and these are `tower` layers of such services. One put around a client at the
-//! start ([`layered`], before a manager is built over it) sees everything: the calls of reconcilers, of their
-//! [`Client::kube`], of informers, events and elections. They read what a request is about from its path ([`ApiCall`]), so they
-//! need know nothing of types. The outermost sees a request first; they compose in any order, as what a call says itself always wins.
+//! A [`kube_client::Client`] is a service of HTTP requests, and these are `tower` layers of such
+//! services. One put around a client at the start ([`layered`], before a manager is built over it)
+//! sees everything: the calls of reconcilers, of their [`Client::kube`], of informers, events and
+//! elections. They read what a request is about from its path ([`ApiCall`]), so they need know
+//! nothing of types. The outermost sees a request first; they compose in any order, as what a call
+//! says itself always wins.
 //!
 //! | layer               | requests that say nothing themselves                                             |
 //! |---------------------|----------------------------------------------------------------------------------|
@@ -108,7 +110,8 @@ where
 }
 
 impl Client {
-    /// The same client with a layer around its requests, those through [`kube`](Self::kube) too. Its cache stays the manager's.
+    /// The same client with a layer around its requests, those through [`kube`](Self::kube) too.
+    /// Its cache stays the manager's.
     ///
     /// To be called within a runtime, as [`layered`].
     #[must_use]

@@ -57,7 +57,8 @@ impl<K: Cacheable> Api<K> {
         decode(call, &body)
     }
 
-    /// The objects that the server has now, as `params` select them. No namespace is all of them. With a limit, the first ones.
+    /// The objects that the server has now, as `params` select them. No namespace is all of them.
+    /// With a limit, the first ones.
     ///
     /// # Errors
     ///
@@ -70,7 +71,8 @@ impl<K: Cacheable> Api<K> {
         Ok(self.page_live(namespace, params).await?.items)
     }
 
-    /// [`list_live`](Self::list_live), with the version of the list and what the next page is asked with.
+    /// [`list_live`](Self::list_live), with the version of the list and what the next page is asked
+    /// with.
     ///
     /// # Errors
     ///
@@ -126,7 +128,8 @@ impl<K: Cacheable> Api<K> {
     }
 }
 
-/// An item of a list with its kind, which servers leave out of the items of built-in types; `None` if it has one (CCH-7).
+/// An item of a list with its kind, which servers leave out of the items of built-in types; `None`
+/// if it has one (CCH-7).
 fn typed(item: &str, kind: &ResourceType) -> Option<String> {
     let head = Head::of(item.as_bytes()).ok()?;
     if !head.kind(item.as_bytes()).is_empty() {

@@ -1,4 +1,5 @@
-//! Watching straight at the server, without a cache: for programs that wait for something, or print what happens (CLI-10).
+//! Watching straight at the server, without a cache: for programs that wait for something, or print
+//! what happens (CLI-10).
 
 use std::{fmt, sync::Arc, vec};
 
@@ -10,7 +11,8 @@ use setpoint_informer::{
 
 use super::{Api, Call, ClientError, api::decode};
 
-/// How many objects a watch that begins with those that exist asks for at a time: 500, as client-go's pager.
+/// How many objects a watch that begins with those that exist asks for at a time: 500, as
+/// client-go's pager.
 const PAGE_OBJECTS_MAX: u32 = 500;
 
 /// One thing that happened to one object.
@@ -41,7 +43,8 @@ pub enum LiveWatchError {
     /// What exists could not be listed, or an object does not fit the type.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The watch cannot go on: its version is too old, so that what happened meanwhile is lost, or it is not allowed.
+    /// The watch cannot go on: its version is too old, so that what happened meanwhile is lost, or
+    /// it is not allowed.
     #[error("{call}")]
     Watch {
         /// What was asked.
@@ -54,7 +57,8 @@ pub enum LiveWatchError {
 
 /// What happens to the objects of a type, from the server; from [`Api::watch_live`].
 ///
-/// A broken connection is mended where it broke. It holds one page of a list at most, and reads from the server as fast as it is asked.
+/// A broken connection is mended where it broke. It holds one page of a list at most, and reads
+/// from the server as fast as it is asked.
 pub struct LiveWatch<K: Cacheable> {
     // Inputs.
     api: Api<K>,
@@ -75,8 +79,9 @@ enum Stage<K> {
 }
 
 impl<K: Cacheable> Api<K> {
-    /// Watches the objects that `params` select: first come those that exist, as [`LiveEvent::Added`], unless `params` name a
-    /// resourceVersion to begin behind. No namespace is all of them. Nothing is asked yet. `seed` draws how long its requests last.
+    /// Watches the objects that `params` select: first come those that exist, as
+    /// [`LiveEvent::Added`], unless `params` name a resourceVersion to begin behind. No namespace
+    /// is all of them. Nothing is asked yet. `seed` draws how long its requests last.
     pub fn watch_live(
         &self,
         namespace: Option<&str>,

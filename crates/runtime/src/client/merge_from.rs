@@ -51,7 +51,8 @@ impl<'a, K> MergeFrom<'a, K> {
         Self { base: Base::Borrowed(object), is_locked: false }
     }
 
-    /// Only if nobody wrote in between: the patch carries the resourceVersion of the base, and conflicts if it is an old one.
+    /// Only if nobody wrote in between: the patch carries the resourceVersion of the base, and
+    /// conflicts if it is an old one.
     #[must_use]
     pub fn locked(self) -> Self {
         Self { is_locked: true, ..self }
@@ -89,13 +90,13 @@ impl<K: Serialize> MergeFrom<'_, K> {
 }
 
 impl<K: Cacheable + Serialize> Api<K> {
-    /// Sends what differs between an object and what it was, as a JSON merge patch. Gives the object as the server then has it;
-    /// `None`, and nothing is sent, if nothing differs.
+    /// Sends what differs between an object and what it was, as a JSON merge patch. Gives the
+    /// object as the server then has it; `None`, and nothing is sent, if nothing differs.
     ///
     /// # Errors
     ///
-    /// The server refuses, as with a conflict when [`locked`](MergeFrom::locked), or cannot be reached. A lock needs a
-    /// resourceVersion: [`ClientError::NoVersion`].
+    /// The server refuses, as with a conflict when [`locked`](MergeFrom::locked), or cannot be
+    /// reached. A lock needs a resourceVersion: [`ClientError::NoVersion`].
     pub async fn merge(
         &self,
         base: &MergeFrom<'_, K>,

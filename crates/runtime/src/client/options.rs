@@ -120,7 +120,8 @@ pub(super) fn add_query<B>(request: &mut http::Request<B>, name: &str, value: &s
 }
 
 impl Client {
-    /// The same client with another field manager: the name under which `managedFields` records its writes.
+    /// The same client with another field manager: the name under which `managedFields` records its
+    /// writes.
     #[must_use]
     pub fn field_manager(&self, name: impl Into<Arc<str>>) -> Self {
         self.with_options(|options| {

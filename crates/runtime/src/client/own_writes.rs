@@ -2,8 +2,9 @@
 //!
 //! # Theory
 //!
-//! A client remembers, for its clones too, the last write of each object: the version that the server answered, or that it is gone.
-//! A read that demands it looks there, and then waits for the cache:
+//! A client remembers, for its clones too, the last write of each object: the version that the
+//! server answered, or that it is gone. A read that demands it looks there, and then waits for the
+//! cache:
 //!
 //! | the last write left         | the read waits until the cache                                                       |
 //! |-----------------------------|--------------------------------------------------------------------------------------|
@@ -11,10 +12,11 @@
 //! | an object of a version      | holds the object at it or later, or has come that far as a whole                     |
 //! | no object                   | holds none, or one with another uid                                                  |
 //!
-//! The first that is needed is remembered for [`OWN_WRITES_MAX`] objects; of those forgotten, the newest version of the type in the
-//! namespace stands for each, so that a read may wait for too much but never for too little. Namespaces are told apart because a
-//! cache of one of them sees no version of another (CCH-4); beyond [`OWN_WRITES_MAX`] of them the newest of the type stands for the rest.
-//! The cache wakes who waits; the wait is bounded.
+//! The first that is needed is remembered for [`OWN_WRITES_MAX`] objects; of those forgotten, the
+//! newest version of the type in the namespace stands for each, so that a read may wait for too
+//! much but never for too little. Namespaces are told apart because a cache of one of them sees no
+//! version of another (CCH-4); beyond [`OWN_WRITES_MAX`] of them the newest of the type stands for
+//! the rest. The cache wakes who waits; the wait is bounded.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -29,11 +31,12 @@ use crate::{
     request::Request,
 };
 
-/// Of how many objects a client remembers its last write. 4096: more than any set of passes has in flight; an entry is about 200 bytes.
+/// Of how many objects a client remembers its last write. 4096: more than any set of passes has in
+/// flight; an entry is about 200 bytes.
 pub const OWN_WRITES_MAX: usize = 4096;
 
-/// How long a read waits for the cache to show a write, unless told otherwise. 5 s: a watch shows a write within milliseconds; one that
-/// takes longer has broken, and the pass had better come back.
+/// How long a read waits for the cache to show a write, unless told otherwise. 5 s: a watch shows a
+/// write within milliseconds; one that takes longer has broken, and the pass had better come back.
 pub const OWN_WRITE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The last writes through a client and its clones.
@@ -46,7 +49,8 @@ struct State {
     /// By age.
     by_turn: BTreeMap<u64, (Arc<str>, Request)>,
     next_turn: u64,
-    /// The newest version of each resource in each namespace among those that are forgotten; no namespace is any of too many.
+    /// The newest version of each resource in each namespace among those that are forgotten; no
+    /// namespace is any of too many.
     forgotten: HashMap<Place, Arc<str>>,
 }
 
@@ -58,7 +62,8 @@ type Place = (Arc<str>, Option<Arc<str>>);
 pub(crate) enum OwnWrite {
     /// The object, in this version.
     Version(Arc<str>),
-    /// Nothing: the object of this uid is gone, or of any, if it is empty. Before, it may have had a version.
+    /// Nothing: the object of this uid is gone, or of any, if it is empty. Before, it may have had
+    /// a version.
     Gone { uid: Arc<str>, after: Option<Arc<str>> },
 }
 
@@ -95,7 +100,8 @@ fn is_newer(version: &str, than: &str) -> bool {
 }
 
 impl OwnWrites {
-    /// Remembers what the answer to a write says: an object, which may be gone with this write, or anything else.
+    /// Remembers what the answer to a write says: an object, which may be gone with this write, or
+    /// anything else.
     pub(super) fn note_answer(&self, resource: &Arc<str>, key: &Request, answer: &[u8]) {
         let Ok(head) = Head::of(answer) else { return };
         let version = head.resource_version(answer);
@@ -187,7 +193,8 @@ impl OwnWrites {
     }
 }
 
-/// Whether an object in the answer to a write is gone with it: it was to be deleted, and nothing holds it any more.
+/// Whether an object in the answer to a write is gone with it: it was to be deleted, and nothing
+/// holds it any more.
 pub(super) fn is_gone(object: &[u8]) -> bool {
     let member = |name| skim::scalar(object, &["metadata", name]);
     member("deletionTimestamp").is_some()
@@ -197,14 +204,17 @@ pub(super) fn is_gone(object: &[u8]) -> bool {
 
 /// Reads from the cache that wait until it shows what was written.
 impl<K: Cacheable> Api<K> {
-    /// [`get`](Self::get), of the object as this client and its clones last wrote it, or newer (CLI-2).
+    /// [`get`](Self::get), of the object as this client and its clones last wrote it, or newer
+    /// (CLI-2).
     ///
-    /// Also after a create, which the cache has not seen yet, and after a delete. The type must be cached; the controller need not watch
-    /// it. What others wrote meanwhile may or may not be seen. Nothing waits if nothing was written. Dropping the future leaves nothing.
+    /// Also after a create, which the cache has not seen yet, and after a delete. The type must be
+    /// cached; the controller need not watch it. What others wrote meanwhile may or may not be
+    /// seen. Nothing waits if nothing was written. Dropping the future leaves nothing.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get); and [`ClientError::Behind`] when the cache does not show it within [`OWN_WRITE_WAIT_MAX`].
+    /// As [`get`](Self::get); and [`ClientError::Behind`] when the cache does not show it within
+    /// [`OWN_WRITE_WAIT_MAX`].
     pub async fn get_own(&self, key: &Request) -> Result<Option<Arc<K>>, ClientError> {
         self.get_own_within(key, OWN_WRITE_WAIT_MAX).await
     }
@@ -242,7 +252,8 @@ impl<K: Cacheable> Api<K> {
         self.get(key)
     }
 
-    /// [`get`](Self::get), of the object at this version or a later one, as the answer to a write gave it.
+    /// [`get`](Self::get), of the object at this version or a later one, as the answer to a write
+    /// gave it.
     ///
     /// # Errors
     ///
@@ -259,8 +270,9 @@ impl<K: Cacheable> Api<K> {
         self.get(key)
     }
 
-    /// The cache, as soon as it shows everything of this type that this client and its clones wrote, and nothing that they deleted: for
-    /// lists. What was written to namespaces that are not cached is not waited for.
+    /// The cache, as soon as it shows everything of this type that this client and its clones
+    /// wrote, and nothing that they deleted: for lists. What was written to namespaces that are not
+    /// cached is not waited for.
     ///
     /// # Errors
     ///
@@ -278,7 +290,8 @@ impl<K: Cacheable> Api<K> {
         self.shown_own(&self.known()?, |of| of.is_none_or(|of| of == namespace)).await
     }
 
-    /// Waits until the informers show what was written in the namespaces that count; no namespace is any.
+    /// Waits until the informers show what was written in the namespaces that count; no namespace
+    /// is any.
     async fn shown_own(
         &self,
         informer: &CacheInformer<K>,

@@ -2,10 +2,12 @@
 //!
 //! # Theory
 //!
-//! Every read and write through a pass's client is noted here, by the pass's workers and whatever it has spawned. Two things come of it:
-//! what was [written](Pass::end), for the caches to catch up with, which is exact; and the [`Note`]s, for people, of which there
-//! are at most [`NOTES_MAX`]: what comes later is only counted. A read or write of the same kind again, with the same end, counts up
-//! its note. Key, begin, notes and end of a pass are one place in memory, which a later pass [takes over](Pass::renew).
+//! Every read and write through a pass's client is noted here, by the pass's workers and whatever
+//! it has spawned. Two things come of it: what was [written](Pass::end), for the caches to catch up
+//! with, which is exact; and the [`Note`]s, for people, of which there are at most [`NOTES_MAX`]:
+//! what comes later is only counted. A read or write of the same kind again, with the same end,
+//! counts up its note. Key, begin, notes and end of a pass are one place in memory, which a later
+//! pass [takes over](Pass::renew).
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -20,7 +22,8 @@ use crate::{
     request::{Request, RequestKey},
 };
 
-/// How many reads and writes of one pass are told apart. 32: more than that nobody reads; a note is 96 bytes.
+/// How many reads and writes of one pass are told apart. 32: more than that nobody reads; a note is
+/// 96 bytes.
 pub const NOTES_MAX: usize = 32;
 
 /// What one pass read and wrote, between how it began and how it ended.
@@ -71,7 +74,8 @@ struct Noted {
     ended: Option<(Instant, PassOutcome)>,
 }
 
-/// The newest resourceVersion written of each resource in each namespace: caches of single namespaces see no other's.
+/// The newest resourceVersion written of each resource in each namespace: caches of single
+/// namespaces see no other's.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Written(pub(crate) BTreeMap<(Arc<str>, Arc<str>), u64>);
 
@@ -167,7 +171,8 @@ impl Pass {
         &self.began
     }
 
-    /// It has ended so; gives the newest versions that it wrote. What is noted later was done by what it left behind.
+    /// It has ended so; gives the newest versions that it wrote. What is noted later was done by
+    /// what it left behind.
     pub(crate) fn end(&self, at: Instant, outcome: PassOutcome) -> Written {
         let mut noted = self.noted.lock();
         if !self.is_blind {
@@ -213,7 +218,8 @@ impl Pass {
         }
     }
 
-    /// What was noted, in order of the first of each; how many more there were; and how it ended, if it has.
+    /// What was noted, in order of the first of each; how many more there were; and how it ended,
+    /// if it has.
     pub(crate) fn told(&self) -> (Vec<Note>, u32, Option<(Instant, PassOutcome)>) {
         let noted = self.noted.lock();
         (noted.notes.to_vec(), noted.n_more, noted.ended.clone())

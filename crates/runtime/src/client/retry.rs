@@ -11,7 +11,8 @@ use crate::request::Request;
 
 /// How often a change is tried when it conflicts, and how long is waited in between.
 ///
-/// The `n`-th wait is `base * factor^n`, and up to `jitter` of it longer; the chance comes from the seed.
+/// The `n`-th wait is `base * factor^n`, and up to `jitter` of it longer; the chance comes from
+/// the seed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Retry {
@@ -28,11 +29,13 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// For an object that few others write: five tries, 10 ms apart, as client-go's `retry.DefaultRetry`.
+    /// For an object that few others write: five tries, 10 ms apart, as client-go's
+    /// `retry.DefaultRetry`.
     pub const FEW_WRITERS: Self =
         Self { n_tries: 5, base: Duration::from_millis(10), factor: 1.0, jitter: 0.1, seed: 0 };
 
-    /// For an object that many write at once: four tries, 10 ms apart, then 50, then 250, as client-go's `retry.DefaultBackoff`.
+    /// For an object that many write at once: four tries, 10 ms apart, then 50, then 250, as
+    /// client-go's `retry.DefaultBackoff`.
     pub const MANY_WRITERS: Self =
         Self { n_tries: 4, base: Duration::from_millis(10), factor: 5.0, jitter: 0.1, seed: 0 };
 
@@ -57,10 +60,12 @@ impl Default for Retry {
 }
 
 impl<K: Cacheable + Serialize + Clone> Api<K> {
-    /// Changes an object and replaces it, under its resourceVersion; after a conflict again, from what the server then has
-    /// ([`Retry::FEW_WRITERS`]). Gives the object as the server has it in the end; nothing is written if `change` changes nothing.
+    /// Changes an object and replaces it, under its resourceVersion; after a conflict again, from
+    /// what the server then has ([`Retry::FEW_WRITERS`]). Gives the object as the server has it in
+    /// the end; nothing is written if `change` changes nothing.
     ///
-    /// The first try starts from the cache, if it has the object, and from the server if not. `change` is called once per try.
+    /// The first try starts from the cache, if it has the object, and from the server if not.
+    /// `change` is called once per try.
     ///
     /// # Errors
     ///

@@ -8,7 +8,8 @@ use setpoint_object::{field_selector::FieldSelector, label::Selector};
 
 use super::{Api, ClientError, ReadFrom};
 
-/// Which objects of the cache to read; from [`Api::select`]. All that is asked for must hold (CCH-8).
+/// Which objects of the cache to read; from [`Api::select`]. All that is asked for must hold
+/// (CCH-8).
 ///
 /// ```no_run
 /// # use k8s_openapi::api::core::v1::Pod;
@@ -60,14 +61,15 @@ impl<K: Cacheable> Select<K> {
         self
     }
 
-    /// Only objects that this index of the type's informer files under this value. Of several, all must hold.
+    /// Only objects that this index of the type's informer files under this value. Of several, all
+    /// must hold.
     pub fn index(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.indices.push((name.into(), value.into()));
         self
     }
 
-    /// Only objects whose fields match: each term must be an exact match on `metadata.name`, `metadata.namespace` or a field after
-    /// which an index is named, such as `spec.nodeName`.
+    /// Only objects whose fields match: each term must be an exact match on `metadata.name`,
+    /// `metadata.namespace` or a field after which an index is named, such as `spec.nodeName`.
     pub fn fields(mut self, selector: FieldSelector) -> Self {
         self.fields = selector;
         self
@@ -83,7 +85,8 @@ impl<K: Cacheable> Select<K> {
     ///
     /// # Errors
     ///
-    /// The type or the namespace is not cached or has not synced, there is no such index, or an object does not fit the type.
+    /// The type or the namespace is not cached or has not synced, there is no such index, or an
+    /// object does not fit the type.
     pub fn all(&self) -> Result<Vec<Arc<K>>, ClientError> {
         Ok(self.objects()?.iter().map(Object::get).collect::<Result<_, _>>()?)
     }

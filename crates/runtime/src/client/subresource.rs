@@ -19,9 +19,11 @@ use super::{
 };
 use crate::request::Request;
 
-/// The calls on one subresource of a type, whose bodies are `B`; from [`Api::status`], [`Api::scale`], [`Api::subresource`] …
+/// The calls on one subresource of a type, whose bodies are `B`; from [`Api::status`],
+/// [`Api::scale`], [`Api::subresource`] …
 ///
-/// Every call asks the server. Which of them a subresource has is the server's to say: a 405 is an error as any other.
+/// Every call asks the server. Which of them a subresource has is the server's to say: a 405 is an
+/// error as any other.
 pub struct Subresource<K: Resource, B> {
     pub(super) api: Api<K>,
     pub(super) name: Arc<str>,
@@ -54,7 +56,8 @@ impl<K: Cacheable> Api<K> {
         self.subresource("scale")
     }
 
-    /// The calls that ask a pod to go, if its disruption budget allows: [`Subresource::create`] alone; a 429 says "not now".
+    /// The calls that ask a pod to go, if its disruption budget allows: [`Subresource::create`]
+    /// alone; a 429 says "not now".
     pub fn eviction(&self) -> Subresource<K, Eviction> {
         self.subresource("eviction")
     }
@@ -134,8 +137,8 @@ impl<K: Cacheable, B: DeserializeOwned + Serialize> Subresource<K, B> {
 }
 
 impl<K: Cacheable, B: Serialize> Subresource<K, B> {
-    /// Asks for something to be done by creating it: an eviction, a token, a binding. The answer's type is the subresource's: the same
-    /// body with its status, or a `Status`.
+    /// Asks for something to be done by creating it: an eviction, a token, a binding. The answer's
+    /// type is the subresource's: the same body with its status, or a `Status`.
     ///
     /// # Errors
     ///

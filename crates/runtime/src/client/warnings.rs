@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::{Call, Client};
 
-/// How many texts a client remembers to have logged. 256: a program's types and their faults are few; the oldest is forgotten first,
-/// and would be logged again.
+/// How many texts a client remembers to have logged. 256: a program's types and their faults are
+/// few; the oldest is forgotten first, and would be logged again.
 pub const WARNING_TEXTS_MAX: usize = 256;
 
 /// Which warnings of a server are logged (CLI-11).
@@ -18,7 +18,8 @@ pub const WARNING_TEXTS_MAX: usize = 256;
 pub enum WarningPolicy {
     /// Each.
     Each,
-    /// Each text once, as long as it is among the last [`WARNING_TEXTS_MAX`]: a reconciler repeats itself.
+    /// Each text once, as long as it is among the last [`WARNING_TEXTS_MAX`]: a reconciler repeats
+    /// itself.
     #[default]
     OncePerText,
     /// None.
@@ -73,7 +74,8 @@ impl Warnings {
 }
 
 impl Client {
-    /// The same client with another policy about warnings; its clones share what was logged. Default: once per text.
+    /// The same client with another policy about warnings; its clones share what was logged.
+    /// Default: once per text.
     #[must_use]
     pub fn warnings(&self, policy: WarningPolicy) -> Self {
         let warnings = Arc::new(Warnings { policy, ..Warnings::default() });
@@ -81,7 +83,8 @@ impl Client {
     }
 }
 
-/// The texts of the warnings of code 299 in one header: `299 agent "text" ["date"], …` (RFC 7234 §5.5). What is malformed ends it.
+/// The texts of the warnings of code 299 in one header: `299 agent "text" ["date"], …` (RFC 7234
+/// §5.5). What is malformed ends it.
 fn texts(header: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = header.trim_start();

@@ -25,7 +25,8 @@ impl<K: Cacheable + Serialize> Api<K> {
     ///
     /// # Errors
     ///
-    /// The server refuses, as when there is one already, or cannot be reached. Metadata alone is no object.
+    /// The server refuses, as when there is one already, or cannot be reached. Metadata alone is no
+    /// object.
     pub async fn create(&self, object: &K) -> Result<K, ClientError> {
         let meta = object.meta();
         let name = meta.name.as_deref().or(meta.generate_name.as_deref()).unwrap_or_default();
@@ -38,7 +39,8 @@ impl<K: Cacheable + Serialize> Api<K> {
         decode(call.clone(), &self.write(call, &key, request).await?)
     }
 
-    /// Replaces an object's spec and metadata; with its resourceVersion only if nobody wrote in between.
+    /// Replaces an object's spec and metadata; with its resourceVersion only if nobody wrote in
+    /// between.
     ///
     /// # Errors
     ///

@@ -32,8 +32,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1000);
 
 /// How long a key is ready until it counts as one priority higher, by default.
 ///
-/// 1 s: what the initial list brought goes behind all changes for a hundred seconds, and then no storm of changes starves it
-/// (PQ-26; kubernetes-sigs/controller-runtime#3496).
+/// 1 s: what the initial list brought goes behind all changes for a hundred seconds, and then no
+/// storm of changes starves it (PQ-26; kubernetes-sigs/controller-runtime#3496).
 pub const PRIORITY_AGEING: Duration = Duration::from_secs(1);
 
 /// How long a controller's name may be: 63, as a label's value.
@@ -86,7 +86,8 @@ impl ControllerBuilder<Request> {
         self
     }
 
-    /// A type whose objects belong to those of [`for_`](Self::for_): keys are their owners, by owner reference.
+    /// A type whose objects belong to those of [`for_`](Self::for_): keys are their owners, by
+    /// owner reference.
     pub fn owns<K: Cacheable>(mut self, watch: Watch<K>) -> Self {
         match self.owner.clone() {
             Some((_, owner)) => self.sources.push(watch.of_owners(owner)),
@@ -119,7 +120,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
         }
     }
 
-    /// A type whose events concern other keys: `map` says which. It runs in the informer's delivery: quick and pure, please.
+    /// A type whose events concern other keys: `map` says which. It runs in the informer's
+    /// delivery: quick and pure, please.
     ///
     /// For an update it sees old and new; for a deletion that was missed there may be no object.
     pub fn watches<K: Cacheable>(
@@ -130,7 +132,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.handles(watch, Mapped(map))
     }
 
-    /// A type whose events `handler` turns into keys, with a say in when and how urgently: see [`Enqueue`](crate::source::Enqueue).
+    /// A type whose events `handler` turns into keys, with a say in when and how urgently: see
+    /// [`Enqueue`](crate::source::Enqueue).
     pub fn handles<K: Cacheable>(
         mut self,
         watch: Watch<K>,
@@ -140,10 +143,11 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// A type whose objects concern the keys that `map` says: of an update, those of both sides, each once. It runs in the informer's
-    /// delivery: quick and pure, please.
+    /// A type whose objects concern the keys that `map` says: of an update, those of both sides,
+    /// each once. It runs in the informer's delivery: quick and pure, please.
     ///
-    /// A deletion that was missed and of which nothing is known but the key leads nowhere; [`watches`](Self::watches) sees that key.
+    /// A deletion that was missed and of which nothing is known but the key leads nowhere;
+    /// [`watches`](Self::watches) sees that key.
     pub fn maps<K: Cacheable>(
         self,
         watch: Watch<K>,
@@ -152,8 +156,9 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.handles(watch, MappedObjects(map))
     }
 
-    /// Keys from outside the cluster. The queue takes each as it comes, and holds it once, so the channel's bound is all that waits and its
-    /// sender's back-pressure; 1024 is what controller-runtime has. Closing it ends this source and nothing else.
+    /// Keys from outside the cluster. The queue takes each as it comes, and holds it once, so the
+    /// channel's bound is all that waits and its sender's back-pressure; 1024 is what
+    /// controller-runtime has. Closing it ends this source and nothing else.
     pub fn channel(self, keys: mpsc::Receiver<R>) -> Self {
         self.channel_of(keys, |key| vec![key])
     }
@@ -167,14 +172,16 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self.source(Channel { receiver, map })
     }
 
-    /// Keys from anywhere: somebody's own [`Source`], or a function, [`source_fn`](crate::source::source_fn). Filters do not apply to it (BLD-5).
+    /// Keys from anywhere: somebody's own [`Source`], or a function,
+    /// [`source_fn`](crate::source::source_fn). Filters do not apply to it (BLD-5).
     pub fn source(mut self, source: impl Source<R>) -> Self {
         self.foreign.push(Box::new(Foreign(source)));
         self
     }
 
-    /// Only events that `filter` passes, of all watches, before and after this call, those added at run time included; beside the watches'
-    /// own predicates (BLD-6). Of several, all must pass an event.
+    /// Only events that `filter` passes, of all watches, before and after this call, those added at
+    /// run time included; beside the watches' own predicates (BLD-6). Of several, all must pass an
+    /// event.
     pub fn filter(mut self, filter: EventFilter) -> Self {
         self.filters.push(filter);
         self
@@ -186,65 +193,72 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// How long a key waits after a pass that failed: `min` at first, doubling to `max` with each failure in a row, each key for itself.
-    /// Default: 5 ms to 1000 s.
+    /// How long a key waits after a pass that failed: `min` at first, doubling to `max` with each
+    /// failure in a row, each key for itself. Default: 5 ms to 1000 s.
     pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
         self.backoff = (min, max);
         self
     }
 
-    /// How many keys may come back after failures, over all keys: a bucket that holds `burst` and is filled at `per_second`; the longer of
-    /// its wait and the key's own counts. Default: no such limit, as with controller-runtime's priority queue. client-go's is 10 a second with a burst of 100.
+    /// How many keys may come back after failures, over all keys: a bucket that holds `burst` and
+    /// is filled at `per_second`; the longer of its wait and the key's own counts. Default: no such
+    /// limit, as with controller-runtime's priority queue. client-go's is 10 a second with a burst
+    /// of 100.
     pub fn retries(mut self, per_second: f64, burst: u32) -> Self {
         self.retries = Some((per_second, burst));
         self
     }
 
-    /// How far apart the begins of two passes over one key are at least, whatever happens to it: for reconcilers that are dear, or whose
-    /// objects change all the time. Default: no such limit.
+    /// How far apart the begins of two passes over one key are at least, whatever happens to it:
+    /// for reconcilers that are dear, or whose objects change all the time. Default: no such limit.
     ///
-    /// A key that is handed out before is left until then, without a pass, counted as [`deferred`](crate::controller::ControllerStats).
+    /// A key that is handed out before is left until then, without a pass, counted as
+    /// [`deferred`](crate::controller::ControllerStats).
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval).filter(|interval| !interval.is_zero());
         self
     }
 
-    /// Serves groups of keys in turn, within each priority, so that a storm of one tenant's keys delays no other tenant's by more than a
-    /// round. Asked at each add: quick, pure and always the same for one key, please. Default: all keys are one group.
+    /// Serves groups of keys in turn, within each priority, so that a storm of one tenant's keys
+    /// delays no other tenant's by more than a round. Asked at each add: quick, pure and always the
+    /// same for one key, please. Default: all keys are one group.
     pub fn groups(mut self, group_of: impl Fn(&R) -> Group + Send + Sync + 'static) -> Self {
         self.groups = Some(Box::new(group_of));
         self
     }
 
-    /// At most so many keys of one [group](Self::groups) are reconciled at the same time. Default: no such limit.
+    /// At most so many keys of one [group](Self::groups) are reconciled at the same time. Default:
+    /// no such limit.
     pub fn group_in_flight_max(mut self, n: NonZeroU32) -> Self {
         self.group_in_flight_max = Some(n);
         self
     }
 
-    /// How long a key waits after a pass that failed, in place of [`backoff`](Self::backoff). It may look at the
-    /// [error](RateLimiter::when_failed).
+    /// How long a key waits after a pass that failed, in place of [`backoff`](Self::backoff). It
+    /// may look at the [error](RateLimiter::when_failed).
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<R>) -> Self {
         self.limiter = Some(Box::new(limiter));
         self
     }
 
-    /// How keys of different priority are served. Default: the highest first, but waiting counts: [`PRIORITY_AGEING`].
-    /// `None` is first come, first served, whatever the priority (PQ-48).
+    /// How keys of different priority are served. Default: the highest first, but waiting counts:
+    /// [`PRIORITY_AGEING`]. `None` is first come, first served, whatever the priority (PQ-48).
     pub fn priorities(mut self, priorities: impl Into<Option<Priorities>>) -> Self {
         self.priorities = priorities.into();
         self
     }
 
-    /// The priority of what is not urgent: the objects that are there at the start, and resyncs. Default: [`PRIORITY_LOW`], -100.
+    /// The priority of what is not urgent: the objects that are there at the start, and resyncs.
+    /// Default: [`PRIORITY_LOW`], -100.
     pub fn low_priority(mut self, priority: i32) -> Self {
         self.low_priority = priority;
         self
     }
 
-    /// After how many passes in a row that failed, or asked to be repeated, another failure is the last: the key is forgotten until
-    /// something changes, counted as [`given_up`](crate::controller::ControllerStats), and a Warning event with the reason `ReconcileGivenUp` says
-    /// so. `max` failures are made in all. Default: never.
+    /// After how many passes in a row that failed, or asked to be repeated, another failure is the
+    /// last: the key is forgotten until something changes, counted as
+    /// [`given_up`](crate::controller::ControllerStats), and a Warning event with the reason
+    /// `ReconcileGivenUp` says so. `max` failures are made in all. Default: never.
     ///
     /// A limiter that does not count per key, as a bucket alone, never comes to it.
     pub fn max_attempts(mut self, max: u32) -> Self {
@@ -252,7 +266,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// Where its passes are traced to, as spans of OpenTelemetry. Default: what the manager says, or nowhere.
+    /// Where its passes are traced to, as spans of OpenTelemetry. Default: what the manager says,
+    /// or nowhere.
     #[cfg(feature = "otel")]
     pub fn traces(mut self, traces: crate::telemetry::Traces) -> Self {
         self.chosen.traces = Some(traces);
@@ -265,56 +280,63 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// Whether its sources sync before this process leads, so that it takes over at once. Default: yes. Without an election, and where it is
-    /// not [`leader_only`](Self::leader_only), that is how it starts in any case.
+    /// Whether its sources sync before this process leads, so that it takes over at once. Default:
+    /// yes. Without an election, and where it is not [`leader_only`](Self::leader_only), that is
+    /// how it starts in any case.
     pub fn warm_up(mut self, warm_up: bool) -> Self {
         self.chosen.warm_up = Some(warm_up);
         self
     }
 
-    /// Runs the controller on several replicas, of which each reconciles its share of the keys; see [`shard`](crate::shard). It then runs
-    /// whether or not this process leads. Default: it reconciles all keys.
+    /// Runs the controller on several replicas, of which each reconciles its share of the keys; see
+    /// [`shard`](crate::shard). It then runs whether or not this process leads. Default: it
+    /// reconciles all keys.
     pub fn sharded(mut self, sharded: Sharded) -> Self {
         self.chosen.leader_only = Some(false);
         self.sharded = Some(sharded);
         self
     }
 
-    /// How long the caches may take to sync before the controller, and so its manager, fails. Default: 2 min.
+    /// How long the caches may take to sync before the controller, and so its manager, fails.
+    /// Default: 2 min.
     ///
-    /// `None` waits for ever: for a controller that may start before its type is served. The informer meanwhile logs what the server
-    /// says and asks again with back-off.
+    /// `None` waits for ever: for a controller that may start before its type is served. The
+    /// informer meanwhile logs what the server says and asks again with back-off.
     pub fn sync_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.chosen.sync_timeout = Some(timeout);
         self
     }
 
-    /// How long one pass may take. Then its future is dropped where it waits, and that is an error, counted as a time-out too.
-    /// [`Context::deadline`](crate::Context::deadline) tells it beforehand. Default: for ever.
+    /// How long one pass may take. Then its future is dropped where it waits, and that is an error,
+    /// counted as a time-out too. [`Context::deadline`](crate::Context::deadline) tells it
+    /// beforehand. Default: for ever.
     ///
-    /// controller-runtime only sets a deadline that a reconciler may ignore (RES-10). A dropped request may still reach the server:
-    /// the next pass finds what became of it, as after a crash.
+    /// controller-runtime only sets a deadline that a reconciler may ignore (RES-10). A dropped
+    /// request may still reach the server: the next pass finds what became of it, as after a crash.
     pub fn reconcile_timeout(mut self, timeout: Duration) -> Self {
         self.chosen.reconcile_timeout = Some(Some(timeout));
         self
     }
 
-    /// How long a key is held after a pass, at most, until the caches that this controller watches show what the pass wrote. Default: 250 ms.
+    /// How long a key is held after a pass, at most, until the caches that this controller watches
+    /// show what the pass wrote. Default: 250 ms.
     ///
-    /// So the next pass over the key reads its own writes, and their events lead to one pass instead of one each. The worker waits with
-    /// it. Zero never holds a key.
+    /// So the next pass over the key reads its own writes, and their events lead to one pass
+    /// instead of one each. The worker waits with it. Zero never holds a key.
     pub fn catch_up(mut self, max: Duration) -> Self {
         self.chosen.catch_up = Some(max);
         self
     }
 
-    /// How many of its last passes it can [explain](crate::ControllerHandle::explain). Default: [`EXPLAINED_PASSES`]; zero turns it off.
+    /// How many of its last passes it can [explain](crate::ControllerHandle::explain). Default:
+    /// [`EXPLAINED_PASSES`]; zero turns it off.
     pub fn explain(mut self, passes_max: usize) -> Self {
         self.explained_passes = passes_max;
         self
     }
 
-    /// Whether a pass that panics is an error like another. Default: yes; otherwise the panic ends the manager.
+    /// Whether a pass that panics is an error like another. Default: yes; otherwise the panic ends
+    /// the manager.
     pub fn recover_panics(mut self, recovers: bool) -> Self {
         self.chosen.recovers_panics = Some(recovers);
         self
@@ -324,8 +346,8 @@ impl<R: RequestKey> ControllerBuilder<R> {
     ///
     /// # Errors
     ///
-    /// It has no name or none that suits a label, watches nothing, is for two types, or owns something without being for a type; or
-    /// the figures of its rate limits make no sense (RL-14).
+    /// It has no name or none that suits a label, watches nothing, is for two types, or owns
+    /// something without being for a type; or the figures of its rate limits make no sense (RL-14).
     pub fn build(self, reconciler: impl Reconciler<R>) -> Result<Controller<R>, BuildError> {
         let name = self.name;
         if name.is_empty() {
@@ -400,7 +422,8 @@ fn limiter<R: RequestKey>(
     Ok(Box::new(MaxOf::both(per_key, Bucket::new(per_second, burst)?)))
 }
 
-/// Whether a name suits labels of metrics and `managedFields`: letters and digits, with `-`, `_`, `.` and `/` between them.
+/// Whether a name suits labels of metrics and `managedFields`: letters and digits, with `-`, `_`,
+/// `.` and `/` between them.
 fn is_label(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let bytes = name.as_bytes();

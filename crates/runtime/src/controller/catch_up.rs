@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{client::Written, request::RequestKey, source::Sources};
 
-/// Waits until the watched caches have come as far as these writes, or for `max`. Says whether they have. Types that are not watched
-/// are not waited for.
+/// Waits until the watched caches have come as far as these writes, or for `max`. Says whether they
+/// have. Types that are not watched are not waited for.
 pub(super) async fn catch_up<R: RequestKey>(
     sources: &Sources<R>,
     written: &Written,

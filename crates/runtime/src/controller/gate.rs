@@ -4,14 +4,15 @@ use std::{any::Any, sync::Arc};
 
 use crate::fence::{Deadline, Fence, Fenced};
 
-/// Says which keys this process may reconcile, at each pass anew: of a sharded controller, those of its shard.
+/// Says which keys this process may reconcile, at each pass anew: of a sharded controller, those of
+/// its shard.
 pub(crate) trait KeyGate<R>: Send + Sync {
     /// Whether a pass over `key` may begin now. A key that may not is left without a pass.
     fn enter(&self, key: &R) -> Option<GatePass>;
 }
 
-/// The leave to reconcile one key. Dropped when the pass has ended and all its requests have been answered or dropped, before the key
-/// may be handed out again.
+/// The leave to reconcile one key. Dropped when the pass has ended and all its requests have been
+/// answered or dropped, before the key may be handed out again.
 pub(crate) struct GatePass {
     _held: Box<dyn Any + Send + Sync>,
     deadline: Arc<Deadline>,

@@ -24,7 +24,8 @@ pub(super) struct Chosen {
 
 /// What holds for a manager's controllers where their own builders say nothing.
 ///
-/// Every method is one of [`ControllerBuilder`](crate::ControllerBuilder) of the same name, where its meaning is.
+/// Every method is one of [`ControllerBuilder`](crate::ControllerBuilder) of the same name, where
+/// its meaning is.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct ControllerDefaults {
@@ -46,8 +47,8 @@ impl ControllerDefaults {
         self
     }
 
-    /// The same for controllers that are [`for_`](crate::ControllerBuilder::for_) this kind; goes before
-    /// [`concurrency`](Self::concurrency). The last of several counts.
+    /// The same for controllers that are [`for_`](crate::ControllerBuilder::for_) this kind; goes
+    /// before [`concurrency`](Self::concurrency). The last of several counts.
     pub fn concurrency_of(mut self, kind: GroupKind, n_workers: usize) -> Self {
         self.n_workers_of.push((kind, n_workers));
         self
@@ -129,8 +130,8 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The controller's own choice first, then its manager's, then the documented default; of the number of workers, the
-    /// manager's choice for the kind goes before its choice for all (5.1).
+    /// The controller's own choice first, then its manager's, then the documented default; of the
+    /// number of workers, the manager's choice for the kind goes before its choice for all (5.1).
     pub(super) fn resolve(
         name: Arc<str>,
         kind: Option<GroupVersionKind>,

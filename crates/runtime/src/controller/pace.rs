@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 /// Remembers when the last pass over each key began, for as long as that matters.
 ///
-/// Two generations: each time the interval has passed, the old one is dropped and the young one becomes the old. So a key is remembered
-/// for at least the interval and at most twice that, and what is kept is bounded by the passes of two intervals.
+/// Two generations: each time the interval has passed, the old one is dropped and the young one
+/// becomes the old. So a key is remembered for at least the interval and at most twice that, and
+/// what is kept is bounded by the passes of two intervals.
 pub(super) struct Pace<R> {
     interval: Duration,
     began: Mutex<Began<R>>,

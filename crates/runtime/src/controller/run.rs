@@ -26,7 +26,8 @@ pub(crate) struct Environment {
     pub(crate) recorder: EventRecorder,
     pub(crate) clock: Clock,
     pub(crate) seed: u64,
-    /// Cancelled when workers may start: when this process leads, or at once where there is no election.
+    /// Cancelled when workers may start: when this process leads, or at once where there is no
+    /// election.
     pub(crate) go: CancellationToken,
     /// What says whether this process still leads, if that is asked of it.
     pub(crate) fence: Option<Arc<dyn Fence>>,
@@ -48,7 +49,8 @@ impl Drop for Ended {
 }
 
 impl<R: RequestKey> Controller<R> {
-    /// Requests the informers that the controller watches, and settles what it leaves to its manager.
+    /// Requests the informers that the controller watches, and settles what it leaves to its
+    /// manager.
     pub(crate) fn bind(
         mut self,
         cache: &Cache,
@@ -67,13 +69,14 @@ impl<R: RequestKey> BoundController<R> {
         self.options.leader_only
     }
 
-    /// Whether it is to be run before this process leads, so that its sources sync; its workers wait for
-    /// [`go`](Environment::go). Otherwise it is to be run when this process leads.
+    /// Whether it is to be run before this process leads, so that its sources sync; its workers
+    /// wait for [`go`](Environment::go). Otherwise it is to be run when this process leads.
     pub(crate) fn warms_up(&self) -> bool {
         self.options.warm_up
     }
 
-    /// Runs until `stop`; then lets the passes that run finish. Dropping it ends them where they wait.
+    /// Runs until `stop`; then lets the passes that run finish. Dropping it ends them where they
+    /// wait.
     pub(crate) async fn run(
         self,
         environment: Environment,

@@ -27,7 +27,8 @@ pub(super) enum Outcome {
 }
 
 impl<R: RequestKey> Worker<R> {
-    /// Counts the pass, adds its key again if it is to come back, and gives how it is remembered. The item is still held: what is added waits at its side.
+    /// Counts the pass, adds its key again if it is to come back, and gives how it is remembered.
+    /// The item is still held: what is added waits at its side.
     pub(super) fn settle(
         &self,
         item: &Item<'_, R>,
@@ -127,7 +128,8 @@ impl<R: RequestKey> Worker<R> {
         tracing::warn!(error = chain(&**error), attempt, "reconcile failed");
     }
 
-    /// How a key that comes back is added: at the priority that its pass names, or else the one that it came with (PQ-44, RES-12).
+    /// How a key that comes back is added: at the priority that its pass names, or else the one
+    /// that it came with (PQ-44, RES-12).
     fn again(&self, item: &Item<'_, R>, cause: Cause, priority: Option<i32>) -> AddOptions {
         AddOptions::default().tag(cause.tag()).priority(priority.unwrap_or(item.priority()))
     }

@@ -21,7 +21,8 @@ use crate::{
     source::{Awaited, DynSource, Sources},
 };
 
-/// The sources of a controller that runs. Dropping it takes its handlers off the informers, and drops what its sources left running.
+/// The sources of a controller that runs. Dropping it takes its handlers off the informers, and
+/// drops what its sources left running.
 pub(super) struct Started<R: RequestKey> {
     name: Arc<str>,
     sources: Arc<Sources<R>>,
@@ -79,7 +80,8 @@ impl<R: RequestKey> Started<R> {
         Pending::Foreign { source: label, started: has_started }
     }
 
-    /// Waits until everything that was started has synced, for at most `timeout`. Dropping it goes on starting nothing more.
+    /// Waits until everything that was started has synced, for at most `timeout`. Dropping it goes
+    /// on starting nothing more.
     pub(super) async fn synced(
         &mut self,
         timeout: Option<Duration>,
@@ -107,8 +109,8 @@ impl<R: RequestKey> Started<R> {
         Ok(())
     }
 
-    /// Runs the sources that are no watches, those that are added meanwhile too, until one fails; says of watches that they are over.
-    /// Cancel safe.
+    /// Runs the sources that are no watches, those that are added meanwhile too, until one fails;
+    /// says of watches that they are over. Cancel safe.
     pub(super) async fn failed(&mut self) -> ControllerError {
         let sources = self.sources.clone();
         loop {
@@ -125,7 +127,8 @@ impl<R: RequestKey> Started<R> {
                     let controller = &self.name;
                     tracing::warn!(%controller, %resource, "an informer of a watch has ended: its events are missing from now on");
                 },
-                // Cancel safe: a dropped `notified` that was not told leaves what it would have been told.
+                // Cancel safe: a dropped `notified` that was not told leaves what it would have
+                // been told.
                 () = sources.foreign_added() => for source in sources.take_foreign() {
                     drop(self.spawn(source));
                 },
@@ -194,7 +197,8 @@ impl<R> Pending<R> {
 }
 
 impl<R> Awaited<R> {
-    /// The informer that the watch waits for: one that has stopped, or else has not synced, or else whose handler is not done.
+    /// The informer that the watch waits for: one that has stopped, or else has not synced, or else
+    /// whose handler is not done.
     fn lagging(&self) -> MemberStatus {
         let mut statuses = self.feed.statuses();
         let worst = statuses.iter().position(|member| member.status.has_stopped);

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::metrics::Durations;
 
-/// Counts of a controller's passes since it was built, named as controller-runtime's `controller_runtime_reconcile_*` metrics.
+/// Counts of a controller's passes since it was built, named as controller-runtime's
+/// `controller_runtime_reconcile_*` metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ControllerStats {
@@ -22,7 +23,8 @@ pub struct ControllerStats {
     pub panics: u64,
     /// Passes that took too long.
     pub timeouts: u64,
-    /// Keys that were given up after as many failures as they may have; the last failure counts as an error too.
+    /// Keys that were given up after as many failures as they may have; the last failure counts as
+    /// an error too.
     pub given_up: u64,
     /// Keys that were handed out and left without a pass, because another replica has them.
     pub not_ours: u64,

@@ -35,7 +35,8 @@ use crate::{
     telemetry::{Trace, within},
 };
 
-/// A reconciler whose type is forgotten. It is forgotten once per worker, so that a pass costs no allocation for it.
+/// A reconciler whose type is forgotten. It is forgotten once per worker, so that a pass costs no
+/// allocation for it.
 pub(super) trait DynReconciler<R>: Send + Sync {
     /// Works until the queue is shut down.
     fn work(
@@ -91,9 +92,11 @@ impl Ids {
 }
 
 impl<R: RequestKey> Worker<R> {
-    /// Reconciles keys until the queue is shut down or the controller is to stop. What is still queued then is left: a start lists anew.
+    /// Reconciles keys until the queue is shut down or the controller is to stop. What is still
+    /// queued then is left: a start lists anew.
     async fn run(&self, reconciler: &impl Reconciler<R>) -> Result<(), ControllerError> {
-        // Of its own: to look at and to count references to is then to touch what no other worker touches.
+        // Of its own: to look at and to count references to is then to touch what no other worker
+        // touches.
         let stop = self.home.stopping.child_token();
         let home = Arc::new(Home { stopping: stop.clone(), ..self.home.clone() });
         // Cancel safe: a dropped `get` has taken nothing.
@@ -113,8 +116,9 @@ impl<R: RequestKey> Worker<R> {
         Ok(())
     }
 
-    /// Whether this process led and does so no more. After a stall a worker may run before the manager has learnt it; where another
-    /// may lead, no pass begins. What was lost is not had again.
+    /// Whether this process led and does so no more. After a stall a worker may run before the
+    /// manager has learnt it; where another may lead, no pass begins. What was lost is not had
+    /// again.
     fn is_deposed(&self) -> bool {
         self.fence.as_ref().is_some_and(|fence| fence.check().is_err())
     }
@@ -130,7 +134,8 @@ impl<R: RequestKey> Worker<R> {
                     return None;
                 }
             },
-            // A leader whose time is over begins nothing more: its manager is about to notice, and to end.
+            // A leader whose time is over begins nothing more: its manager is about to notice, and
+            // to end.
             None if self.home.client.check_fence().is_err() => return None,
             None => None,
         };

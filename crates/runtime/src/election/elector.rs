@@ -104,10 +104,12 @@ impl LeaderElector {
         Leadership::new(self.shared.clone())
     }
 
-    /// Stands for election, then leads, until `stop`; gives the lease up then if it is to. It never leads twice.
+    /// Stands for election, then leads, until `stop`; gives the lease up then if it is to. It never
+    /// leads twice.
     ///
-    /// What is guarded by the lease must have ended before `stop` is cancelled. A candidate's requests on the way are waited for, at most
-    /// for two time-outs: what they took can then be given up. Dropping the future closes the fence, and leaves the lease to expire.
+    /// What is guarded by the lease must have ended before `stop` is cancelled. A candidate's
+    /// requests on the way are waited for, at most for two time-outs: what they took can then be
+    /// given up. Dropping the future closes the fence, and leaves the lease to expire.
     ///
     /// # Errors
     ///
@@ -197,7 +199,8 @@ impl LeaderElector {
             };
             match tried {
                 Ok(Try::Held(sent)) => {
-                    // Refused when the deadline passed while the answer was on its way: others may count on that.
+                    // Refused when the deadline passed while the answer was on its way: others may
+                    // count on that.
                     if deadline.extend(sent, renew).is_err() {
                         return Some(loss);
                     }
@@ -214,7 +217,8 @@ impl LeaderElector {
         }
     }
 
-    /// One renewal: an update of what was last seen, and if that fails a read and another one (LE-12).
+    /// One renewal: an update of what was last seen, and if that fails a read and another one
+    /// (LE-12).
     async fn renew(&mut self) -> Result<Try, BoxError> {
         if self.own.is_some() && self.observed.is_some() {
             match self.write().await {
@@ -245,7 +249,8 @@ impl LeaderElector {
         }
         let was_leading = self.shared.deadline.until().is_some();
         if was_leading && self.own.is_none() && self.observed.is_some() {
-            // It was taken from this process, and is free again: that is another tenure, not this one.
+            // It was taken from this process, and is free again: that is another tenure, not this
+            // one.
             return Ok(Try::Theirs);
         }
         self.write().await.map(Try::Held)
@@ -295,7 +300,8 @@ impl LeaderElector {
                 self.observe(lease);
                 Ok(sent)
             }
-            // Whatever the failure, it may have been done: also a conflict, if a layer below sent it twice.
+            // Whatever the failure, it may have been done: also a conflict, if a layer below sent
+            // it twice.
             Err(error) => Err(error.into()),
         }
     }

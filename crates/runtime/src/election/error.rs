@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Duration};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// LE-1: the lease duration must be longer than the renew deadline, that longer than 1.2 × the retry period, and all more than zero.
+    /// LE-1: the lease duration must be longer than the renew deadline, that longer than 1.2 × the
+    /// retry period, and all more than zero.
     #[error(
         "lease duration {lease:?} > renew deadline {renew:?} > 1.2 × retry period {retry:?} > 0 does not hold"
     )]

@@ -9,8 +9,8 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 
 /// `<host name>_<uuid>`, the uuid drawn from the machine's chance: LE-4. Another one at each call.
 ///
-/// An identity must be this process's alone, also among its own restarts, so no seed serves here. It is what a program asks for once, at
-/// its edge, as [`Clock::wall`](crate::Clock::wall).
+/// An identity must be this process's alone, also among its own restarts, so no seed serves here.
+/// It is what a program asks for once, at its edge, as [`Clock::wall`](crate::Clock::wall).
 ///
 /// # Errors
 ///
@@ -30,7 +30,8 @@ fn host_name() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
-/// The namespace of the pod that this process runs in, as its service account's file tells it: LE-3.
+/// The namespace of the pod that this process runs in, as its service account's file tells it:
+/// LE-3.
 ///
 /// # Errors
 ///

@@ -22,13 +22,16 @@ pub enum LeaderState {
     /// Somebody else holds the lease, or nobody yet, or the elector does not run yet.
     #[default]
     Candidate,
-    /// This process took the lease, and has not noticed that it lost it. Whether it may write *now* says the fence.
+    /// This process took the lease, and has not noticed that it lost it. Whether it may write *now*
+    /// says the fence.
     Leading,
-    /// The elector has ended: it was stopped, or lost the lease. Always the last state, also of one that never led (LE-13).
+    /// The elector has ended: it was stopped, or lost the lease. Always the last state, also of one
+    /// that never led (LE-13).
     Ended,
 }
 
-/// A view of an election: for gates, probes, metrics and tests. Cheap to clone; outlives the elector.
+/// A view of an election: for gates, probes, metrics and tests. Cheap to clone; outlives the
+/// elector.
 #[derive(Clone)]
 pub struct Leadership(Arc<Shared>);
 
@@ -77,8 +80,9 @@ impl Leadership {
         Self(shared)
     }
 
-    /// Whether this process leads now: it took the lease, and its deadline has not passed. True means no more than that it was so when
-    /// asked; what must not happen without the lease goes through a [fenced](Self::fence) client.
+    /// Whether this process leads now: it took the lease, and its deadline has not passed. True
+    /// means no more than that it was so when asked; what must not happen without the lease goes
+    /// through a [fenced](Self::fence) client.
     pub fn is_leader(&self) -> bool {
         *self.0.state.borrow() == LeaderState::Leading && self.0.deadline.check().is_ok()
     }
@@ -100,12 +104,14 @@ impl Leadership {
         ended.is_ok_and(|state| *state == LeaderState::Leading)
     }
 
-    /// Lets writes pass while this process holds the lease; for [`Client::fenced`](crate::Client::fenced).
+    /// Lets writes pass while this process holds the lease; for
+    /// [`Client::fenced`](crate::Client::fenced).
     pub fn fence(&self) -> Arc<dyn Fence> {
         self.0.deadline.clone()
     }
 
-    /// Who holds the lease, as this process last saw it; `None` for nobody, or before the first read.
+    /// Who holds the lease, as this process last saw it; `None` for nobody, or before the first
+    /// read.
     pub fn leader_id(&self) -> Option<Arc<str>> {
         Some(self.0.holder.borrow().clone()).filter(|holder| !holder.is_empty())
     }
@@ -120,13 +126,15 @@ impl Leadership {
         &self.0.options.name
     }
 
-    /// How many renewals could not be done without reading first: `leader_election_slowpath_total` (LE-12).
+    /// How many renewals could not be done without reading first: `leader_election_slowpath_total`
+    /// (LE-12).
     pub fn slow_paths(&self) -> u64 {
         self.0.n_slow_paths.load(Ordering::Relaxed)
     }
 
-    /// For a liveness probe (LE-16): fails when this process still holds itself for the leader although it has not renewed for the lease's
-    /// duration and `tolerance` more. Then it is stuck, and should be started anew.
+    /// For a liveness probe (LE-16): fails when this process still holds itself for the leader
+    /// although it has not renewed for the lease's duration and `tolerance` more. Then it is stuck,
+    /// and should be started anew.
     ///
     /// # Errors
     ///

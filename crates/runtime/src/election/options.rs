@@ -9,7 +9,8 @@ use crate::fence::SuspendClock;
 pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// How long a holder holds on without a renewal that succeeded: 10 s (LE-1), as controller-runtime.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How often a holder renews, and the unit of a candidate's waits: 2 s (LE-1), as controller-runtime.
+/// How often a holder renews, and the unit of a candidate's waits: 2 s (LE-1), as
+/// controller-runtime.
 pub const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// The shortest time that a request for a Lease is waited for: LE-5.
@@ -76,9 +77,11 @@ pub struct ElectionOptions {
     pub identity: String,
     /// The spans. Default: 15 s, 10 s, 2 s.
     pub timings: Timings,
-    /// Whether the lease is given up when the election is stopped, so that the next one need not wait. Default: no.
+    /// Whether the lease is given up when the election is stopped, so that the next one need not
+    /// wait. Default: no.
     ///
-    /// Only right where everything guarded by it has ended by then: a [`Manager`](crate::Manager) stops its election last.
+    /// Only right where everything guarded by it has ended by then: a [`Manager`](crate::Manager)
+    /// stops its election last.
     pub release_on_stop: bool,
     /// Labels that the Lease carries while this candidate holds it. Default: none.
     pub labels: BTreeMap<String, String>,
@@ -131,7 +134,8 @@ impl ElectionOptions {
         self
     }
 
-    /// The kind of lock by name, as other programs' settings have it. Only `leases` is accepted, others are refused with what to do (LE-2).
+    /// The kind of lock by name, as other programs' settings have it. Only `leases` is accepted,
+    /// others are refused with what to do (LE-2).
     #[must_use]
     pub fn lock(self, lock: impl Into<String>) -> Self {
         Self { lock: lock.into(), ..self }
@@ -153,7 +157,8 @@ impl ElectionOptions {
     ///
     /// # Errors
     ///
-    /// The first rule of LE-1 to LE-4 that they break, but for the namespace, which is asked for when the elector is made.
+    /// The first rule of LE-1 to LE-4 that they break, but for the namespace, which is asked for
+    /// when the elector is made.
     pub fn validate(&self) -> Result<(), OptionsError> {
         if self.lock != "leases" {
             return Err(OptionsError::Lock { lock: self.lock.clone() });

@@ -10,8 +10,8 @@ use k8s_openapi::{
 use setpoint_object::time::Clock;
 use tokio::time::Instant;
 
-/// How many writes without an answer are remembered. One is sent at a time, and each is waited for; what is older is taken for another
-/// process's, which is only slower.
+/// How many writes without an answer are remembered. One is sent at a time, and each is waited for;
+/// what is older is taken for another process's, which is only slower.
 const ATTEMPTS_MAX: usize = 16;
 
 /// The Lease as it was last seen.
@@ -31,7 +31,8 @@ impl Observed {
         holder(&self.lease)
     }
 
-    /// Whether `lease` is news: another version, and not an older one, as a stale server or a late watch event may tell.
+    /// Whether `lease` is news: another version, and not an older one, as a stale server or a late
+    /// watch event may tell.
     pub(super) fn is_older_than(&self, lease: &Lease) -> bool {
         let version = |lease: &Lease| lease.metadata.resource_version.clone().unwrap_or_default();
         let (before, after) = (version(&self.lease), version(lease));
@@ -54,7 +55,8 @@ impl Observed {
             return self.changed;
         }
         let seconds = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-        // A record without a duration is given none: whoever writes such a one does not count on it.
+        // A record without a duration is given none: whoever writes such a one does not count on
+        // it.
         self.changed + Duration::from_secs(seconds.and_then(|s| s.try_into().ok()).unwrap_or(0))
     }
 }

@@ -7,10 +7,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube_client::Api;
 use kube_core::{WatchEvent, params::WatchParams};
 
-/// How long one watch may last, in seconds. Below kube-client's limit of 295 s, which lies below its read time-out.
+/// How long one watch may last, in seconds. Below kube-client's limit of 295 s, which lies below
+/// its read time-out.
 const WATCH_SECONDS: u32 = 290;
 
-/// A watch of one Lease, opened when it is first asked. It ends at the first failure; the reads go on without it.
+/// A watch of one Lease, opened when it is first asked. It ends at the first failure; the reads go
+/// on without it.
 pub(super) struct LeaseWatch {
     api: Api<Lease>,
     name: String,
@@ -52,7 +54,8 @@ impl LeaseWatch {
         }
     }
 
-    /// The next change; for ever when there is no watch. Cancel safe: what is dropped while opening is opened by the next call.
+    /// The next change; for ever when there is no watch. Cancel safe: what is dropped while opening
+    /// is opened by the next call.
     pub(super) async fn next(&mut self) -> Change {
         loop {
             match &mut self.state {

@@ -15,8 +15,9 @@ use crate::reconciler::chain;
 /// What tells one token from another, and not what it is.
 pub(super) type Fingerprint = [u8; 32];
 
-/// Lets those in who bring a token that is good (1.3): one that is known here, or one that the API server knows and whose user it lets
-/// get the path. Who brings none is refused with 401, who may not with 403; when nobody can be asked the answer is 500. Cheap to clone.
+/// Lets those in who bring a token that is good (1.3): one that is known here, or one that the API
+/// server knows and whose user it lets get the path. Who brings none is refused with 401, who may
+/// not with 403; when nobody can be asked the answer is 500. Cheap to clone.
 #[derive(Clone)]
 pub struct BearerAuth(How);
 
@@ -32,12 +33,14 @@ impl BearerAuth {
         Self(How::Known(fingerprint(token)))
     }
 
-    /// Tokens of the API server: it is asked whose a token is (`TokenReview`), and whether that user may do what the request says
-    /// (`SubjectAccessReview` of a path, with the method in lower case as the verb). This program's own user must be allowed to create both.
+    /// Tokens of the API server: it is asked whose a token is (`TokenReview`), and whether that
+    /// user may do what the request says (`SubjectAccessReview` of a path, with the method in lower
+    /// case as the verb). This program's own user must be allowed to create both.
     ///
-    /// An answer about a token holds for a minute, a permission for five, a refusal for 30 s, in at most
-    /// [`REVIEW_CACHE_MAX`](super::REVIEW_CACHE_MAX) answers of each kind. A request that fails on the way or is answered 429 or 5xx is made
-    /// again, up to five times in all, 500 ms after the first and half as long again each time.
+    /// An answer about a token holds for a minute, a permission for five, a refusal for 30 s, in at
+    /// most [`REVIEW_CACHE_MAX`](super::REVIEW_CACHE_MAX) answers of each kind. A request that
+    /// fails on the way or is answered 429 or 5xx is made again, up to five times in all, 500 ms
+    /// after the first and half as long again each time.
     ///
     /// The seed is that of the jitter on these waits.
     pub fn reviewed(client: kube_client::Client, seed: u64) -> Self {

@@ -39,10 +39,12 @@ const SELF_SIGNED_NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
 const SELF_SIGNED_DAYS: u32 = 365;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A certificate with its key, from files that may change while the program runs, or made for this run. Cheap to clone.
+/// A certificate with its key, from files that may change while the program runs, or made for this
+/// run. Cheap to clone.
 ///
-/// The first read must succeed. A later one that fails, or gives a pair that does not fit, is logged and counted, and the old pair
-/// stays. Files are looked at each [`RELOAD_PERIOD`] of tokio time; they are small, and are read in place.
+/// The first read must succeed. A later one that fails, or gives a pair that does not fit, is
+/// logged and counted, and the old pair stays. Files are looked at each [`RELOAD_PERIOD`] of tokio
+/// time; they are small, and are read in place.
 #[derive(Clone)]
 pub struct Certificates(Arc<Inner>);
 
@@ -90,7 +92,8 @@ impl Certificates {
         Ok(Self::new(Some(watcher), clock, current, 1))
     }
 
-    /// The files `tls.crt` and `tls.key` of a directory; where neither is there, a certificate made for this run.
+    /// The files `tls.crt` and `tls.key` of a directory; where neither is there, a certificate made
+    /// for this run.
     ///
     /// # Errors
     ///
@@ -103,7 +106,8 @@ impl Certificates {
         Self::followed(files, clock)
     }
 
-    /// A certificate for `localhost` and `127.0.0.1` made now, signed by itself and good for a year.
+    /// A certificate for `localhost` and `127.0.0.1` made now, signed by itself and good for a
+    /// year.
     ///
     /// # Errors
     ///

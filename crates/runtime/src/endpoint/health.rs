@@ -23,7 +23,8 @@ use crate::{
     reconciler::{BoxError, chain},
 };
 
-/// How long one check may take; after that it has failed. 5 s: probes of the kubelet are more impatient.
+/// How long one check may take; after that it has failed. 5 s: probes of the kubelet are more
+/// impatient.
 pub const CHECK_MAX: Duration = Duration::from_secs(5);
 
 /// How many checks each of the two paths has at most.
@@ -135,7 +136,8 @@ impl Health {
     ///
     /// # Errors
     ///
-    /// There is one of that name, there are too many, the name is no part of a path, or the manager runs.
+    /// There is one of that name, there are too many, the name is no part of a path, or the manager
+    /// runs.
     pub fn healthz(&self, name: impl Into<Arc<str>>, check: Check) -> Result<(), HealthError> {
         self.add(Probe::Healthz, name.into(), check)
     }
@@ -149,9 +151,10 @@ impl Health {
         self.add(Probe::Readyz, name.into(), check)
     }
 
-    /// Adds the manager's own checks: `ping` to both; `leader-election` to liveness, if there is one, which fails when this process holds
-    /// itself for the leader and has not renewed for the lease's duration and 20 s more (LE-16); `caches` to readiness, which
-    /// names the informers that have not synced, with what they were told last.
+    /// Adds the manager's own checks: `ping` to both; `leader-election` to liveness, if there is
+    /// one, which fails when this process holds itself for the leader and has not renewed for the
+    /// lease's duration and 20 s more (LE-16); `caches` to readiness, which names the informers
+    /// that have not synced, with what they were told last.
     ///
     /// # Errors
     ///

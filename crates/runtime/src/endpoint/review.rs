@@ -13,7 +13,8 @@ use super::{bearer::Fingerprint, recent::Recent};
 /// How many answers are kept of each kind.
 pub const REVIEW_CACHE_MAX: usize = 1024;
 
-/// How many reviews are asked for at once; requests beyond them wait. So a flood of made-up tokens is not one on the API server.
+/// How many reviews are asked for at once; requests beyond them wait. So a flood of made-up tokens
+/// is not one on the API server.
 pub const REVIEWS_MAX: usize = 16;
 
 /// How long it is remembered whose a token is, or that it is nobody's: 1 min.

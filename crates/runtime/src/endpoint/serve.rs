@@ -23,7 +23,8 @@ pub(super) const LIMITS: Limits = Limits {
     drain_max: DRAIN_MAX,
 };
 
-/// Serves until `stop`, then until connections have finished or [`DRAIN_MAX`] is over. Dropping it drops every connection.
+/// Serves until `stop`, then until connections have finished or [`DRAIN_MAX`] is over. Dropping it
+/// drops every connection.
 pub(super) async fn serve(endpoint: Endpoint, stop: CancellationToken) -> Result<(), BoxError> {
     let Endpoint { socket, address, certificates, bearer, routes } = endpoint;
     let answerer = Arc::new(Answerer { routes, bearer });

@@ -115,7 +115,8 @@ impl Correlator {
         }
     }
 
-    /// Takes in what was told; gives what is to be written: of this event, and of one that is forgotten for it.
+    /// Takes in what was told; gives what is to be written: of this event, and of one that is
+    /// forgotten for it.
     pub(super) fn take(&mut self, told: Told) -> [Option<Write>; 2] {
         let Told { regarding, related, event_type, reason, action, note, component, at } = told;
         let group = Arc::new(Group {

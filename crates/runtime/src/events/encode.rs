@@ -78,7 +78,8 @@ pub(super) fn created(api: EventApi, record: &Record, host: &str) -> Value {
     event
 }
 
-/// What a merge patch says of an event of which there are more. Of the newer API nothing else may change.
+/// What a merge patch says of an event of which there are more. Of the newer API nothing else may
+/// change.
 pub(super) fn more(api: EventApi, record: &Record) -> Value {
     match api {
         EventApi::New => json!({"series": series(record)}),

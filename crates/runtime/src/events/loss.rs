@@ -16,7 +16,8 @@ pub struct EventLosses {
     pub refused: u64,
     /// Not written after all tries: the server could not be reached.
     pub unreachable: u64,
-    /// Held back by the rule against floods. Counts that are written later hold them, so they are not in [`total`](Self::total).
+    /// Held back by the rule against floods. Counts that are written later hold them, so they are
+    /// not in [`total`](Self::total).
     pub held_back: u64,
 }
 

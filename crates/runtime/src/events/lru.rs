@@ -43,7 +43,8 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         oldest
     }
 
-    /// The entry of `key`, made by `make` when there is none; then the one that was not used for longest may have to go.
+    /// The entry of `key`, made by `make` when there is none; then the one that was not used for
+    /// longest may have to go.
     pub(super) fn entry(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         if !self.entries.contains_key(key) {
             self.insert(key.clone(), make());

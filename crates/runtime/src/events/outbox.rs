@@ -16,7 +16,8 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Takes in a write; of an event that waits already, as the newer form of that. Says no when it is full.
+    /// Takes in a write; of an event that waits already, as the newer form of that. Says no when it
+    /// is full.
     pub(super) fn push(&mut self, write: Write) -> bool {
         let is_same = |waiting: &&mut Write| waiting.record().name == write.record().name;
         if let Some(waiting) = self.waiting.iter_mut().find(is_same) {

@@ -56,8 +56,9 @@ impl Broadcaster {
 
 /// Tells what happened to objects, as Events in one component's name. Cheap to clone; never waits.
 ///
-/// The component is the event's reporting controller: a word, or a word below a domain (`example.com/network`). After the manager
-/// has stopped a recorder loses what it is told, and counts it.
+/// The component is the event's reporting controller: a word, or a word below a domain
+/// (`example.com/network`). After the manager has stopped a recorder loses what it is told, and
+/// counts it.
 #[derive(Clone)]
 pub struct EventRecorder {
     broadcaster: Broadcaster,
@@ -77,7 +78,8 @@ pub struct EventBuilder<'a> {
 }
 
 impl EventRecorder {
-    /// Tells that something went as it should. `reason` is one word in CamelCase, `message` a sentence for people.
+    /// Tells that something went as it should. `reason` is one word in CamelCase, `message` a
+    /// sentence for people.
     pub fn normal(&self, regarding: &ObjectReference, reason: &str, message: impl Into<String>) {
         self.event(regarding, EventType::Normal, reason, message);
     }

@@ -20,8 +20,8 @@ use crate::{
 
 /// How often an event is tried to be written. 12, as client-go.
 const TRIES_MAX: u32 = 12;
-/// How long is waited between two tries: 10 s, as client-go. With the core API the first wait is a random part of it, with the newer
-/// one every wait is up to a quarter longer.
+/// How long is waited between two tries: 10 s, as client-go. With the core API the first wait is a
+/// random part of it, with the newer one every wait is up to a quarter longer.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// What all deliveries share.
@@ -95,7 +95,8 @@ impl Sender {
     fn verdict(&self, write: &Write, error: &ClientError, n_tries: u32) -> Verdict {
         let is_more = matches!(write, Write::More(_));
         match error {
-            // Somebody wrote it between a patch that did not find it and the creation: it can be patched now.
+            // Somebody wrote it between a patch that did not find it and the creation: it can be
+            // patched now.
             error if error.is_already_exists() && is_more => Verdict::Again,
             // The answer to an earlier try was lost, not what it did.
             error if error.is_already_exists() && n_tries > 1 => Verdict::Written,

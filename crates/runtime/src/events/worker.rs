@@ -16,7 +16,8 @@ use super::{
 };
 use crate::client::Client;
 
-/// How many events are written at the same time. 8, as client-go's newer recorder: one that has to be tried again holds up few others.
+/// How many events are written at the same time. 8, as client-go's newer recorder: one that has to
+/// be tried again holds up few others.
 const WRITES_MAX: usize = 8;
 
 /// Writes what recorders were told; owned by the manager.
@@ -41,7 +42,8 @@ impl EventWorker {
         Self { client, options, rng, heard, correlator, outbox: Outbox::default() }
     }
 
-    /// Writes until `stop`; then what was told before, and what series have left to say, each once and without patience.
+    /// Writes until `stop`; then what was told before, and what series have left to say, each once
+    /// and without patience.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let sender = Arc::new(Sender {
             client: self.client.clone(),

@@ -5,15 +5,17 @@ use std::fmt;
 use setpoint_informer::Event;
 use setpoint_workqueue::Tag;
 
-/// Why a key was added to a controller's queue. Of several additions that became one pass, the one that decided when it runs:
-/// [`Tag`].
+/// Why a key was added to a controller's queue. Of several additions that became one pass, the one
+/// that decided when it runs: [`Tag`].
 ///
-/// `source` counts the controller's watches in the order in which they were declared, from zero: at most 65,535 are told apart.
-/// `resource_version` is the version of the object that the event was about, and zero where the server's versions are no numbers.
+/// `source` counts the controller's watches in the order in which they were declared, from zero: at
+/// most 65,535 are told apart. `resource_version` is the version of the object that the event was
+/// about, and zero where the server's versions are no numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Somebody outside of the controller's watches added it: through [`Controller::queue`](crate::Controller::queue), or a channel.
+    /// Somebody outside of the controller's watches added it: through
+    /// [`Controller::queue`](crate::Controller::queue), or a channel.
     #[default]
     External,
     /// A watched object was created.
@@ -85,7 +87,8 @@ impl Cause {
         self.seen().map(|(source, _)| source)
     }
 
-    /// The version of the object that the event was about, where the cause is an event and the version is known.
+    /// The version of the object that the event was about, where the cause is an event and the
+    /// version is known.
     pub fn resource_version(self) -> Option<u64> {
         self.seen().map(|(_, version)| version).filter(|version| *version != 0)
     }
@@ -116,8 +119,8 @@ impl Cause {
         }
     }
 
-    /// The same in twelve bytes, as a queue carries it: the version; and the source above the kind. No tag is `External` too, which gives
-    /// way to whatever comes later.
+    /// The same in twelve bytes, as a queue carries it: the version; and the source above the kind.
+    /// No tag is `External` too, which gives way to whatever comes later.
     pub(crate) fn tag(self) -> Tag {
         let kind = match self {
             Self::External => 9,

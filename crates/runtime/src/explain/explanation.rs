@@ -46,7 +46,8 @@ pub enum PassOutcome {
     RequeueAfter(Duration),
     /// It succeeded, and comes back with back-off.
     Requeue,
-    /// It failed, and comes back with back-off: the error with its causes, cut after [`ERROR_BYTES_MAX`].
+    /// It failed, and comes back with back-off: the error with its causes, cut after
+    /// [`ERROR_BYTES_MAX`].
     Error(Box<str>),
     /// It failed for good: the error likewise.
     Terminal(Box<str>),
@@ -59,7 +60,8 @@ pub enum PassOutcome {
 }
 
 impl PassOutcome {
-    /// In one word, as a field of spans; the first three and `error` as the `result` label of controller-runtime's metrics.
+    /// In one word, as a field of spans; the first three and `error` as the `result` label of
+    /// controller-runtime's metrics.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -96,7 +98,8 @@ pub(crate) fn cut(mut text: String) -> Box<str> {
     text.into()
 }
 
-/// Why one pass ran, and what came of it; from [`ControllerHandle::explain`](crate::ControllerHandle::explain).
+/// Why one pass ran, and what came of it; from
+/// [`ControllerHandle::explain`](crate::ControllerHandle::explain).
 ///
 /// `Display` tells it as a short story of some lines.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,8 +118,9 @@ pub struct Explanation {
     pub resource: Option<Arc<str>>,
     /// The object that the event was about, while the cache holds that version of it.
     pub object: Option<Request>,
-    /// Who wrote that version: the newest entries of the object's `managedFields`. More than one if they wrote within one second;
-    /// none if the cache holds another version by now, or no `managedFields`.
+    /// Who wrote that version: the newest entries of the object's `managedFields`. More than one if
+    /// they wrote within one second; none if the cache holds another version by now, or no
+    /// `managedFields`.
     pub writers: Vec<Writer>,
     /// How many additions of the key became this pass.
     pub n_events: u32,
@@ -135,7 +139,8 @@ pub struct Explanation {
     pub outcome: Option<PassOutcome>,
     /// What it read and wrote, in order of the first of each.
     pub notes: Vec<Note>,
-    /// How many more reads and writes there were than notes are kept: see [`NOTES_MAX`](crate::client::NOTES_MAX).
+    /// How many more reads and writes there were than notes are kept: see
+    /// [`NOTES_MAX`](crate::client::NOTES_MAX).
     pub n_more_notes: u32,
 }
 

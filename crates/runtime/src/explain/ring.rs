@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 use super::Began;
 use crate::client::{KeyedPass, Pass};
 
-/// A ring of passes, in order of their begin. A pass takes over the place of the oldest, and with it its memory: once the ring is full, to
-/// begin a pass allocates nothing, unless the oldest is still held by what runs, or by what it left behind.
+/// A ring of passes, in order of their begin. A pass takes over the place of the oldest, and with
+/// it its memory: once the ring is full, to begin a pass allocates nothing, unless the oldest is
+/// still held by what runs, or by what it left behind.
 pub(super) struct Ring<R> {
     controller: Arc<str>,
     passes_max: usize,

@@ -11,8 +11,9 @@ use crate::{
 };
 
 impl Began {
-    /// The span of a pass. Where nobody subscribes to anything of its level, this is one look at a number: a span that is merely disabled
-    /// looks at each of its steps whether the `log` crate wants to hear of it, which takes as long as a tenth of the pass.
+    /// The span of a pass. Where nobody subscribes to anything of its level, this is one look at a
+    /// number: a span that is merely disabled looks at each of its steps whether the `log` crate
+    /// wants to hear of it, which takes as long as a tenth of the pass.
     pub(crate) fn span(&self, controller: &str, key: &impl Display) -> Span {
         if LevelFilter::current() < LevelFilter::INFO {
             return Span::none();

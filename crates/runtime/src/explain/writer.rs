@@ -44,7 +44,8 @@ pub(crate) struct Seen {
     pub(crate) writers: Vec<Writer>,
 }
 
-/// The objects of a cache that have one of these versions: one walk, in which only these are looked into.
+/// The objects of a cache that have one of these versions: one walk, in which only these are looked
+/// into.
 pub(crate) fn find_seen<K: Cacheable>(
     lister: &CacheLister<K>,
     versions: &BTreeSet<u64>,
@@ -62,7 +63,8 @@ pub(crate) fn find_seen<K: Cacheable>(
     found
 }
 
-/// Those whose entries are the newest: more than one if they wrote within one second, none if nobody is named.
+/// Those whose entries are the newest: more than one if they wrote within one second, none if
+/// nobody is named.
 fn writers<K: Cacheable>(object: &Object<K>) -> Vec<Writer> {
     let mut all = match object.json() {
         Some(json) => {

@@ -50,7 +50,8 @@ impl HttpBody for FencedBody {
         self.is_begun && self.inner.is_end_stream()
     }
 
-    /// The inner one's; but an empty body has an unknown length until it was asked for, since one of length zero is never polled.
+    /// The inner one's; but an empty body has an unknown length until it was asked for, since one
+    /// of length zero is never polled.
     fn size_hint(&self) -> SizeHint {
         let hint = self.inner.size_hint();
         if hint.exact() == Some(0) && !self.is_begun { SizeHint::default() } else { hint }

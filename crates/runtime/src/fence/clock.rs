@@ -2,10 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-/// A second clock for deadlines: the time since some fixed moment, never going back, *including* the time in which the machine was
-/// suspended. Cheap to clone.
+/// A second clock for deadlines: the time since some fixed moment, never going back, *including*
+/// the time in which the machine was suspended. Cheap to clone.
 ///
-/// Tokio's clock does not count that time on Linux, so a holder of a lease needs this one to notice that it slept.
+/// Tokio's clock does not count that time on Linux, so a holder of a lease needs this one to notice
+/// that it slept.
 #[derive(Clone)]
 pub struct SuspendClock(Arc<dyn Fn() -> Duration + Send + Sync>);
 

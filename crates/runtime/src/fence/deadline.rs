@@ -22,7 +22,8 @@ pub(crate) struct Moment {
 /// | closed | refuses                      | `open`                                      |
 /// | open   | lets pass before the deadline| `close`; `extend` stays in it               |
 ///
-/// `extend` is refused once the deadline has passed: within one tenure, no check passes after one has failed.
+/// `extend` is refused once the deadline has passed: within one tenure, no check passes after one
+/// has failed.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     suspend_clock: Option<SuspendClock>,
@@ -64,7 +65,8 @@ impl Deadline {
         (*self.until.lock()).map(|until| until.at)
     }
 
-    /// Waits until the deadline has passed, through every extension; returns at once when closed. Cancel safe.
+    /// Waits until the deadline has passed, through every extension; returns at once when closed.
+    /// Cancel safe.
     pub(crate) async fn passed(&self) {
         while self.check().is_ok() {
             match self.until() {

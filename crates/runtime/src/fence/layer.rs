@@ -17,8 +17,9 @@ use crate::reconciler::BoxError;
 
 /// A tower layer under which mutating requests leave only while a [`Fence`] lets them.
 ///
-/// Put it outermost: what stands between it and the connection (queues, retries, TLS) then cannot carry a request past the deadline. It must
-/// be applied within a tokio runtime, as a `kube_client::Client` must be made in one.
+/// Put it outermost: what stands between it and the connection (queues, retries, TLS) then cannot
+/// carry a request past the deadline. It must be applied within a tokio runtime, as a
+/// `kube_client::Client` must be made in one.
 #[derive(Clone)]
 pub struct FenceLayer {
     fence: Arc<dyn Fence>,
@@ -42,8 +43,8 @@ impl<S> Layer<S> for FenceLayer {
 
     fn layer(&self, inner: S) -> FenceService<S> {
         let fence = self.fence.clone();
-        // kube's `Body` can hold any body, but only a client makes such a one, of the answers of its service. So this client's answers
-        // are the requests' bodies, wrapped.
+        // kube's `Body` can hold any body, but only a client makes such a one, of the answers of
+        // its service. So this client's answers are the requests' bodies, wrapped.
         let wrap = tower::service_fn(move |request: Request<Body>| {
             let body = FencedBody::new(request.into_body(), fence.clone());
             async move { Ok::<_, BoxError>(Response::new(body)) }

@@ -86,7 +86,8 @@ impl<K: Cacheable> Finalizers<K> {
         Self::default()
     }
 
-    /// One more, and what cleans up for it. That may be called again after it succeeded, so what is gone already is fine.
+    /// One more, and what cleans up for it. That may be called again after it succeeded, so what is
+    /// gone already is fine.
     ///
     /// # Errors
     ///
@@ -176,7 +177,8 @@ impl<K: Cacheable> Finalizers<K> {
     }
 }
 
-/// The JSON patch that removes finalizers that are still where they were read: from the back, so that the places in front hold.
+/// The JSON patch that removes finalizers that are still where they were read: from the back, so
+/// that the places in front hold.
 fn removal(names: &[&str], present: &[String]) -> Value {
     let places = present.iter().enumerate().rev();
     let places = places.filter(|(_, name)| names.contains(&&***name));

@@ -75,8 +75,8 @@ impl ManagerBuilder {
         }
     }
 
-    /// Puts a layer around the client: everything that the manager sends goes through it, the last one added first. See
-    /// [`layer`](crate::client::layer). To be called within a runtime.
+    /// Puts a layer around the client: everything that the manager sends goes through it, the last
+    /// one added first. See [`layer`](crate::client::layer). To be called within a runtime.
     pub fn layer<L>(mut self, layer: &L) -> Self
     where
         L: Layer<ClientService>,
@@ -88,18 +88,22 @@ impl ManagerBuilder {
         self
     }
 
-    /// What holds for controllers whose own builders say nothing. Default: what those call their defaults.
+    /// What holds for controllers whose own builders say nothing. Default: what those call their
+    /// defaults.
     pub fn controller_defaults(mut self, defaults: ControllerDefaults) -> Self {
         self.controllers = defaults;
         self
     }
 
-    /// Lets controllers and tasks that are for the leader run only while this process holds a Lease. Default: no election, every process
-    /// leads.
+    /// Lets controllers and tasks that are for the leader run only while this process holds a
+    /// Lease. Default: no election, every process leads.
     ///
-    /// Their clients write only while the lease is held ([`ManagerHandle::leader_client`]). A lease that is lost ends the manager at once
-    /// with [`ManagerError::LeadershipLost`](crate::ManagerError::LeadershipLost). At a stop the election ends after everything that it
-    /// guards, so that [`release_on_stop`](ElectionOptions::release_on_stop) is safe: the next leader then need not wait.
+    /// Their clients write only while the lease is held ([`ManagerHandle::leader_client`]). A lease
+    /// that is lost ends the manager at once with
+    /// [`ManagerError::LeadershipLost`](crate::ManagerError::LeadershipLost). At a stop the
+    /// election ends after everything that it guards, so that
+    /// [`release_on_stop`](ElectionOptions::release_on_stop) is safe: the next leader then need not
+    /// wait.
     ///
     /// # Errors
     ///
@@ -111,21 +115,22 @@ impl ManagerBuilder {
         Ok(self)
     }
 
-    /// Counts into these metrics, which another part of the program may have, too. Default: the manager's own. One manager each: its
-    /// families would be there twice.
+    /// Counts into these metrics, which another part of the program may have, too. Default: the
+    /// manager's own. One manager each: its families would be there twice.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// The seed of all chance: watch time-outs, jitter, reconcile ids. Default: 0. A program should give each process its own.
+    /// The seed of all chance: watch time-outs, jitter, reconcile ids. Default: 0. A program
+    /// should give each process its own.
     pub fn seed(mut self, seed: u64) -> Self {
         self.cache.seed = seed;
         self
     }
 
-    /// Caches only the objects of this namespace; a cached read of another one is an error. Default: all. For several see
-    /// [`cache_rules`](Self::cache_rules).
+    /// Caches only the objects of this namespace; a cached read of another one is an error.
+    /// Default: all. For several see [`cache_rules`](Self::cache_rules).
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.cache.namespace = Some(namespace.into());
         self
@@ -137,14 +142,16 @@ impl ManagerBuilder {
         self
     }
 
-    /// What is cached of single types, and how; what a rule says goes before [`namespace`](Self::namespace), [`labels`](Self::labels),
-    /// [`resync`](Self::resync) and [`cache_policy`](Self::cache_policy), which it inherits where it says nothing.
+    /// What is cached of single types, and how; what a rule says goes before
+    /// [`namespace`](Self::namespace), [`labels`](Self::labels), [`resync`](Self::resync) and
+    /// [`cache_policy`](Self::cache_policy), which it inherits where it says nothing.
     pub fn cache_rules(mut self, rules: CacheRules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// How often handlers are told again of every cached object, without asking the server. Default: zero, never.
+    /// How often handlers are told again of every cached object, without asking the server.
+    /// Default: zero, never.
     pub fn resync(mut self, period: Duration) -> Self {
         self.cache.resync = period;
         self
@@ -162,14 +169,15 @@ impl ManagerBuilder {
         self
     }
 
-    /// Ends an informer whose type the server has refused (403, 404) for so long; controllers that still wait for its first
-    /// list then fail. Default: never, it goes on trying.
+    /// Ends an informer whose type the server has refused (403, 404) for so long; controllers that
+    /// still wait for its first list then fail. Default: never, it goes on trying.
     pub fn cache_give_up_after(mut self, patience: Duration) -> Self {
         self.cache.give_up_after = Some(patience);
         self
     }
 
-    /// Where informers tell of themselves, under this informer name. Default: the manager's metrics, as `manager`.
+    /// Where informers tell of themselves, under this informer name. Default: the manager's
+    /// metrics, as `manager`.
     pub fn cache_metrics(mut self, registry: MetricsRegistry, name: impl Into<String>) -> Self {
         self.cache.metrics = Some(registry);
         self.cache.name = name.into();
@@ -182,7 +190,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// The field manager of writes through [`Manager::client`](super::ManagerHandle::client). Controllers write in their own names.
+    /// The field manager of writes through [`Manager::client`](super::ManagerHandle::client).
+    /// Controllers write in their own names.
     pub fn field_manager(mut self, name: impl Into<Arc<str>>) -> Self {
         self.field_manager = name.into();
         self
@@ -194,7 +203,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// The machine or pod that events are reported from: `component-host` is their reporting instance. Default: none.
+    /// The machine or pod that events are reported from: `component-host` is their reporting
+    /// instance. Default: none.
     pub fn event_host(mut self, host: impl Into<Arc<str>>) -> Self {
         self.events.host = host.into();
         self

@@ -2,8 +2,8 @@
 
 use tokio_util::sync::CancellationToken;
 
-/// Whether a manager's leader-only members have been started: it was elected, or there is no election (LE-17). Cheap to clone. It
-/// never reverts: a manager that has lost its leadership ends.
+/// Whether a manager's leader-only members have been started: it was elected, or there is no
+/// election (LE-17). Cheap to clone. It never reverts: a manager that has lost its leadership ends.
 #[derive(Debug, Clone)]
 pub struct Elected(CancellationToken);
 
@@ -17,7 +17,8 @@ impl Elected {
         self.0.is_cancelled()
     }
 
-    /// Waits until they have been started; for ever if that never comes. Cancel safe: it only looks.
+    /// Waits until they have been started; for ever if that never comes. Cancel safe: it only
+    /// looks.
     pub async fn wait(&self) {
         self.0.cancelled().await;
     }

@@ -13,8 +13,8 @@ use crate::{
 
 /// A campaign to be run, and whether it is won.
 pub(super) struct Election {
-    /// Stands for election until the token is cancelled, and then gives the lead up. Ends by itself only when the lead was lost, or
-    /// cannot be had.
+    /// Stands for election until the token is cancelled, and then gives the lead up. Ends by itself
+    /// only when the lead was lost, or cannot be had.
     pub(super) run:
         Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), BoxError>> + Send>,
     /// Whether this process leads. Once that is no longer so it never is again.

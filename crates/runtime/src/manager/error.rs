@@ -28,7 +28,8 @@ pub enum AddError {
         /// The name.
         name: Arc<str>,
     },
-    /// There are [`MEMBERS_MAX`] members, or [`CLUSTERS_MAX`](crate::cluster::CLUSTERS_MAX) clusters.
+    /// There are [`MEMBERS_MAX`] members, or [`CLUSTERS_MAX`](crate::cluster::CLUSTERS_MAX)
+    /// clusters.
     #[error("there are as many as may be: {name:?} is not taken")]
     TooMany {
         /// The name.
@@ -57,7 +58,8 @@ pub enum ManagerError {
         /// What the panic said.
         message: String,
     },
-    /// This process led and does so no more: everything was dropped where it stood, and the process should exit (MGR-22).
+    /// This process led and does so no more: everything was dropped where it stood, and the process
+    /// should exit (MGR-22).
     #[error("leader election lost")]
     LeadershipLost {
         /// What the election says.

@@ -27,9 +27,11 @@ use crate::{
     request::RequestKey,
 };
 
-/// A way into a manager, before and while it runs: adds members, stops single ones, asks how it does. Cheap to clone.
+/// A way into a manager, before and while it runs: adds members, stops single ones, asks how it
+/// does. Cheap to clone.
 ///
-/// It owns nothing: every task belongs to [`Manager::run`](crate::Manager::run). After the stop has begun nothing can be added.
+/// It owns nothing: every task belongs to [`Manager::run`](crate::Manager::run). After the stop has
+/// begun nothing can be added.
 #[derive(Clone)]
 pub struct ManagerHandle {
     pub(super) environment: Arc<ManagerEnvironment>,
@@ -65,8 +67,8 @@ impl ManagerHandle {
         }
     }
 
-    /// Adds a controller; the types it watches are cached from now on. In a manager that runs it starts at once, or when this
-    /// process is elected (MGR-9).
+    /// Adds a controller; the types it watches are cached from now on. In a manager that runs it
+    /// starts at once, or when this process is elected (MGR-9).
     ///
     /// # Errors
     ///
@@ -126,7 +128,8 @@ impl ManagerHandle {
         self.roster.add(Member { name, group, awaits_its_caches: false, run, stop }, None)
     }
 
-    /// Adds a task that runs on the leader: [`add_runnable`](Self::add_runnable) with [`Runnable::new`].
+    /// Adds a task that runs on the leader: [`add_runnable`](Self::add_runnable) with
+    /// [`Runnable::new`].
     ///
     /// # Errors
     ///
@@ -142,8 +145,9 @@ impl ManagerHandle {
         self.add_runnable(name, Runnable::new(run))
     }
 
-    /// Asks one member to stop, and says whether there is one of that name. The others go on. A controller ends when its passes
-    /// have, and takes its handlers off the informers; what it watched stays cached. When it has ended its name is free.
+    /// Asks one member to stop, and says whether there is one of that name. The others go on. A
+    /// controller ends when its passes have, and takes its handlers off the informers; what it
+    /// watched stays cached. When it has ended its name is free.
     pub fn remove(&self, name: &str) -> bool {
         self.roster.remove(name)
     }
@@ -153,8 +157,9 @@ impl ManagerHandle {
         &self.environment.client
     }
 
-    /// The client for work that only the leader may do: what it writes leaves this process only while the lease is held. Controllers
-    /// that run on the leader get it; tasks that do should write through it. Without an election it is [`client`](Self::client).
+    /// The client for work that only the leader may do: what it writes leaves this process only
+    /// while the lease is held. Controllers that run on the leader get it; tasks that do should
+    /// write through it. Without an election it is [`client`](Self::client).
     pub fn leader_client(&self) -> Client {
         let client = &self.environment.client;
         match &self.environment.leadership {
@@ -198,8 +203,8 @@ impl ManagerHandle {
         self.roster.controllers()
     }
 
-    /// Why the last passes over a key of a controller ran, by the controller's name and the key as it displays; `None` if there is no
-    /// such controller. See [`ControllerHandle::explain`].
+    /// Why the last passes over a key of a controller ran, by the controller's name and the key as
+    /// it displays; `None` if there is no such controller. See [`ControllerHandle::explain`].
     pub fn explain(&self, controller: &str, key: &str) -> Option<Vec<Explanation>> {
         let controllers = self.controllers();
         let controller = controllers.iter().find(|handle| handle.name() == controller)?;

@@ -2,7 +2,8 @@
 
 use crate::controller::{ControllerHandle, ControllerState};
 
-/// Whether all of a manager's controllers reconcile, or would at once if this process led. Cheap to clone; any number of tasks may wait.
+/// Whether all of a manager's controllers reconcile, or would at once if this process led. Cheap to
+/// clone; any number of tasks may wait.
 #[derive(Debug, Clone)]
 pub struct Readiness {
     controllers: Vec<ControllerHandle>,
@@ -18,7 +19,8 @@ impl Readiness {
         self.controllers.iter().all(|controller| controller.state().is_ready())
     }
 
-    /// Waits until every controller has been so; says whether they all got there: one that ends before will not.
+    /// Waits until every controller has been so; says whether they all got there: one that ends
+    /// before will not.
     ///
     /// Cancel safe: it only looks.
     pub async fn ready(&self) -> bool {

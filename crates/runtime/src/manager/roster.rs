@@ -15,7 +15,8 @@ use crate::controller::ControllerHandle;
 
 /// How many members a manager has at once: controllers and runnables together.
 ///
-/// Each is a task and a set of labels. 4096 is far more than a program has, and little enough to notice one that adds without end.
+/// Each is a task and a set of labels. 4096 is far more than a program has, and little enough to
+/// notice one that adds without end.
 pub const MEMBERS_MAX: usize = 4096;
 
 /// A controller or another task that has not started.
@@ -66,7 +67,8 @@ impl Roster {
         Ok(stop)
     }
 
-    /// Adds a member whose name was reserved. One that comes after the stop began is dropped (MGR-9).
+    /// Adds a member whose name was reserved. One that comes after the stop began is dropped
+    /// (MGR-9).
     pub(super) fn add(
         &self,
         member: Member,

@@ -108,12 +108,13 @@ impl Manager {
 
     /// Runs everything until `stop`, or until something fails; then stops everything in order.
     ///
-    /// Dropping the future ends all tasks where they wait. It takes the manager: starting twice is not to be had (MGR-10).
+    /// Dropping the future ends all tasks where they wait. It takes the manager: starting twice is
+    /// not to be had (MGR-10).
     ///
     /// # Errors
     ///
-    /// The first failure of a member, later ones are logged; that the leadership was lost; and that the grace period was too short,
-    /// with the failure that had begun the stop as its cause.
+    /// The first failure of a member, later ones are logged; that the leadership was lost; and that
+    /// the grace period was too short, with the failure that had begun the stop as its cause.
     pub async fn run(self, stop: CancellationToken) -> Result<(), ManagerError> {
         let Self { handle, grace, cache_workers, event_workers, election, .. } = self;
         #[cfg(feature = "endpoints")]
@@ -188,7 +189,8 @@ impl Life {
         }
     }
 
-    /// Comes to the next step, and waits until the members that it lets start were called: not until they have done anything.
+    /// Comes to the next step, and waits until the members that it lets start were called: not
+    /// until they have done anything.
     async fn advance(&mut self, progress: Progress) {
         self.progress = progress;
         let called = self.admit();
@@ -239,7 +241,8 @@ impl Life {
                     Ended::Task(Err(error)) => return Cause::Failed(error),
                     Ended::Task(Ok(())) => {}
                 },
-                // After the ends of tasks: that of the election says why it was lost. Cancel safe: see `changed`.
+                // After the ends of tasks: that of the election says why it was lost. Cancel safe:
+                // see `changed`.
                 state = changed(&mut leading) => match (state, self.progress) {
                     (LeaderState::Leading, Progress::Synced) => self.lead().await,
                     (LeaderState::Ended, Progress::Elected) => {
@@ -247,7 +250,8 @@ impl Life {
                     }
                     _ => {}
                 },
-                // Cancel safe: a dropped `notified` that was not told leaves what it would have been told.
+                // Cancel safe: a dropped `notified` that was not told leaves what it would have
+                // been told.
                 () = roster.added.notified() => self.take_new(),
                 // Cancel safe: it is kept.
                 () = &mut synced => {
@@ -271,7 +275,8 @@ impl Life {
         self.elected.cancel();
     }
 
-    /// Takes members that were added while this runs: they start at once if their step has come (MGR-9).
+    /// Takes members that were added while this runs: they start at once if their step has come
+    /// (MGR-9).
     fn take_new(&mut self) {
         let new = self.roster.take();
         self.waiting.extend(new);
@@ -351,15 +356,16 @@ impl Life {
         Err(ManagerError::GraceExpired { period, running, source: failure.map(Box::new) })
     }
 
-    /// The order of MGR-20. When the lead is lost before what it guards has ended, nothing may go on, a stop neither (MGR-22): that is
-    /// the error, unless a failure had begun the stop (MGR-10: the first is told).
+    /// The order of MGR-20. When the lead is lost before what it guards has ended, nothing may go
+    /// on, a stop neither (MGR-22): that is the error, unless a failure had begun the stop (MGR-10:
+    /// the first is told).
     async fn end_in_order(
         &mut self,
         failure: &mut Option<ManagerError>,
     ) -> Result<(), ManagerError> {
         let Self { warm_up, others, leader, election, .. } = self;
-        // A leader's work that had a warm-up stops with the leader's, and a warm-up that came to nothing beside all: either may hold
-        // what the other waits for.
+        // A leader's work that had a warm-up stops with the leader's, and a warm-up that came to
+        // nothing beside all: either may hold what the other waits for.
         let was_elected = self.progress == Progress::Elected;
         let work = async {
             if was_elected {
@@ -386,8 +392,9 @@ impl Life {
         for failed in failed {
             keep_first(failure, failed);
         }
-        // The caches after the reconcilers, which read to the end; then who still serves; then the lease, which guards nothing any
-        // more; and at the very end the events, which all of them may tell.
+        // The caches after the reconcilers, which read to the end; then who still serves; then the
+        // lease, which guards nothing any more; and at the very end the events, which all of them
+        // may tell.
         for stage in [&mut self.caches, &mut self.webhooks, &mut self.servers] {
             keep_first(failure, stage.end().await);
         }
@@ -410,7 +417,8 @@ fn lost(ended: Result<(), ManagerError>) -> ManagerError {
     ManagerError::LeadershipLost { source }
 }
 
-/// Waits until the election comes further. For ever without one, and when that has ended: its task says so.
+/// Waits until the election comes further. For ever without one, and when that has ended: its task
+/// says so.
 ///
 /// Cancel safe: a dropped `changed` has not marked anything as seen.
 async fn changed(election: &mut Option<watch::Receiver<LeaderState>>) -> LeaderState {

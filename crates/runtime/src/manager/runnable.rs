@@ -10,8 +10,8 @@ use crate::reconciler::BoxError;
 
 /// A task for a [`Manager`](crate::Manager): what it does, and when it may run.
 ///
-/// It runs until its token is cancelled, or until its work is done: an early success is fine and it is not started again; an error
-/// stops the manager (MGR-8).
+/// It runs until its token is cancelled, or until its work is done: an early success is fine and it
+/// is not started again; an error stops the manager (MGR-8).
 ///
 /// | made by      | starts                                                          | stops                     |
 /// |--------------|-----------------------------------------------------------------|---------------------------|
@@ -52,7 +52,8 @@ pub(super) type Run = Box<dyn FnOnce(Start) -> BoxFuture<'static, Result<(), Box
 /// What a member is started with.
 pub(super) struct Start {
     pub(super) stop: CancellationToken,
-    /// The member may do its group's work: this process was elected, or is to do work that needs no leader.
+    /// The member may do its group's work: this process was elected, or is to do work that needs no
+    /// leader.
     pub(super) go: CancellationToken,
 }
 
@@ -73,7 +74,8 @@ impl Runnable {
         Self::of(Group::Server, run)
     }
 
-    /// A server of admission or conversion webhooks: started before the caches, stopped after them (MGR-2).
+    /// A server of admission or conversion webhooks: started before the caches, stopped after them
+    /// (MGR-2).
     pub fn webhooks<Fut>(run: impl FnOnce(CancellationToken) -> Fut + Send + 'static) -> Self
     where
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
@@ -81,8 +83,9 @@ impl Runnable {
         Self::of(Group::Webhook, run)
     }
 
-    /// A task that gets ready before the election, so that it can work at once when this process is elected, which the second
-    /// argument tells (MGR-5). Nobody waits for it: the election goes on meanwhile (MGR-7).
+    /// A task that gets ready before the election, so that it can work at once when this process is
+    /// elected, which the second argument tells (MGR-5). Nobody waits for it: the election goes on
+    /// meanwhile (MGR-7).
     pub fn warm_up<Fut>(
         run: impl FnOnce(CancellationToken, Elected) -> Fut + Send + 'static,
     ) -> Self
@@ -93,8 +96,8 @@ impl Runnable {
         Self { group: Group::WarmUp, run }
     }
 
-    /// Whether a plain task runs on the leader only, which is the default. Otherwise it runs in every replica (MGR-4). Changes
-    /// nothing about servers and tasks with a warm-up.
+    /// Whether a plain task runs on the leader only, which is the default. Otherwise it runs in
+    /// every replica (MGR-4). Changes nothing about servers and tasks with a warm-up.
     pub fn needs_leader(mut self, needs_leader: bool) -> Self {
         self.group = match (self.group, needs_leader) {
             (Group::Leader, false) => Group::Other,

@@ -10,8 +10,8 @@ use crate::{
     reconciler::BoxError,
 };
 
-/// How long after its lease has run out a process that still holds itself for the leader is held for stuck: 20 s, as
-/// controller-runtime (LE-16).
+/// How long after its lease has run out a process that still holds itself for the leader is held
+/// for stuck: 20 s, as controller-runtime (LE-16).
 const RENEWAL_TOLERANCE: Duration = Duration::from_secs(20);
 
 /// The endpoints of a manager, and its checks.
@@ -30,29 +30,32 @@ struct What {
 }
 
 impl ManagerBuilder {
-    /// Serves `/healthz` and `/readyz` at an endpoint: the checks of [`Manager::health`](crate::Manager::health). Default: nowhere.
+    /// Serves `/healthz` and `/readyz` at an endpoint: the checks of
+    /// [`Manager::health`](crate::Manager::health). Default: nowhere.
     pub fn health(mut self, endpoint: Endpoint) -> Self {
         let what = What { health: true, metrics: false };
         self.served.endpoints.push(("the health endpoint", endpoint, what));
         self
     }
 
-    /// Serves `/metrics` at an endpoint, and counts the requests of the manager's client. Default: nowhere. To be built within a
-    /// runtime.
+    /// Serves `/metrics` at an endpoint, and counts the requests of the manager's client. Default:
+    /// nowhere. To be built within a runtime.
     pub fn serve_metrics(mut self, endpoint: Endpoint) -> Self {
         let what = What { health: false, metrics: true };
         self.served.endpoints.push(("the metrics endpoint", endpoint, what));
         self
     }
 
-    /// Serves all three paths at one endpoint: [`health`](Self::health) and [`serve_metrics`](Self::serve_metrics) at once.
+    /// Serves all three paths at one endpoint: [`health`](Self::health) and
+    /// [`serve_metrics`](Self::serve_metrics) at once.
     pub fn serve(mut self, endpoint: Endpoint) -> Self {
         let what = What { health: true, metrics: true };
         self.served.endpoints.push(("the endpoint", endpoint, what));
         self
     }
 
-    /// What `rest_client_requests_total` says as the API server's `host`. Default: nothing, for a client does not tell.
+    /// What `rest_client_requests_total` says as the API server's `host`. Default: nothing, for a
+    /// client does not tell.
     pub fn server_host(mut self, host: impl Into<Arc<str>>) -> Self {
         self.served.host = host.into();
         self

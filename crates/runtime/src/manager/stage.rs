@@ -43,7 +43,8 @@ impl Stage {
         self.names.insert(id, name.into());
     }
 
-    /// Starts a member, unless the stop begins first. What is given ends when the member was called, or never will be.
+    /// Starts a member, unless the stop begins first. What is given ends when the member was
+    /// called, or never will be.
     pub(super) fn admit(
         &mut self,
         member: Member,
@@ -80,7 +81,8 @@ impl Stage {
         self.names.values().map(ToString::to_string)
     }
 
-    /// The next task's end; for ever if there is none left. Cancel safe: a dropped `join_next` has taken nothing.
+    /// The next task's end; for ever if there is none left. Cancel safe: a dropped `join_next` has
+    /// taken nothing.
     pub(super) async fn next(&mut self) -> Result<(), ManagerError> {
         match self.tasks.join_next_with_id().await {
             Some(ended) => self.settle(ended),

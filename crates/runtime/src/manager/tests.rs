@@ -179,7 +179,8 @@ fn runnable(kind: Kind, end: End, trace: Trace) -> Runnable {
     }
 }
 
-/// How the campaign goes: elected after so many seconds, the lead lost after so many more; `None` is never.
+/// How the campaign goes: elected after so many seconds, the lead lost after so many more; `None`
+/// is never.
 type Campaign = (Option<u64>, Option<u64>);
 
 fn election((won, lost): Campaign, trace: Trace) -> Election {
@@ -366,7 +367,8 @@ fn check(case: &Case) {
         (Err(ManagerError::LeadershipLost { .. }), What::Fails) => {
             assert!(asked_at_once && find(What::Lost).is_some(), "{said:?}");
         }
-        // Asked to stop at the moment of a failure: one of both is seen first, and the failure is told.
+        // Asked to stop at the moment of a failure: one of both is seen first, and the failure is
+        // told.
         (Err(_), What::Stop) => {
             let at = said[began].at;
             let failed =

@@ -11,7 +11,8 @@ use prometheus_client::{
 
 use crate::endpoint::Certificates;
 
-/// Writes `certwatcher_read_certificate_total` and `…_errors_total`, over all endpoints of a manager.
+/// Writes `certwatcher_read_certificate_total` and `…_errors_total`, over all endpoints of a
+/// manager.
 #[derive(Debug)]
 pub(crate) struct CertificateCollector(pub(crate) Vec<Certificates>);
 

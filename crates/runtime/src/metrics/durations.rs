@@ -5,14 +5,16 @@ use std::{
     time::Duration,
 };
 
-/// The upper bounds of the buckets of `controller_runtime_reconcile_time_seconds`, in seconds: the 40 of controller-runtime, 5 ms to 60 s.
+/// The upper bounds of the buckets of `controller_runtime_reconcile_time_seconds`, in seconds: the
+/// 40 of controller-runtime, 5 ms to 60 s.
 pub const RECONCILE_SECONDS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9,
     1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0,
     25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
-/// A histogram of durations. What is observed at the same time is counted once each; a reader may see one a moment before its sum.
+/// A histogram of durations. What is observed at the same time is counted once each; a reader may
+/// see one a moment before its sum.
 #[derive(Debug)]
 pub(crate) struct Durations {
     bounds: &'static [f64],

@@ -13,8 +13,8 @@ use super::{
     family::{counter, gauge, histogram},
 };
 
-/// Writes the families of queues: `workqueue_*`, the same that [`exposition`](setpoint_workqueue::metrics::exposition()) gives for a queue
-/// without a manager.
+/// Writes the families of queues: `workqueue_*`, the same that
+/// [`exposition`](setpoint_workqueue::metrics::exposition()) gives for a queue without a manager.
 pub(crate) struct QueueCollector(pub(crate) Controllers);
 
 struct Queue {

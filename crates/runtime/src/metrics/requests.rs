@@ -15,7 +15,8 @@ use tower::{Layer, Service};
 
 use super::{Metrics, family::counter};
 
-/// How many combinations of code, method and host are told apart; what comes after them is counted under the code `other`.
+/// How many combinations of code, method and host are told apart; what comes after them is counted
+/// under the code `other`.
 const SERIES_MAX: usize = 512;
 
 /// A code, or `<error>` without an answer; a method; a host.
@@ -36,8 +37,8 @@ impl RequestFigures {
     }
 }
 
-/// A `tower` layer that counts requests when they are answered, for `rest_client_requests_total`. A manager with a metrics endpoint has one
-/// around its client.
+/// A `tower` layer that counts requests when they are answered, for `rest_client_requests_total`. A
+/// manager with a metrics endpoint has one around its client.
 ///
 /// A client does not say where it sends its requests: the label `host` is what is given here.
 #[derive(Clone)]
@@ -47,7 +48,8 @@ pub struct CountRequests {
 }
 
 impl CountRequests {
-    /// Counts into these metrics, which must not have such a layer already: the family would be there twice.
+    /// Counts into these metrics, which must not have such a layer already: the family would be
+    /// there twice.
     pub fn new(metrics: &Metrics, host: impl Into<Arc<str>>) -> Self {
         let figures = RequestFigures::default();
         let collector = Box::new(RequestCollector(figures.clone()));

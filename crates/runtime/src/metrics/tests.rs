@@ -8,7 +8,8 @@ use prometheus_client::{
 
 use super::*;
 
-/// Families of `controller_runtime_*` and `workqueue_*` by their spec (runtime 11, workqueue 6), with their types.
+/// Families of `controller_runtime_*` and `workqueue_*` by their spec (runtime 11, workqueue 6),
+/// with their types.
 const FIELDS: [(&str, &str); 17] = [
     ("controller_runtime_active_workers", "gauge"),
     ("controller_runtime_max_concurrent_reconciles", "gauge"),
@@ -95,7 +96,8 @@ async fn wq_6_a_queue_reads_the_same_as_without_a_manager() {
         stats: handle.queue(),
         levels: handle.queue_levels(),
     }]);
-    /// Samples by name and labels in order, bounds and values as numbers: the two write those differently.
+    /// Samples by name and labels in order, bounds and values as numbers: the two write those
+    /// differently.
     fn samples(text: &str) -> Vec<(String, Vec<String>, f64)> {
         let lines = text.lines().filter(|line| line.starts_with("workqueue_"));
         let mut samples: Vec<_> = lines

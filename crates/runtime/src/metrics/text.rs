@@ -3,7 +3,8 @@
 #[cfg(feature = "endpoints")]
 use bytes::Bytes;
 
-/// OpenMetrics text in Prometheus' older format: a counter's family has the name of its samples, and there is no mark at the end.
+/// OpenMetrics text in Prometheus' older format: a counter's family has the name of its samples,
+/// and there is no mark at the end.
 pub(super) fn prometheus(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len() + openmetrics.len() / 16);
     let mut about: Option<(&str, &str)> = None;

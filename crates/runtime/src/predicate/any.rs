@@ -110,8 +110,9 @@ impl fmt::Debug for AnyEvent<'_> {
     }
 }
 
-/// Says which events of all of a controller's watches lead to a pass: a [`Predicate`](crate::Predicate) that does not know the type. The table
-/// there holds for its stock ones too.
+/// Says which events of all of a controller's watches lead to a pass: a
+/// [`Predicate`](crate::Predicate) that does not know the type. The table there holds for its stock
+/// ones too.
 ///
 /// For [`ControllerBuilder::filter`](crate::ControllerBuilder::filter).
 #[derive(Clone)]
@@ -130,7 +131,8 @@ impl EventFilter {
         (self.0)(event)
     }
 
-    /// Passes events about objects that `f` says yes to: for updates, about the new state. A deletion of which nothing is known passes.
+    /// Passes events about objects that `f` says yes to: for updates, about the new state. A
+    /// deletion of which nothing is known passes.
     pub fn object(f: impl Fn(&dyn Observed) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| event.object().is_none_or(&f))
     }
@@ -150,7 +152,8 @@ impl EventFilter {
         Self::updated(|old, new| old.resource_version() != new.resource_version())
     }
 
-    /// Drops updates that leave `metadata.generation` as it is: writes of the status, of most metadata, and resyncs.
+    /// Drops updates that leave `metadata.generation` as it is: writes of the status, of most
+    /// metadata, and resyncs.
     pub fn generation_changed() -> Self {
         Self::updated(|old, new| old.skim().generation != new.skim().generation)
     }
@@ -165,7 +168,8 @@ impl EventFilter {
         Self::updated(|old, new| sorted(&old.skim().annotations) != sorted(&new.skim().annotations))
     }
 
-    /// Passes events about objects whose labels `selector` matches: of updates, the new ones, so that leaving the selector is not seen.
+    /// Passes events about objects whose labels `selector` matches: of updates, the new ones, so
+    /// that leaving the selector is not seen.
     pub fn labels(selector: Selector) -> Self {
         Self::object(move |object| {
             let skim = object.skim();
@@ -185,7 +189,8 @@ impl EventFilter {
         Self::new(move |event| self.admits(event) || other.admits(event))
     }
 
-    /// Passes what this does not: of [`generation_changed`](Self::generation_changed) also no addition and no deletion (PRD-2).
+    /// Passes what this does not: of [`generation_changed`](Self::generation_changed) also no
+    /// addition and no deletion (PRD-2).
     #[expect(
         clippy::should_implement_trait,
         reason = "beside `and` and `or` it reads better than an operator"

@@ -7,15 +7,18 @@ use setpoint_informer::Cacheable;
 use super::{Action, BoxError, Reconciler};
 use crate::{context::Context, request::Request};
 
-/// Makes the world fit one object, as the cache has it: a [`Reconciler`] that need not look it up. Made one by [`for_object`].
+/// Makes the world fit one object, as the cache has it: a [`Reconciler`] that need not look it up.
+/// Made one by [`for_object`].
 ///
-/// Every `Fn(Arc<K>, Context) -> impl Future<Output = Result<Action, E>>` is one. What an object leaves behind when it is gone is for a
-/// [finalizer](crate::finalizer()) or for owner references: there is no call for an object that is not there any more.
+/// Every `Fn(Arc<K>, Context) -> impl Future<Output = Result<Action, E>>` is one. What an object
+/// leaves behind when it is gone is for a [finalizer](crate::finalizer()) or for owner references:
+/// there is no call for an object that is not there any more.
 pub trait ObjectReconciler<K>: Send + Sync + 'static {
     /// Why a pass failed.
     type Error: Into<BoxError>;
 
-    /// One pass over `object`, which may be older than the server's, and is nobody's to change: clone what is to be written.
+    /// One pass over `object`, which may be older than the server's, and is nobody's to change:
+    /// clone what is to be written.
     ///
     /// # Errors
     ///
@@ -50,8 +53,9 @@ pub struct ForObject<K: Cacheable, T> {
     reconciler: T,
 }
 
-/// A reconciler that gets the object from the cache and hands it to `reconciler`; a key without an object is a success, and calls
-/// nobody (RES-14). The controller is to be [`for_`](crate::ControllerBuilder::for_) the type, or to watch it.
+/// A reconciler that gets the object from the cache and hands it to `reconciler`; a key without an
+/// object is a success, and calls nobody (RES-14). The controller is to be
+/// [`for_`](crate::ControllerBuilder::for_) the type, or to watch it.
 ///
 /// ```
 /// # use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A membership at work: the gate before a controller's workers, their fenced client, and the member beside them.
+//! A membership at work: the gate before a controller's workers, their fenced client, and the
+//! member beside them.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use crate::{
     source::Sources,
 };
 
-/// How many Lease durations a refused key is of interest: one until a silent owner's Lease expires, and one until its keys have moved.
+/// How many Lease durations a refused key is of interest: one until a silent owner's Lease expires,
+/// and one until its keys have moved.
 const PATIENCE_LEASES: u32 = 2;
 
 /// What a sharded controller has beside what others have.

@@ -13,13 +13,15 @@ use crate::{
 
 /// How many keys that were another replica's are remembered, in case they become this one's.
 ///
-/// 65,536: with 1000 events a second, what comes within a minute. Of what is forgotten, a hand-over still finds what is in the caches.
+/// 65,536: with 1000 events a second, what comes within a minute. Of what is forgotten, a hand-over
+/// still finds what is in the caches.
 pub const REFUSED_KEYS_MAX: usize = 1 << 16;
 
 /// The keys that were refused lately.
 pub(crate) struct Refused<R> {
     state: Arc<State>,
-    /// How long they are of interest: a pass that a crashed owner did not come to is older than its Lease by no more.
+    /// How long they are of interest: a pass that a crashed owner did not come to is older than its
+    /// Lease by no more.
     patience: Duration,
     keys: Mutex<VecDeque<(Instant, R)>>,
 }

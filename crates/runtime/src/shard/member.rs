@@ -122,8 +122,9 @@ impl Member {
         }
     }
 
-    /// Takes part until `stop`, which is to be cancelled when the controller's workers have ended; then leaves, so that others take over
-    /// at once. Dropping the future leaves the Lease to expire.
+    /// Takes part until `stop`, which is to be cancelled when the controller's workers have ended;
+    /// then leaves, so that others take over at once. Dropping the future leaves the Lease to
+    /// expire.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         let end = CancellationToken::new();
@@ -152,7 +153,8 @@ impl Member {
                 Left::Removed => {
                     tracing::warn!(group = self.options.group, identity = %self.me, "this replica's lease is gone: it joins anew");
                     self.withdraw();
-                    // What runs was begun under the Lease that is gone, and is not to go on under the next one.
+                    // What runs was begun under the Lease that is gone, and is not to go on under
+                    // the next one.
                     while self.state.runs_any() && !stop.is_cancelled() {
                         tokio::select! {
                             () = stop.cancelled() => {}
@@ -181,7 +183,8 @@ impl Member {
             if self.roster.len() < MEMBERS_MAX {
                 match self.create(&mut attempts).await {
                     Ok(true) => return true,
-                    // Another process's, of the same identity. If it stays silent, it is removed as any other.
+                    // Another process's, of the same identity. If it stays silent, it is removed as
+                    // any other.
                     Ok(false) => {}
                     Err(error) => {
                         tracing::warn!(
@@ -268,7 +271,8 @@ impl Member {
                 renewal = Instant::now() + self.options.timings.retry;
                 let renewed = tokio::select! {
                     biased;
-                    // What is on its way is remembered by nobody, but the Lease is deleted whatever it says.
+                    // What is on its way is remembered by nobody, but the Lease is deleted whatever
+                    // it says.
                     () = stop.cancelled() => return Left::Stopped,
                     renewed = self.renew() => renewed,
                 };
@@ -371,7 +375,8 @@ impl Member {
         self.own.as_ref().is_some_and(|own| !own.is_seen && own.promises[0].number > 0)
     }
 
-    /// One renewal, with the last promise: an update without reading first, and if that fails a read and another one (LE-12).
+    /// One renewal, with the last promise: an update without reading first, and if that fails a
+    /// read and another one (LE-12).
     async fn renew(&mut self) -> Result<(), RenewError> {
         if let Err(error) = self.update().await {
             let within = self.options.timings.request_timeout();
@@ -412,7 +417,8 @@ impl Member {
         let params = PostParams::default();
         own.lease = bounded(within, self.api.replace(&self.lease_name, &params, &lease)).await?;
         own.attempts.clear();
-        // The Lease was there all the time, so nobody has had this member's keys, also if the deadline had passed.
+        // The Lease was there all the time, so nobody has had this member's keys, also if the
+        // deadline had passed.
         self.state.deadline.open(sent, self.options.timings.renew);
         Ok(())
     }

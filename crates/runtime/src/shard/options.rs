@@ -8,15 +8,18 @@ use crate::{
     fence::SuspendClock,
 };
 
-/// How many replicas share a controller at most. One that comes when there are so many waits for another to go.
+/// How many replicas share a controller at most. One that comes when there are so many waits for
+/// another to go.
 ///
-/// 64: a promise then takes at most 9 kB on a Lease, and each Lease's renewals are told to each member.
+/// 64: a promise then takes at most 9 kB on a Lease, and each Lease's renewals are told to each
+/// member.
 pub const MEMBERS_MAX: usize = 64;
 
 /// How long an identity may be, in bytes.
 pub(super) const IDENTITY_BYTES_MAX: usize = 128;
 
-/// How long a group's name may be, in bytes: it is a label's value, and with 17 more the name of a Lease.
+/// How long a group's name may be, in bytes: it is a label's value, and with 17 more the name of a
+/// Lease.
 const GROUP_BYTES_MAX: usize = 46;
 
 /// Which group a replica joins, and as whom.
@@ -25,10 +28,11 @@ const GROUP_BYTES_MAX: usize = 46;
 pub struct ShardOptions {
     /// The group: all replicas of one controller. A DNS label of at most 46 bytes.
     pub group: String,
-    /// Who joins: this process's alone, at most 128 bytes. See [`machine_identity`](crate::election::machine_identity).
+    /// Who joins: this process's alone, at most 128 bytes. See
+    /// [`machine_identity`](crate::election::machine_identity).
     ///
-    /// It decides which keys the replica wins. One that is kept over restarts keeps its keys, but waits for its former self's Lease to
-    /// expire, unless that left cleanly.
+    /// It decides which keys the replica wins. One that is kept over restarts keeps its keys, but
+    /// waits for its former self's Lease to expire, unless that left cleanly.
     pub identity: String,
     /// The Leases' namespace. Default: the pod's.
     pub namespace: Option<String>,
@@ -69,7 +73,8 @@ impl ShardOptions {
     }
 }
 
-/// One replica's membership in a group; for [`ControllerBuilder::sharded`](crate::ControllerBuilder::sharded).
+/// One replica's membership in a group; for
+/// [`ControllerBuilder::sharded`](crate::ControllerBuilder::sharded).
 pub struct Sharded {
     pub(super) options: ShardOptions,
     pub(super) namespace: String,
@@ -81,7 +86,8 @@ impl Sharded {
     ///
     /// # Errors
     ///
-    /// The group or the identity suits no Lease, the spans break LE-1, or no namespace is given where there is no pod's.
+    /// The group or the identity suits no Lease, the spans break LE-1, or no namespace is given
+    /// where there is no pod's.
     pub fn new(options: ShardOptions) -> Result<Self, OptionsError> {
         options.timings.validate()?;
         let is_label = |text: &str| {

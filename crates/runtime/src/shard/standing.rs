@@ -8,7 +8,8 @@ use super::{claim::Claim, promise::Members};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Standing {
     pub(super) me: Arc<str>,
-    /// Its own promises that may be in force, and the one that it prepares: it runs what it wins under each. None: it runs nothing.
+    /// Its own promises that may be in force, and the one that it prepares: it runs what it wins
+    /// under each. None: it runs nothing.
     pub(super) own: Vec<Members>,
     /// What others say; without those that cannot touch what it wins anyway.
     pub(super) claims: Vec<Claim>,
@@ -61,7 +62,8 @@ mod tests {
     }
 
     proptest! {
-        /// The third condition, at a moment when each sees the other's promise: whatever the two believe, not both run a key.
+        /// The third condition, at a moment when each sees the other's promise: whatever the two
+        /// believe, not both run a key.
         #[test]
         fn two_that_see_each_others_promises_never_both_own(a in set(), b in set(), key in "[a-z]{1,8}") {
             let stands = |me: &str, mine: &[u8], claim| {

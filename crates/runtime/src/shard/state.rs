@@ -51,7 +51,8 @@ impl State {
         self.inner.lock().standing.clone()
     }
 
-    /// Begins a pass over a key, if it may be. The number is to be given back when the pass has ended.
+    /// Begins a pass over a key, if it may be. The number is to be given back when the pass has
+    /// ended.
     pub(super) fn begin(&self, key: &str) -> Option<u64> {
         if self.deadline.check().is_err() {
             self.is_missed.store(true, Ordering::Relaxed);
@@ -76,7 +77,8 @@ impl State {
 
     pub(super) fn end(&self, number: u64) {
         self.inner.lock().running.remove(&number);
-        // Who awaits an end says so before it looks whether passes run, under the lock: so either it saw none, or is seen here.
+        // Who awaits an end says so before it looks whether passes run, under the lock: so either
+        // it saw none, or is seen here.
         if self.is_awaited.load(Ordering::Relaxed) {
             self.ended.notify_one();
         }
@@ -109,7 +111,8 @@ impl State {
     }
 }
 
-/// A view of one replica's membership: for probes, metrics and tests. Cheap to clone; outlives the controller.
+/// A view of one replica's membership: for probes, metrics and tests. Cheap to clone; outlives the
+/// controller.
 #[derive(Clone)]
 pub struct ShardView {
     pub(super) state: Arc<State>,
@@ -131,8 +134,8 @@ impl ShardView {
         self.state.members.subscribe()
     }
 
-    /// Whether this replica knows of nothing that is still changing hands: it has acknowledged the members that it sees, and their promises
-    /// leave it what it wins.
+    /// Whether this replica knows of nothing that is still changing hands: it has acknowledged the
+    /// members that it sees, and their promises leave it what it wins.
     pub fn is_settled(&self) -> bool {
         let standing = self.state.standing();
         self.state.deadline.check().is_ok() && standing.own.len() == 1 && standing.claims.is_empty()

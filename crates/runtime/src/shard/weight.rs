@@ -2,16 +2,20 @@
 
 use twox_hash::XxHash3_64;
 
-/// How much a member weighs for a key: `XXH3-64(key, seed = XXH3-64(member))`, over the bytes of their texts.
+/// How much a member weighs for a key: `XXH3-64(key, seed = XXH3-64(member))`, over the bytes of
+/// their texts.
 ///
-/// A published function of two texts, so that each process, and each later version, comes to the same.
+/// A published function of two texts, so that each process, and each later version, comes to the
+/// same.
 pub fn weight(member: &str, key: &str) -> u64 {
     XxHash3_64::oneshot_with_seed(seed_of(member), key.as_bytes())
 }
 
-/// Who owns a key among these members: the one that weighs most, and of equal ones the one whose name comes last. `None` among none.
+/// Who owns a key among these members: the one that weighs most, and of equal ones the one whose
+/// name comes last. `None` among none.
 ///
-/// When a member comes, the keys that change are those that it wins; when one goes, those that it had.
+/// When a member comes, the keys that change are those that it wins; when one goes, those that it
+/// had.
 pub fn owner<'a>(members: impl IntoIterator<Item = &'a str>, key: &str) -> Option<&'a str> {
     members.into_iter().max_by_key(|member| (weight(member, key), *member))
 }
@@ -31,7 +35,8 @@ mod tests {
 
     #[test]
     fn weights_are_the_published_functions() {
-        // Of the reference implementation: another value here moves every key of a running group at an upgrade.
+        // Of the reference implementation: another value here moves every key of a running group at
+        // an upgrade.
         assert_eq!(seed_of(""), 0x2d06_8005_38d3_94c2);
         assert_eq!(weight("", ""), XxHash3_64::oneshot_with_seed(0x2d06_8005_38d3_94c2, b""));
     }

@@ -9,7 +9,8 @@ use crate::explain::Cause;
 
 /// The way from one event into a controller's queue.
 ///
-/// It knows the event's priority, so that no handler need think of it (PQ-40 to PQ-43, PQ-45, PQ-47):
+/// It knows the event's priority, so that no handler need think of it (PQ-40 to PQ-43, PQ-45,
+/// PQ-47):
 ///
 /// | event                                              | priority                                          |
 /// |----------------------------------------------------|---------------------------------------------------|

@@ -40,10 +40,12 @@ pub(crate) trait Feed<R>: Send + Sync {
     /// Waits until one of its informers has ended.
     fn stopped(&self) -> BoxFuture<'static, ()>;
 
-    /// Whether its cache of a namespace has come as far as `version`; a namespace that it does not cache always has.
+    /// Whether its cache of a namespace has come as far as `version`; a namespace that it does not
+    /// cache always has.
     fn reached(&self, namespace: &str, version: u64) -> bool;
 
-    /// Whether it watches another cluster than the manager's own, whose versions are not comparable.
+    /// Whether it watches another cluster than the manager's own, whose versions are not
+    /// comparable.
     fn is_elsewhere(&self) -> bool;
 
     /// The cached objects that have one of these versions.

@@ -9,10 +9,11 @@ use crate::reconciler::BoxError;
 
 /// Where keys come from, other than a watched type: a message queue, a poll of a device, a clock.
 ///
-/// It is started once, together with the controller's other sources, and the controller's workers wait for its start to return. So a start adds
-/// what is there already and returns; what goes on, it leaves in a [`SourceRun`], which the controller runs beside its workers until
-/// it stops. A start that waits for what goes on does not return, and then fails the controller with its
-/// [sync time-out](crate::ControllerBuilder::sync_timeout), which says so.
+/// It is started once, together with the controller's other sources, and the controller's workers
+/// wait for its start to return. So a start adds what is there already and returns; what goes on,
+/// it leaves in a [`SourceRun`], which the controller runs beside its workers until it stops. A
+/// start that waits for what goes on does not return, and then fails the controller with its [sync
+/// time-out](crate::ControllerBuilder::sync_timeout), which says so.
 ///
 /// Started again it never is: each start of a program builds its controllers anew.
 pub trait Source<R>: Send + 'static {
@@ -35,8 +36,9 @@ pub trait Source<R>: Send + 'static {
 pub struct SourceRun(pub(crate) Option<BoxFuture<'static, Result<(), BoxError>>>);
 
 impl SourceRun {
-    /// `run` goes on beside the controller's workers: until it ends, which ends the source and nothing else; until it fails, which
-    /// fails the controller; or until the controller stops, which drops it where it waits.
+    /// `run` goes on beside the controller's workers: until it ends, which ends the source and
+    /// nothing else; until it fails, which fails the controller; or until the controller stops,
+    /// which drops it where it waits.
     pub fn new(run: impl Future<Output = Result<(), BoxError>> + Send + 'static) -> Self {
         Self(Some(run.boxed()))
     }

@@ -7,7 +7,8 @@ use crate::request::{Request, RequestKey};
 
 /// Makes keys of the events of one watched type.
 ///
-/// Every `Fn(&Event<K>, &Enqueue<'_, R>)` is one. It runs in the informer's delivery, one event at a time: quick and pure, please.
+/// Every `Fn(&Event<K>, &Enqueue<'_, R>)` is one. It runs in the informer's delivery, one event at
+/// a time: quick and pure, please.
 pub trait EventHandler<K, R>: Send + Sync + 'static {
     /// Adds the keys that `event` concerns.
     fn handle(&self, event: &Event<K>, keys: &Enqueue<'_, R>);
@@ -61,7 +62,8 @@ impl<K, R: RequestKey, F: Fn(&Event<K>) -> Vec<R> + Send + Sync + 'static> Event
     }
 }
 
-/// What a function makes of the object; of an update, of both sides. A deletion of which nothing is known leads nowhere.
+/// What a function makes of the object; of an update, of both sides. A deletion of which nothing is
+/// known leads nowhere.
 pub(crate) struct MappedObjects<F>(pub(crate) F);
 
 impl<K, R, F> EventHandler<K, R> for MappedObjects<F>

@@ -9,7 +9,8 @@ use super::{Enqueue, EventHandler};
 type Function<T, R> = Box<dyn Fn(&T, &Enqueue<'_, R>) + Send + Sync>;
 type Update<K, R> = Box<dyn Fn(&Object<K>, &Object<K>, &Enqueue<'_, R>) + Send + Sync>;
 
-/// An [`EventHandler`] made of a function per kind of event, each of them optional: what has none leads to nothing.
+/// An [`EventHandler`] made of a function per kind of event, each of them optional: what has none
+/// leads to nothing.
 ///
 /// ```
 /// # use std::time::Duration;

@@ -8,7 +8,8 @@ use setpoint_object::{GroupKind, GroupVersion};
 
 use crate::request::Request;
 
-/// What an owner reference to a controller's type looks like: group and kind, whatever the version (HND-1).
+/// What an owner reference to a controller's type looks like: group and kind, whatever the version
+/// (HND-1).
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
     pub(crate) kind: GroupKind,
@@ -16,7 +17,8 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The keys of an object's owners of this kind, each once. None when one of its references cannot be read (HND-1).
+    /// The keys of an object's owners of this kind, each once. None when one of its references
+    /// cannot be read (HND-1).
     pub(crate) fn keys<K: Resource>(&self, object: &Object<K>, any_owner: bool) -> Vec<Request> {
         let mut keys = Vec::new();
         for reference in &object.skim().owner_references {

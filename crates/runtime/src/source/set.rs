@@ -20,7 +20,8 @@ use crate::{
 
 /// How many sources a controller has at once.
 ///
-/// 1024: more than a controller is for; a program that adds watches and forgets to remove them is told.
+/// 1024: more than a controller is for; a program that adds watches and forgets to remove them is
+/// told.
 pub(crate) const SOURCES_MAX: usize = 1024;
 
 /// What a controller's sources have in common, and what they are.
@@ -90,11 +91,13 @@ pub struct SourceStatus {
     pub resource: String,
     /// Whether its handler was told of everything that was there at its start.
     pub has_synced: bool,
-    /// Whether its informer has ended: it gave up, was removed from the cache, or its owner stopped it. No event comes any more; of a
-    /// type that is cached by namespace, none of one namespace at least.
+    /// Whether its informer has ended: it gave up, was removed from the cache, or its owner stopped
+    /// it. No event comes any more; of a type that is cached by namespace, none of one namespace at
+    /// least.
     pub has_stopped: bool,
-    /// What keeps its cache from being up to date, if anything does: the last failure of its informer with its causes. Of a type that is
-    /// cached by namespace it is the first that fails, with its name, and how many others do.
+    /// What keeps its cache from being up to date, if anything does: the last failure of its
+    /// informer with its causes. Of a type that is cached by namespace it is the first that fails,
+    /// with its name, and how many others do.
     pub degraded: Option<String>,
 }
 
@@ -127,7 +130,8 @@ impl<R: RequestKey> Sources<R> {
         }
     }
 
-    /// Requests the informers of the watches that the controller was built with, for as long as the cache lives.
+    /// Requests the informers of the watches that the controller was built with, for as long as the
+    /// cache lives.
     pub(crate) fn bind(&self, cache: &Cache) {
         let unbound = {
             let mut state = self.state.lock();
@@ -164,7 +168,8 @@ impl<R: RequestKey> Sources<R> {
         KeySink::new(self.queue.clone(), self.low_priority)
     }
 
-    /// Starts all watches; gives those that are to sync, or the resource whose informer has stopped.
+    /// Starts all watches; gives those that are to sync, or the resource whose informer has
+    /// stopped.
     pub(crate) fn start(&self) -> Result<Vec<Awaited<R>>, String> {
         let waiting: Vec<_> = {
             let mut state = self.state.lock();
@@ -197,7 +202,8 @@ impl<R: RequestKey> Sources<R> {
         }
     }
 
-    /// Adds a watch: stored before the controller starts, started at once after that (CTL-2). Gives its number.
+    /// Adds a watch: stored before the controller starts, started at once after that (CTL-2). Gives
+    /// its number.
     pub(crate) fn add_watch(&self, watch: Unbound<R>) -> Result<usize, WatchError> {
         let (number, cache, is_started) = {
             let mut state = self.state.lock();
@@ -240,7 +246,8 @@ impl<R: RequestKey> Sources<R> {
         Ok(number)
     }
 
-    /// Ends a watch: its handler leaves the informer, which ends if nobody else needs it. Says whether there was one.
+    /// Ends a watch: its handler leaves the informer, which ends if nobody else needs it. Says
+    /// whether there was one.
     pub(crate) fn remove_watch(&self, number: usize) -> bool {
         let mut state = self.state.lock();
         let n_before = state.unbound.len();
@@ -256,8 +263,8 @@ impl<R: RequestKey> Sources<R> {
         was_there
     }
 
-    /// Waits until an informer of a watch has ended that was not removed, and gives its resource; each watch is told once. For one who waits.
-    /// Cancel safe.
+    /// Waits until an informer of a watch has ended that was not removed, and gives its resource;
+    /// each watch is told once. For one who waits. Cancel safe.
     pub(crate) async fn watch_ended(&self) -> Arc<str> {
         loop {
             let mut ends: FuturesUnordered<_> = {
@@ -316,8 +323,8 @@ impl<R: RequestKey> Sources<R> {
         self.added.notified().await;
     }
 
-    /// Whether the watched caches of a namespace of `resource` have come as far as `version`; those of a type that is not watched always
-    /// have, and those of other clusters are not asked.
+    /// Whether the watched caches of a namespace of `resource` have come as far as `version`; those
+    /// of a type that is not watched always have, and those of other clusters are not asked.
     pub(crate) fn reached(&self, resource: &str, namespace: &str, version: u64) -> bool {
         let state = self.state.lock();
         let mut of_resource = state
@@ -368,7 +375,8 @@ impl<R: RequestKey> Sources<R> {
         state.watches.iter().find(|watched| watched.number == number)?.registration.clone()
     }
 
-    /// Takes the controller's handlers off the informers that it shares (CTL-6), and refuses further sources.
+    /// Takes the controller's handlers off the informers that it shares (CTL-6), and refuses
+    /// further sources.
     pub(crate) fn end(&self) {
         let ended = {
             let mut state = self.state.lock();

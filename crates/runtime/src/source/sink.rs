@@ -6,7 +6,8 @@ use setpoint_workqueue::{AddOptions, Tag, WorkQueue};
 
 use crate::explain::Cause;
 
-/// The way into a controller's queue, for a [`Source`](super::Source). Cheap to clone; outlives the controller, and then does nothing.
+/// The way into a controller's queue, for a [`Source`](super::Source). Cheap to clone; outlives the
+/// controller, and then does nothing.
 ///
 /// Adding never waits: the queue holds each key once.
 pub struct KeySink<R> {
@@ -37,7 +38,8 @@ impl<R: Clone + Eq + Hash + Send + 'static> KeySink<R> {
         self.queue.add_with(key, options);
     }
 
-    /// The controller's priority of what is not urgent: for what was there already when the source began (PQ-40).
+    /// The controller's priority of what is not urgent: for what was there already when the source
+    /// began (PQ-40).
     pub fn low_priority(&self) -> i32 {
         self.low_priority
     }

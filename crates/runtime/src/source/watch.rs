@@ -63,9 +63,10 @@ impl<K: Cacheable> Watch<K> {
         }
     }
 
-    /// All events of the metadata of a type known at compile time, from the manager's cache: of its objects nothing else is asked for or
-    /// held. Read it as `PartialObjectMeta<K>`: a read of whole objects needs a watch of whole objects, which is a second cache,
-    /// and neither waits for the other (BLD-4).
+    /// All events of the metadata of a type known at compile time, from the manager's cache: of its
+    /// objects nothing else is asked for or held. Read it as `PartialObjectMeta<K>`: a read of
+    /// whole objects needs a watch of whole objects, which is a second cache, and neither waits for
+    /// the other (BLD-4).
     pub fn metadata() -> Watch<PartialObjectMeta<K>>
     where
         K::DynamicType: Default,
@@ -84,7 +85,8 @@ impl<K: Cacheable> Watch<K> {
         self
     }
 
-    /// From this informer instead of the manager's cache: of another cluster, or with a selector of its own. Its owner runs it.
+    /// From this informer instead of the manager's cache: of another cluster, or with a selector of
+    /// its own. Its owner runs it.
     pub fn informer(mut self, informer: SharedInformer<K>) -> Self {
         self.informer = Some(informer);
         self
@@ -96,14 +98,15 @@ impl<K: Cacheable> Watch<K> {
         self
     }
 
-    /// Says that a type known at run time has no namespace, so that what it owns leads to keys without one, and that rules which name
-    /// namespaces are not for it.
+    /// Says that a type known at run time has no namespace, so that what it owns leads to keys
+    /// without one, and that rules which name namespaces are not for it.
     pub fn cluster_scoped(mut self) -> Self {
         self.is_cluster_scoped = true;
         self
     }
 
-    /// For [`owns`](crate::ControllerBuilder::owns): every owner of the controller's type counts, not only the one flagged *controller*.
+    /// For [`owns`](crate::ControllerBuilder::owns): every owner of the controller's type counts,
+    /// not only the one flagged *controller*.
     pub fn any_owner(mut self) -> Self {
         self.any_owner = true;
         self

@@ -13,14 +13,17 @@ use crate::{
     request::{Request, RequestKey},
 };
 
-/// The watches of one controller, to be added to and taken from while it runs. Cheap to clone; outlives the controller.
+/// The watches of one controller, to be added to and taken from while it runs. Cheap to clone;
+/// outlives the controller.
 ///
-/// A watch that is added before the controller starts is like those it was built with: its workers wait for it. One that is added later
-/// begins at once, and nobody waits for it. It keeps its type cached for as long as it is there, and no longer, unless somebody else
-/// needs that; so a reconciler reads such a type only while its watch is there.
+/// A watch that is added before the controller starts is like those it was built with: its workers
+/// wait for it. One that is added later begins at once, and nobody waits for it. It keeps its type
+/// cached for as long as it is there, and no longer, unless somebody else needs that; so a
+/// reconciler reads such a type only while its watch is there.
 ///
-/// From [`Controller::watches`](crate::Controller::watches), [`ControllerHandle::watches`](crate::ControllerHandle::watches), and in
-/// a pass [`Context::watches`](crate::Context::watches).
+/// From [`Controller::watches`](crate::Controller::watches),
+/// [`ControllerHandle::watches`](crate::ControllerHandle::watches), and in a pass
+/// [`Context::watches`](crate::Context::watches).
 pub struct Watches<R = Request>(pub(crate) Arc<Sources<R>>);
 
 impl Watches<Request> {
@@ -28,14 +31,16 @@ impl Watches<Request> {
     ///
     /// # Errors
     ///
-    /// The controller has stopped, or has too many sources; or the watch was given an informer that has stopped.
+    /// The controller has stopped, or has too many sources; or the watch was given an informer that
+    /// has stopped.
     pub fn objects<K: Cacheable>(&self, watch: Watch<K>) -> Result<WatchHandle, WatchError> {
         self.add(watch.of_objects())
     }
 }
 
 impl<R: RequestKey> Watches<R> {
-    /// Adds a type whose events concern the keys that `map` says: [`ControllerBuilder::watches`](crate::ControllerBuilder::watches).
+    /// Adds a type whose events concern the keys that `map` says:
+    /// [`ControllerBuilder::watches`](crate::ControllerBuilder::watches).
     ///
     /// # Errors
     ///
@@ -48,7 +53,8 @@ impl<R: RequestKey> Watches<R> {
         self.add(watch.handled(Mapped(map)))
     }
 
-    /// Adds a type whose events `handler` turns into keys: [`ControllerBuilder::handles`](crate::ControllerBuilder::handles).
+    /// Adds a type whose events `handler` turns into keys:
+    /// [`ControllerBuilder::handles`](crate::ControllerBuilder::handles).
     ///
     /// # Errors
     ///
@@ -61,7 +67,8 @@ impl<R: RequestKey> Watches<R> {
         self.add(watch.handled(handler))
     }
 
-    /// Adds a source that is no watch. One that is added while the controller runs starts at once, and its start has no time-out.
+    /// Adds a source that is no watch. One that is added while the controller runs starts at once,
+    /// and its start has no time-out.
     ///
     /// # Errors
     ///
@@ -76,8 +83,9 @@ impl<R: RequestKey> Watches<R> {
         Ok(WatchHandle { sources: self.0.clone(), number })
     }
 
-    /// Wants a pass, at the low priority, over every key that the watched objects lead to and `only` wants: as if the controller
-    /// began anew. Takes time that grows with the cached objects.
+    /// Wants a pass, at the low priority, over every key that the watched objects lead to and
+    /// `only` wants: as if the controller began anew. Takes time that grows with the cached
+    /// objects.
     pub fn requeue(&self, only: impl Fn(&R) -> bool) {
         self.0.requeue(&only);
     }
@@ -121,7 +129,8 @@ impl<R: RequestKey> DynSources for Sources<R> {
     }
 }
 
-/// One watch that was added to a controller. Dropping it leaves the watch where it is, for as long as the controller runs.
+/// One watch that was added to a controller. Dropping it leaves the watch where it is, for as long
+/// as the controller runs.
 #[derive(Clone)]
 pub struct WatchHandle {
     sources: Arc<dyn DynSources>,
@@ -129,8 +138,8 @@ pub struct WatchHandle {
 }
 
 impl WatchHandle {
-    /// Ends the watch: no event of it leads to a key any more, and its type is cached no longer, unless somebody else needs that.
-    /// What is queued stays. Says whether it was still there.
+    /// Ends the watch: no event of it leads to a key any more, and its type is cached no longer,
+    /// unless somebody else needs that. What is queued stays. Says whether it was still there.
     pub fn remove(&self) -> bool {
         self.sources.remove_watch(self.number)
     }
@@ -140,8 +149,9 @@ impl WatchHandle {
         self.sources.status(self.number)
     }
 
-    /// Waits until everything that was there when it began has been told; says whether that came. Not so before the controller has
-    /// started, and if the watch ends first. Cancel safe: it only looks.
+    /// Waits until everything that was there when it began has been told; says whether that came.
+    /// Not so before the controller has started, and if the watch ends first. Cancel safe: it only
+    /// looks.
     pub async fn synced(&self) -> bool {
         match self.sources.registration(self.number) {
             Some(registration) => registration.synced().await.is_ok(),

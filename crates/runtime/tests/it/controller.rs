@@ -76,7 +76,8 @@ async fn objects_that_are_there_that_come_change_and_go_are_reconciled() {
     );
 }
 
-/// One row of the table at `Action`: what the pass comes to, when the next one comes, and what is counted then.
+/// One row of the table at `Action`: what the pass comes to, when the next one comes, and what is
+/// counted then.
 async fn check_outcome(
     outcome: impl Fn(u32) -> Result<Action, BoxError> + Send + Sync + 'static,
     expect: expect_test::Expect,

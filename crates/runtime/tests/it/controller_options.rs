@@ -1,4 +1,5 @@
-//! What may be chosen about a controller: priorities, pace, limits, defaults of the manager; and what a pass is told.
+//! What may be chosen about a controller: priorities, pace, limits, defaults of the manager; and
+//! what a pass is told.
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -82,7 +83,8 @@ async fn context_says_which_pass_this_is_and_until_when() {
 
 #[tokio::test(start_paused = true)]
 async fn change_goes_before_the_initial_list_and_pq_26_does_not_starve_it() {
-    // (how priorities are served, which of the old keys get a pass while changes come faster than passes)
+    // (how priorities are served, which of the old keys get a pass while changes come faster than
+    // passes)
     for (priorities, starves) in [(None, false), (Some(Priorities::Strict), true)] {
         let (server, trace) = (server(), Trace::default());
         for n in 0..5 {

@@ -38,8 +38,8 @@ async fn long(
     Ok(Action::requeue_after(Duration::from_millis(3)))
 }
 
-/// A world in which everything waits for something now and then, stopped after so long: while it syncs, between passes, in each step
-/// of a pass, and while a key is held for the caches.
+/// A world in which everything waits for something now and then, stopped after so long: while it
+/// syncs, between passes, in each step of a pass, and while a key is held for the caches.
 async fn stopped_after(time: Duration, grace: Grace) {
     let (server, trace) = (Server::new(&[CONFIG_MAPS, EVENTS]), Trace::default());
     server.delay_watches(Duration::from_millis(5));
@@ -135,7 +135,8 @@ async fn changes_cost_at_most_a_pass_each_and_a_storm_during_a_pass_costs_one() 
         }
     }
     pass(Duration::from_secs(600)).await;
-    // The pass reads the newest; the storm is one more; its own write is another one, which writes nothing.
+    // The pass reads the newest; the storm is one more; its own write is another one, which writes
+    // nothing.
     let passes = trace.take();
     assert!(passes.ends_with("100"), "{passes}");
     let n_passes = handle.stats().total();
@@ -145,7 +146,8 @@ async fn changes_cost_at_most_a_pass_each_and_a_storm_during_a_pass_costs_one() 
 
 #[tokio::test(start_paused = true)]
 async fn no_hot_loop_whatever_a_reconciler_asks_for() {
-    // (what it answers, how many passes an hour may take at most): 18 doublings from 5 ms reach 1000 s.
+    // (what it answers, how many passes an hour may take at most): 18 doublings from 5 ms reach
+    // 1000 s.
     type Answer = fn() -> Result<Action, BoxError>;
     let answers: [(Answer, u64); 5] = [
         (|| Err("no".into()), 22),

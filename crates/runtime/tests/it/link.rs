@@ -28,7 +28,8 @@ struct Inner {
     state: Mutex<State>,
     /// Nothing gets through, in either direction, while this is true.
     cut: watch::Sender<bool>,
-    /// Requests wait in this process, between the first check and the body's hand-over, while this is true.
+    /// Requests wait in this process, between the first check and the body's hand-over, while this
+    /// is true.
     held: watch::Sender<bool>,
 }
 

@@ -1,4 +1,5 @@
-//! Types that are cached from several namespaces: one informer each, behind one face (CCH-3, CCH-4).
+//! Types that are cached from several namespaces: one informer each, behind one face (CCH-3,
+//! CCH-4).
 
 use std::{sync::Arc, time::Duration};
 
@@ -313,7 +314,8 @@ async fn cch_4_own_writes_are_waited_for_in_their_namespace_alone() {
     maps.create(&map("a", "x")).await.unwrap();
     assert!(maps.get(&key("a/x")).unwrap().is_none(), "the cache is late");
     assert!(maps.get_own(&key("a/x")).await.unwrap().is_some());
-    // The last write of all is in `a`; the cache of `b`, where nothing happens, need not come so far.
+    // The last write of all is in `a`; the cache of `b`, where nothing happens, need not come so
+    // far.
     maps.create(&map("b", "x")).await.unwrap();
     maps.create(&map("a", "y")).await.unwrap();
     maps.create(&map("c", "x")).await.unwrap();

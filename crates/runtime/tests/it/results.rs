@@ -1,5 +1,6 @@
-//! The table of results, row by row and in any order (spec 5.3; property 3 of section 15): after every pass, what the limiter has counted, what
-//! the queue holds and under which label the pass is counted are those of a ten-line model.
+//! The table of results, row by row and in any order (spec 5.3; property 3 of section 15): after
+//! every pass, what the limiter has counted, what the queue holds and under which label the pass is
+//! counted are those of a ten-line model.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -22,7 +23,8 @@ use crate::{
 /// What one pass does.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// RES-1, RES-2, RES-9: success, coming back after so many milliseconds; with a priority of its own or without (RES-12).
+    /// RES-1, RES-2, RES-9: success, coming back after so many milliseconds; with a priority of its
+    /// own or without (RES-12).
     After(Option<u64>, Option<i32>),
     /// RES-3.
     Requeue(Option<i32>),
@@ -98,7 +100,8 @@ impl Model {
         Duration::from_millis(5).saturating_mul(factor).min(Duration::from_secs(1000))
     }
 
-    /// In what time, and at which priority, the key comes back after a pass that it was handed out for at `priority`.
+    /// In what time, and at which priority, the key comes back after a pass that it was handed out
+    /// for at `priority`.
     fn apply(&mut self, step: Step, priority: i32) -> Option<(Duration, i32)> {
         let (asked, is_terminal) = match step {
             Step::After(None | Some(0), _) => {

@@ -1,4 +1,5 @@
-//! An API server of the smallest kind: objects in a map, lists, watches from a log, and writes. It says what was asked of it.
+//! An API server of the smallest kind: objects in a map, lists, watches from a log, and writes. It
+//! says what was asked of it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,7 +29,8 @@ pub(crate) struct Server(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// Something changed: for watches to look. They wake in the order in which they wait, where a `watch` channel draws lots.
+    /// Something changed: for watches to look. They wake in the order in which they wait, where a
+    /// `watch` channel draws lots.
     changed: Notify,
 }
 
@@ -132,7 +134,8 @@ impl Server {
         self.0.state.lock().served.push(resource.to_owned());
     }
 
-    /// Refuses every request for this resource path, or for the collection of one namespace, from now on.
+    /// Refuses every request for this resource path, or for the collection of one namespace, from
+    /// now on.
     pub(crate) fn forbid(&self, resource: &str) {
         self.0.state.lock().forbidden.push(resource.to_owned());
     }
@@ -152,8 +155,8 @@ impl Server {
         self.0.state.lock().metadata.iter().any(|of| of == resource)
     }
 
-    /// Answers the next request of this method whose path holds `part` with a failure of this code; 0 breaks the connection before the
-    /// request is seen, 1 after it is done.
+    /// Answers the next request of this method whose path holds `part` with a failure of this code;
+    /// 0 breaks the connection before the request is seen, 1 after it is done.
     pub(crate) fn fail_next(&self, method: Method, part: &'static str, code: u16) {
         self.0.state.lock().faults.push_back((method, part, code));
     }
@@ -379,7 +382,8 @@ impl State {
         all.map(|(_, object)| object.clone()).collect()
     }
 
-    /// Writes an object as the API does: uid, resourceVersion and generation are the server's, and a deleted object without finalizers goes.
+    /// Writes an object as the API does: uid, resourceVersion and generation are the server's, and
+    /// a deleted object without finalizers goes.
     fn store(&mut self, resource: &str, namespace: &str, name: &str, mut object: Value) -> Value {
         let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
         let before = self.objects.get(&key).cloned();

@@ -1,4 +1,5 @@
-//! A controller under faults: whatever is cut, refused, lost or killed on the way, in the end the world fits what was declared.
+//! A controller under faults: whatever is cut, refused, lost or killed on the way, in the end the
+//! world fits what was declared.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,8 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// Which keys are being reconciled.
 type Held = Arc<Mutex<BTreeMap<String, Arc<AtomicBool>>>>;
 
-/// Gives each ConfigMap a Pod that carries its number, and takes the Pod away before the ConfigMap may go.
+/// Gives each ConfigMap a Pod that carries its number, and takes the Pod away before the ConfigMap
+/// may go.
 async fn mirror(request: Request, context: Context, held: Held) -> Result<Action, BoxError> {
     let flag = held.lock().entry(request.to_string()).or_default().clone();
     assert!(!flag.swap(true, Ordering::SeqCst), "{request} is reconciled twice at the same time");

@@ -1,4 +1,5 @@
-//! Where keys come from: watches that come and go, channels, anybody's sources; and what is said when one does not sync.
+//! Where keys come from: watches that come and go, channels, anybody's sources; and what is said
+//! when one does not sync.
 
 use std::{
     sync::{

@@ -1,4 +1,5 @@
-//! A replica that stands still while time goes on: stopped by a signal, starved by its host, or blocked by its own code.
+//! A replica that stands still while time goes on: stopped by a signal, starved by its host, or
+//! blocked by its own code.
 
 use std::{
     pin::Pin,
@@ -41,7 +42,8 @@ impl<T> Future for Stalled<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        // Whoever waits for the end of a stall is polled at its end, so waits anew for the next one.
+        // Whoever waits for the end of a stall is polled at its end, so waits anew for the next
+        // one.
         while *self.switch.borrow() {
             let mut stalled = self.switch.subscribe();
             let resumed = self.resumed.get_or_insert_with(|| {

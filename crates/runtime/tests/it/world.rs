@@ -74,7 +74,8 @@ pub(crate) fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-/// Lets everything happen that can within this time; paused time passes as soon as nothing else can be done.
+/// Lets everything happen that can within this time; paused time passes as soon as nothing else can
+/// be done.
 pub(crate) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }

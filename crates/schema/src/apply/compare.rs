@@ -7,7 +7,8 @@ use super::types::{Form, Relation, Type};
 use super::value::equal;
 use serde_json::{Map, Value};
 
-/// The paths by which two objects differ. A node that appears is itself among the added ones, with everything below it.
+/// The paths by which two objects differ. A node that appears is itself among the added ones, with
+/// everything below it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Comparison<'a> {
     pub(super) added: FieldSet<'a>,

@@ -1,13 +1,15 @@
 //! A set of paths as a trie.
 //!
-//! One sorted vector per level; what is under a path is one child set. Names and keys borrow from the trees they were read from, so
-//! that building a set allocates little more than its vectors. No node is without meaning: each is a member or has children.
+//! One sorted vector per level; what is under a path is one child set. Names and keys borrow from
+//! the trees they were read from, so that building a set allocates little more than its vectors. No
+//! node is without meaning: each is a member or has children.
 
 use super::path::{Path, PathElement};
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
-/// A set of paths. Members and prefixes differ: `.spec` may be in the set, something below it, or both.
+/// A set of paths. Members and prefixes differ: `.spec` may be in the set, something below it, or
+/// both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSet<'a> {
     nodes: Vec<Node<'a>>,

@@ -20,8 +20,9 @@ fn annotation(object: &Value) -> Option<&str> {
     annotations.get(LAST_APPLIED_ANNOTATION)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// The fields that client-side apply set and that still have the value it gave them: an apply by kubectl may change those without a
-/// conflict. `None` when the object was not applied like that, or in another version.
+/// The fields that client-side apply set and that still have the value it gave them: an apply by
+/// kubectl may change those without a conflict. `None` when the object was not applied like that,
+/// or in another version.
 pub(super) fn taken_over(
     ty: Type<'_>,
     live: &Value,
@@ -56,7 +57,8 @@ pub(super) fn refresh(object: &mut Value, config: &Value) {
     annotations.insert(LAST_APPLIED_ANNOTATION.to_owned(), Value::from(text));
 }
 
-/// The applied body without the annotation itself: keys sorted, HTML-safe as Go encodes, one newline at the end.
+/// The applied body without the annotation itself: keys sorted, HTML-safe as Go encodes, one
+/// newline at the end.
 fn encode(config: &Value) -> String {
     let mut config = config.clone();
     if let Some(Value::Object(metadata)) = config.get_mut("metadata")

@@ -4,8 +4,8 @@ use super::fieldset::FieldSet;
 use super::path::PathElement;
 use super::types::{Form, Relation, Type};
 
-/// Lifts ownership of anything inside an atomic map or list to the map or list itself. Sets written while a node was atomic stay as
-/// they are when it becomes granular. Whether anything was lifted.
+/// Lifts ownership of anything inside an atomic map or list to the map or list itself. Sets written
+/// while a node was atomic stay as they are when it becomes granular. Whether anything was lifted.
 pub(super) fn lift(ty: Type<'_>, set: &mut FieldSet<'_>) -> bool {
     if set.is_empty() || !matches!(ty, Type::Declared { .. }) {
         return false;

@@ -39,7 +39,8 @@ pub(super) struct Entry<'a> {
     pub(super) subresource: Cow<'a, str>,
     pub(super) time: Option<Cow<'a, str>>,
     pub(super) set: FieldSet<'a>,
-    /// The entry as it was read, while nothing in it has changed: written back without being spelled anew.
+    /// The entry as it was read, while nothing in it has changed: written back without being
+    /// spelled anew.
     pub(super) raw: Option<&'a Value>,
 }
 

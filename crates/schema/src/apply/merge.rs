@@ -6,7 +6,8 @@ use super::types::{Form, Relation, Type};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Merges `config` into `live`: scalars and atomic values replace, maps merge, lists merge by key. Nothing is removed.
+/// Merges `config` into `live`: scalars and atomic values replace, maps merge, lists merge by key.
+/// Nothing is removed.
 ///
 /// # Errors
 /// An element of the live object that cannot be told apart, in the reference's words.
@@ -101,8 +102,9 @@ fn elements<'a>(ty: Type<'a>, items: &'a [Value]) -> Result<Vec<PathElement<'a>>
         .collect()
 }
 
-/// The order of the merged list: shared elements in the configuration's order, live-only elements where they stood relative to their
-/// live neighbours, new elements where they stand in the configuration, after live-only elements that come before the next shared one.
+/// The order of the merged list: shared elements in the configuration's order, live-only elements
+/// where they stood relative to their live neighbours, new elements where they stand in the
+/// configuration, after live-only elements that come before the next shared one.
 fn plan(live: &[PathElement<'_>], config: &[PathElement<'_>]) -> Vec<Source> {
     let mut in_live: BTreeMap<&PathElement<'_>, Option<usize>> = BTreeMap::new();
     for (at, element) in live.iter().enumerate() {

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// One step of a path: which member or element. Ordered as FieldsV1 sorts them: fields, keys, values, indices.
+/// One step of a path: which member or element. Ordered as FieldsV1 sorts them: fields, keys,
+/// values, indices.
 #[derive(Debug, Clone)]
 pub enum PathElement<'a> {
     /// A struct field or map key.

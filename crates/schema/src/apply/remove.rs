@@ -1,4 +1,5 @@
-//! Removing a set of paths from an object, and the pruning of what an applier no longer claims (spec: patch §5.4, step 4).
+//! Removing a set of paths from an object, and the pruning of what an applier no longer claims
+//! (spec: patch §5.4, step 4).
 
 use super::element::path_element;
 use super::fieldset::{FieldSet, Node};
@@ -7,7 +8,8 @@ use super::path::PathElement;
 use super::types::{Form, Relation, Type};
 use serde_json::Value;
 
-/// Removes the paths of `gone` with everything below them. A map or list that becomes empty by this turns into `null`.
+/// Removes the paths of `gone` with everything below them. A map or list that becomes empty by this
+/// turns into `null`.
 pub(super) fn remove(ty: Type<'_>, value: &mut Value, gone: &FieldSet<'_>) {
     match (ty.form(Some(value)), &mut *value) {
         (Form::Map, Value::Object(members)) if !ty.atomic_map() => {
@@ -45,8 +47,8 @@ pub(super) fn remove(ty: Type<'_>, value: &mut Value, gone: &FieldSet<'_>) {
     }
 }
 
-/// The set with every declared field that has something below it as a member: owning a field of a struct is owning the struct's
-/// presence, while a map stays when its last key goes.
+/// The set with every declared field that has something below it as a member: owning a field of a
+/// struct is owning the struct's presence, while a map stays when its last key goes.
 pub(super) fn with_named_fields<'s>(ty: Type<'_>, set: &FieldSet<'s>) -> FieldSet<'s> {
     let nodes = set.nodes().iter().map(|node| {
         let (below, named) = match &node.element {
@@ -69,8 +71,9 @@ pub(super) fn with_named_fields<'s>(ty: Type<'_>, set: &FieldSet<'s>) -> FieldSe
     FieldSet::from_nodes(nodes.collect())
 }
 
-/// Removes from `merged` what the applier owned (`last`) and nobody owns any more: `managed` is what all managers own now, the
-/// applier's new set included. What nobody claims stays, unless it lies in something that is removed.
+/// Removes from `merged` what the applier owned (`last`) and nobody owns any more: `managed` is
+/// what all managers own now, the applier's new set included. What nobody claims stays, unless it
+/// lies in something that is removed.
 pub(super) fn prune(ty: Type<'_>, merged: &mut Value, last: &FieldSet<'_>, managed: &FieldSet<'_>) {
     let last = with_named_fields(ty, last);
     let managed = with_named_fields(ty, managed);
@@ -80,7 +83,8 @@ pub(super) fn prune(ty: Type<'_>, merged: &mut Value, last: &FieldSet<'_>, manag
         return;
     }
     let present = with_named_fields(ty, &leaves(ty, merged));
-    // First without everything the applier had, then with what somebody owns put back, last with what the applier never had.
+    // First without everything the applier had, then with what somebody owns put back, last with
+    // what the applier never had.
     let kept = |gone: &FieldSet<'_>| with_named_fields(ty, &leaves_without(ty, merged, gone));
     let mut unowned = present.clone();
     unowned.subtract(&kept(&last));

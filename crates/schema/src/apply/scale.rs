@@ -1,5 +1,5 @@
-//! Ownership of `spec.replicas` through `/scale` (spec: patch §5.6): the Scale is another kind, so entries are translated on the way in
-//! and on the way out.
+//! Ownership of `spec.replicas` through `/scale` (spec: patch §5.6): the Scale is another kind, so
+//! entries are translated on the way in and on the way out.
 
 use super::fieldset::FieldSet;
 use super::managed::{Entry, Operation, decode, encode};
@@ -16,8 +16,8 @@ const SCALE_VERSION: &str = "autoscaling/v1";
 pub struct ScaleMapping<'a> {
     /// `apiVersion` of the parent in the request.
     pub api_version: &'a str,
-    /// Served `apiVersion`s and their replicas path; `None` where the version has no scale subresource. Entries of other versions are
-    /// dropped.
+    /// Served `apiVersion`s and their replicas path; `None` where the version has no scale
+    /// subresource. Entries of other versions are dropped.
     pub paths: &'a [(&'a str, Option<&'a [&'a str]>)],
 }
 
@@ -40,8 +40,8 @@ impl<'a> ScaleMapping<'a> {
         encode(entries)
     }
 
-    /// The parent's `managedFields` after a write to its Scale: `scale` are the Scale's entries now. Who lost the replicas there loses
-    /// them here.
+    /// The parent's `managedFields` after a write to its Scale: `scale` are the Scale's entries
+    /// now. Who lost the replicas there loses them here.
     pub fn to_parent(&self, parent: Option<&Value>, scale: Option<&Value>) -> Option<Value> {
         let mut entries = decode(parent).unwrap_or_default();
         let scale = decode(scale).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The schema as field ownership sees it: every node is a map, a list or a scalar, granular or atomic.
+//! The schema as field ownership sees it: every node is a map, a list or a scalar, granular or
+//! atomic.
 
 use crate::node::{ListType, Node, Scalar, Shape, Str, View};
 use serde_json::Value;
@@ -13,7 +14,8 @@ pub(super) enum Type<'a> {
     /// As the schema declares it.
     Declared {
         view: View<'a>,
-        /// Of a custom resource: key fields have the defaults their schema gives them, and no others.
+        /// Of a custom resource: key fields have the defaults their schema gives them, and no
+        /// others.
         custom: bool,
         /// This node or one around it keeps unknown fields.
         preserve: bool,
@@ -68,7 +70,8 @@ impl<'a> Type<'a> {
         Self::Declared { view, custom, preserve }
     }
 
-    /// What a value is treated as. A type that admits several forms goes by the value; nothing and `null` count as a map then.
+    /// What a value is treated as. A type that admits several forms goes by the value; nothing and
+    /// `null` count as a map then.
     pub(super) fn form(self, value: Option<&Value>) -> Form {
         let declared = match self {
             Self::Declared { view, custom, .. } => Self::declared_form(view.node(), custom),
@@ -99,7 +102,8 @@ impl<'a> Type<'a> {
         })
     }
 
-    /// The type of a map's member and whether the member is a declared field; `None` when the map has no such member.
+    /// The type of a map's member and whether the member is a declared field; `None` when the map
+    /// has no such member.
     pub(super) fn member(self, name: &str) -> Option<(Self, bool)> {
         let Self::Declared { view, custom, preserve } = self else { return Some((self, false)) };
         if let Some(property) = view.property(name) {

@@ -15,8 +15,8 @@ const FAULTS_BYTES_MAX: usize = 64 << 10;
 /// Holds a configuration to its type: declared fields, types, keys of lists, each element once.
 ///
 /// # Errors
-/// `.spec.replicas: expected numeric (int or float), got string`; several faults as `errors:` and a line for each. In a map with an
-/// undeclared field nothing after that field is looked at.
+/// `.spec.replicas: expected numeric (int or float), got string`; several faults as `errors:` and a
+/// line for each. In a map with an undeclared field nothing after that field is looked at.
 pub(super) fn validate(ty: Type<'_>, value: &Value) -> Result<(), String> {
     let mut faults = Faults::default();
     faults.value(ty, value);

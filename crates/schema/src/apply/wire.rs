@@ -1,7 +1,7 @@
 //! FieldsV1: a set of paths as a JSON object.
 //!
-//! `f:<name>` is a field, `k:{"name":"x"}` a keyed element, `v:<json>` an element of a set, `i:<n>` an index; `{}` is a leaf and
-//! `".": {}` says that a node with children is itself a member.
+//! `f:<name>` is a field, `k:{"name":"x"}` a keyed element, `v:<json>` an element of a set, `i:<n>`
+//! an index; `{}` is a leaf and `".": {}` says that a node with children is itself a member.
 
 use super::fieldset::{FieldSet, Node};
 use super::path::PathElement;

@@ -21,7 +21,8 @@ use setpoint_object::ApiError;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// After an update, create or non-apply patch: recomputes `new.metadata.managedFields` from `old` (`None` on create) (spec 5.3). Never fails.
+/// After an update, create or non-apply patch: recomputes `new.metadata.managedFields` from `old`
+/// (`None` on create) (spec 5.3). Never fails.
 ///
 /// An object that is not tracked stays untracked; entries that cannot be read count as none.
 pub fn update(typing: &Typing<'_>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
@@ -117,12 +118,13 @@ fn settle_entries(typing: &Typing<'_>, entries: &mut Vec<Entry<'_>>) {
     }
 }
 
-/// Server-side apply of `config` onto `live` (`None`: create). Returns the merged object with its managedFields, not yet defaulted by built-in
-/// defaulting nor validated; the caller runs the ordinary update path, then [`super::settle_times`] (spec 5.4).
+/// Server-side apply of `config` onto `live` (`None`: create). Returns the merged object with its
+/// managedFields, not yet defaulted by built-in defaulting nor validated; the caller runs the
+/// ordinary update path, then [`super::settle_times`] (spec 5.4).
 ///
 /// # Errors
-/// 400 for a configuration of another type or with managedFields, 500 without a reason for one that does not fit its schema, 409 for
-/// conflicts when `force` is off.
+/// 400 for a configuration of another type or with managedFields, 500 without a reason for one that
+/// does not fit its schema, 409 for conflicts when `force` is off.
 pub fn apply(
     typing: &Typing<'_>,
     live: Option<&Value>,
@@ -235,8 +237,9 @@ fn own_entry<'a>(manager: &Manager<'a>, set: FieldSet<'a>) -> Entry<'a> {
     }
 }
 
-/// An apply by kubectl to what client-side apply made: conflicts about fields that still are as it left them vanish. When none is left
-/// the apply goes on as if forced; otherwise only the others are reported.
+/// An apply by kubectl to what client-side apply made: conflicts about fields that still are as it
+/// left them vanish. When none is left the apply goes on as if forced; otherwise only the others
+/// are reported.
 fn take_over(ty: Type<'_>, live: &Value, manager: &Manager<'_>, conflicts: &mut Vec<Conflict<'_>>) {
     if manager.name != last_applied::KUBECTL {
         return;
@@ -272,7 +275,8 @@ fn type_name(api_version: &str, kind: &str) -> String {
     format!("{group}/{version}, Kind={kind}")
 }
 
-/// Holds a built-in configuration to what its Go type can hold, which is narrower than its field types: integers, quantities.
+/// Holds a built-in configuration to what its Go type can hold, which is narrower than its field
+/// types: integers, quantities.
 fn check_values(
     typing: &Typing<'_>,
     config: &Value,

@@ -1,8 +1,8 @@
 //! Validation of a definition: names, versions, schemas, columns, conversion.
 //!
-//! The API server validates a form in which everything that is equal in all versions is lifted out of the list, and its errors
-//! point there: `spec.validation.openAPIV3Schema.type` when all versions share their schema,
-//! `spec.versions[1].schema.openAPIV3Schema.type` when they differ.
+//! The API server validates a form in which everything that is equal in all versions is lifted out
+//! of the list, and its errors point there: `spec.validation.openAPIV3Schema.type` when all
+//! versions share their schema, `spec.versions[1].schema.openAPIV3Schema.type` when they differ.
 
 mod ca;
 mod columns;
@@ -24,8 +24,8 @@ use std::collections::HashSet;
 
 /// Validates a definition on create (`old` absent) or update; paths as the API reports them.
 ///
-/// On update, what the old definition already had wrong is let through, and what may not change is checked. Rules in CEL are
-/// checked as far as that needs no compiler.
+/// On update, what the old definition already had wrong is let through, and what may not change is
+/// checked. Rules in CEL are checked as far as that needs no compiler.
 pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
     let mut errors = definition(crd);
     if let Some(old) = old {
@@ -46,7 +46,8 @@ pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Errors {
     errors
 }
 
-/// Texts of `Warning` headers that writing the definition gives: formats nobody enforces, and rules that are not evaluated.
+/// Texts of `Warning` headers that writing the definition gives: formats nobody enforces, and rules
+/// that are not evaluated.
 pub fn definition_warnings(crd: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     for version in crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {

@@ -5,12 +5,14 @@ use crate::node::{Node, Scalar, Shape, TypeSchema, View};
 use serde_json::{Map, Value};
 use setpoint_object::field::quote;
 
-/// Holds a tree of a built-in type to its schema as Go's typed decoding does: unknown fields are dropped (`unknown field "spec.x"`
-/// is appended to `problems`), nulls are dropped, scalars become canonical, and what is empty takes the form described at
-/// [`crate::decode`]. Fields of structs that Go always encodes appear with their zero value.
+/// Holds a tree of a built-in type to its schema as Go's typed decoding does: unknown fields are
+/// dropped (`unknown field "spec.x"` is appended to `problems`), nulls are dropped, scalars become
+/// canonical, and what is empty takes the form described at [`crate::decode`]. Fields of structs
+/// that Go always encodes appear with their zero value.
 ///
 /// # Errors
-/// The first value of a wrong type, in Go's words: `json: cannot unmarshal number into Go struct field ConfigMap.data of type string`.
+/// The first value of a wrong type, in Go's words: `json: cannot unmarshal number into Go struct
+/// field ConfigMap.data of type string`.
 pub fn conform(
     schema: &TypeSchema,
     kind: &str,
@@ -49,10 +51,12 @@ pub fn conform_custom(
     Ok(())
 }
 
-/// Holds the `metadata` of a custom resource to `ObjectMeta`; unknown fields are reported as `unknown field "metadata.foo"`.
+/// Holds the `metadata` of a custom resource to `ObjectMeta`; unknown fields are reported as
+/// `unknown field "metadata.foo"`.
 ///
 /// # Errors
-/// As [`conform`], with fields named from `ObjectMeta`: `… Go struct field ObjectMeta.labels of type string`.
+/// As [`conform`], with fields named from `ObjectMeta`: `… Go struct field ObjectMeta.labels of
+/// type string`.
 pub fn conform_metadata(object: &mut Value, problems: &mut Vec<String>) -> Result<(), DecodeError> {
     let Some(metadata) = object.get_mut("metadata") else { return Ok(()) };
     if metadata.is_null() {
@@ -178,7 +182,8 @@ impl<'p> Conformer<'p> {
         }
     }
 
-    /// Untyped, but for the schemas inside schemas, which stand where a boolean or a list may stand too.
+    /// Untyped, but for the schemas inside schemas, which stand where a boolean or a list may stand
+    /// too.
     fn any(&mut self, schema: View<'_>, value: &mut Value) -> Result<(), DecodeError> {
         let union = match go_type::short_name(schema.node()) {
             Some("JSONSchemaPropsOrArray") => (true, false),
@@ -303,7 +308,8 @@ impl<'p> Conformer<'p> {
             self.member(property, member)?;
             self.path.truncate(path);
             self.fields.truncate(fields);
-            // An empty list of managers asks for ownership to begin anew; `apply::update` takes it out.
+            // An empty list of managers asks for ownership to begin anew; `apply::update` takes it
+            // out.
             let asks = name == "managedFields" && self.path == "metadata";
             if property.omit_empty && !asks && is_zero(property.node(), member) {
                 gone.push(name.clone());
@@ -390,8 +396,8 @@ fn is_zero(schema: &Node, value: &Value) -> bool {
     }
 }
 
-/// What Go encodes for a field or list item nobody set: the zero value of its type, `null` for lists, maps, times and untyped
-/// JSON, a struct with the zero values of its always-present fields.
+/// What Go encodes for a field or list item nobody set: the zero value of its type, `null` for
+/// lists, maps, times and untyped JSON, a struct with the zero values of its always-present fields.
 pub fn zero(schema: View<'_>) -> Value {
     match (schema.shape, schema.scalar) {
         _ if schema.zero_null => Value::Null,

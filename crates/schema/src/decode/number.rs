@@ -9,7 +9,8 @@ pub(super) fn integer(text: &str) -> Option<Value> {
     }
 }
 
-/// Integral floats below this are written as integers, so that `1.0` is stored as `1`: 2^53, up to where every integer is a float.
+/// Integral floats below this are written as integers, so that `1.0` is stored as `1`: 2^53, up to
+/// where every integer is a float.
 const INTEGRAL_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// A float that JSON can write; `None` for infinities and NaN.

@@ -1,12 +1,14 @@
-//! Protobuf bodies of built-in kinds, as kubectl and Go clients write them, turned into the tree that JSON would have given.
+//! Protobuf bodies of built-in kinds, as kubectl and Go clients write them, turned into the tree
+//! that JSON would have given.
 //!
 //! ```text
 //! "k8s\0"  Unknown { typeMeta = 1 { apiVersion = 1, kind = 2 }, raw = 2, contentEncoding = 3, contentType = 4 }
 //!                                                               └ the message of that kind
 //! ```
 //!
-//! The tables know the number of each field. What protobuf writes although nothing was given (`""`, `0` of fields that are no
-//! pointers) comes out as such a zero value, and [`super::conform`] drops it as it does in JSON. Unknown numbers are skipped.
+//! The tables know the number of each field. What protobuf writes although nothing was given (`""`,
+//! `0` of fields that are no pointers) comes out as such a zero value, and [`super::conform`] drops
+//! it as it does in JSON. Unknown numbers are skipped.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +27,8 @@ use wire::{Reader, Scalar};
 
 /// What a body begins with.
 const MAGIC: &[u8] = b"k8s\0";
-/// The number of the list in a message that stands for a list (`ExtraValue`), and of the one field of many a small message.
+/// The number of the list in a message that stands for a list (`ExtraValue`), and of the one field
+/// of many a small message.
 const ONLY: u32 = 1;
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {

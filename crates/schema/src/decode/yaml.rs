@@ -1,4 +1,5 @@
-//! YAML 1.2 with JSON's data model: string keys, no tags beyond the core schema, aliases and merge keys expanded within limits.
+//! YAML 1.2 with JSON's data model: string keys, no tags beyond the core schema, aliases and merge
+//! keys expanded within limits.
 use super::budget::Budget;
 use super::{
     DecodeError, Decoded, YAML_ALIAS_BYTES_MAX, YAML_ALIAS_NODES_MAX, YAML_DEPTH_MAX, json, number,
@@ -9,8 +10,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 pub(super) fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
-    // Most bodies sent as YAML are JSON (kubectl's server-side apply): a JSON parser is faster and exact. What it refuses may
-    // still be YAML.
+    // Most bodies sent as YAML are JSON (kubectl's server-side apply): a JSON parser is faster and
+    // exact. What it refuses may still be YAML.
     let text = String::from_utf8_lossy(body);
     if text.trim_start().starts_with('{')
         && let Ok(decoded) = json::parse(body)

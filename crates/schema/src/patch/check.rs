@@ -1,4 +1,5 @@
-//! Whether a merged map can be turned into an object of its type, in the words of the reference's converter.
+//! Whether a merged map can be turned into an object of its type, in the words of the reference's
+//! converter.
 
 use super::notation::go_kind;
 use crate::node::{Scalar, Shape, View};
@@ -9,7 +10,8 @@ use setpoint_object::quantity::Quantity;
 const QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// The first value of a wrong type. Strings with a meaning of their own (times, bytes) are left to decoding.
+/// The first value of a wrong type. Strings with a meaning of their own (times, bytes) are left to
+/// decoding.
 pub(crate) fn types(schema: View<'_>, value: &Value) -> Result<(), String> {
     match (schema.shape, value) {
         (_, Value::Null) | (Shape::Any, _) => Ok(()),

@@ -76,8 +76,8 @@ pub(super) fn not_an_object(found: &Value) -> String {
     format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")
 }
 
-/// Takes directives out of content that is new: a map that carries [`PATCH`] vanishes, from lists too. False when `value` itself is
-/// such a map.
+/// Takes directives out of content that is new: a map that carries [`PATCH`] vanishes, from lists
+/// too. False when `value` itself is such a map.
 pub(super) fn strip(value: &mut Value) -> bool {
     match value {
         Value::Object(members) => {

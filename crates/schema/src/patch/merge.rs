@@ -4,7 +4,8 @@ use crate::decode::{Format, parse};
 use serde_json::{Map, Value};
 use setpoint_object::ApiError;
 
-/// RFC 7386: objects merge, `null` deletes, everything else replaces. `null`s inside content that is new vanish.
+/// RFC 7386: objects merge, `null` deletes, everything else replaces. `null`s inside content that
+/// is new vanish.
 ///
 /// # Errors
 /// 400 for a body that is no JSON object; nothing else can fail.

@@ -3,7 +3,8 @@
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// A value as Go prints it with `%v`: `map[image:q ports:[80 443]]`, members sorted, strings bare, `null` as `<nil>`.
+/// A value as Go prints it with `%v`: `map[image:q ports:[80 443]]`, members sorted, strings bare,
+/// `null` as `<nil>`.
 pub fn go_value(value: &Value) -> String {
     let mut text = String::new();
     write(value, &mut text);
@@ -32,7 +33,8 @@ pub(super) fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-/// A number as Go prints it with `%v`: floats in the shortest form, with an exponent below 1e-4 and from 1e21 on.
+/// A number as Go prints it with `%v`: floats in the shortest form, with an exponent below 1e-4 and
+/// from 1e21 on.
 pub(crate) fn go_number(number: &serde_json::Number) -> String {
     match number.as_f64().filter(|_| number.is_f64()) {
         None => number.to_string(),

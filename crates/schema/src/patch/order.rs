@@ -1,8 +1,9 @@
 //! In which order a merged list comes out.
 //!
-//! Two sequences are merged from the front: P, the elements that the patch (or its order directive) names, in that order, and S, the
-//! other elements in the order they had. The head of S goes first only if the head of P was there before and stood behind it; so
-//! elements that are new come before those that follow nothing.
+//! Two sequences are merged from the front: P, the elements that the patch (or its order directive)
+//! names, in that order, and S, the other elements in the order they had. The head of S goes first
+//! only if the head of P was there before and stood behind it; so elements that are new come before
+//! those that follow nothing.
 //!
 //! Elements are found by the hash of what tells them apart, so that a list is ordered in `n log n`.
 
@@ -99,7 +100,8 @@ pub(super) fn arrange(
     }
 }
 
-/// Holds an order directive to the patch's own list: what the patch adds or changes is named there, in the same order.
+/// Holds an order directive to the patch's own list: what the patch adds or changes is named there,
+/// in the same order.
 pub(super) fn check_directive(
     patch: &[Value],
     order: &[Value],

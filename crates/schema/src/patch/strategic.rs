@@ -15,10 +15,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Strategic merge with schema knowledge; see the table of spec: patch §4 for every directive.
 ///
-/// The result is held to the schema's types, as the reference does while it turns the merged map into an object.
+/// The result is held to the schema's types, as the reference does while it turns the merged map
+/// into an object.
 ///
 /// # Errors
-/// 400 for a body that is no JSON object or for malformed directives, 500 for structural errors, 422 for a result of a wrong type.
+/// 400 for a body that is no JSON object or for malformed directives, 500 for structural errors,
+/// 422 for a result of a wrong type.
 pub fn strategic_merge_patch(
     schema: &TypeSchema,
     target: &mut Value,
@@ -179,7 +181,8 @@ fn merge_member(
     }
 }
 
-/// `$deleteFromPrimitiveList`: removes scalars; an absent list, and a value that is no list, are ignored.
+/// `$deleteFromPrimitiveList`: removes scalars; an absent list, and a value that is no list, are
+/// ignored.
 fn delete_from_list(
     target: &mut Map<String, Value>,
     field: &str,
@@ -197,10 +200,12 @@ fn delete_from_list(
     Ok(())
 }
 
-/// A list of a field onto the live one, ordered by the patch's list; and what an order directive then takes for the live order.
+/// A list of a field onto the live one, ordered by the patch's list; and what an order directive
+/// then takes for the live order.
 ///
-/// That is the live list, except that elements that are new take the places of deleted ones: the reference works on one array, and
-/// kubectl's patches (a deletion and an addition with an order directive) come out accordingly.
+/// That is the live list, except that elements that are new take the places of deleted ones: the
+/// reference works on one array, and kubectl's patches (a deletion and an addition with an order
+/// directive) come out accordingly.
 fn merge_list(
     live: Vec<Value>,
     patch: Vec<Value>,

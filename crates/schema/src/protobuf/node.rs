@@ -1,4 +1,5 @@
-//! An object's JSON, read by its type: texts are borrowed, members are fields, free-form JSON stays text.
+//! An object's JSON, read by its type: texts are borrowed, members are fields, free-form JSON stays
+//! text.
 
 use serde::de::{Deserialize, DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;

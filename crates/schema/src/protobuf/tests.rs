@@ -5,7 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// One object of each of many kinds, all members filled at random: as JSON and in protobuf, both written by Go's encoders.
+/// One object of each of many kinds, all members filled at random: as JSON and in protobuf, both
+/// written by Go's encoders.
 const REFERENCE: &str = include_str!("../../tests/data/protobuf.jsonl");
 
 /// The tree of a body, held to its type as a request's is.
@@ -33,7 +34,8 @@ fn both_ways_lead_to_what_the_reference_writes() {
 #[test]
 fn absent_values_are_written_and_absent_pointers_are_not() {
     let bytes = object(br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x"}}"#);
-    // As `kubectl create configmap x` sends it, without its empty creation time's neighbours left out.
+    // As `kubectl create configmap x` sends it, without its empty creation time's neighbours left
+    // out.
     let metadata = b"\x0a\x11\x0a\x01x\x12\0\x1a\0\"\0*\x002\x008\0B\0";
     let expected =
         [b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x13", &metadata[..], b"\x1a\0\"\0"]

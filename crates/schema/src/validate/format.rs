@@ -5,7 +5,8 @@ use setpoint_object::name;
 use setpoint_object::time::Timestamp;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Whether a format is known; unknown ones are ignored, with a warning when a definition is written.
+/// Whether a format is known; unknown ones are ignored, with a warning when a definition is
+/// written.
 pub(crate) fn is_known(format: &str) -> bool {
     matches!(
         format,

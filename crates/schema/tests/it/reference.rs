@@ -1,5 +1,6 @@
-//! What the reference makes of generated patches and writes: `data/patches.json` and `data/ownership.json` hold inputs and the results
-//! of Kubernetes 1.36's own libraries; managers' times are reduced to whether there is one.
+//! What the reference makes of generated patches and writes: `data/patches.json` and
+//! `data/ownership.json` hold inputs and the results of Kubernetes 1.36's own libraries; managers'
+//! times are reduced to whether there is one.
 
 use serde_json::{Value, json};
 use setpoint_object::ApiError;
@@ -65,7 +66,8 @@ fn patches_come_out_as_the_reference_makes_them() {
     }
 }
 
-/// What is left without empty values, which the reference's types write or leave out at their own discretion.
+/// What is left without empty values, which the reference's types write or leave out at their own
+/// discretion.
 fn lean(value: &Value) -> Value {
     let empty = |value: &Value| match value {
         Value::Null => true,

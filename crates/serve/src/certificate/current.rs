@@ -6,7 +6,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::sync::Arc;
 
-/// The certificate in use, for those who show it: read at every handshake. Cheap to clone; all clones see the same.
+/// The certificate in use, for those who show it: read at every handshake. Cheap to clone; all
+/// clones see the same.
 #[derive(Debug, Clone)]
 pub struct CurrentCertificate(Arc<RwLock<Certificate>>);
 

@@ -20,7 +20,8 @@ impl CertificateWatcher {
     ///
     /// # Errors
     ///
-    /// When they cannot be read or do not fit together: there is no pair before them that could stay.
+    /// When they cannot be read or do not fit together: there is no pair before them that could
+    /// stay.
     pub fn open(files: CertificateFiles) -> Result<Self, CertificateError> {
         let current = CurrentCertificate::new(read(&files)?);
         Ok(Self { files, current })
@@ -36,7 +37,8 @@ impl CertificateWatcher {
         self.current.clone()
     }
 
-    /// Reads the files now; whether the certificate was replaced. The same certificates written again are no change.
+    /// Reads the files now; whether the certificate was replaced. The same certificates written
+    /// again are no change.
     ///
     /// # Errors
     ///
@@ -52,7 +54,8 @@ impl CertificateWatcher {
         Ok(true)
     }
 
-    /// Polls every [`POLL_INTERVAL`] until `stop`, and tells what came of each. What failed is also logged. Dropping it stops it too.
+    /// Polls every [`POLL_INTERVAL`] until `stop`, and tells what came of each. What failed is also
+    /// logged. Dropping it stops it too.
     pub async fn run(
         &self,
         stop: CancellationToken,

@@ -94,7 +94,8 @@ async fn many_watchers_share_what_they_are_sent() {
                 None => first = Some(frames),
                 Some(first) => {
                     assert_eq!(first, &frames);
-                    // Not only alike: the same bytes, encoded once (the initial event is each watcher's own).
+                    // Not only alike: the same bytes, encoded once (the initial event is each
+                    // watcher's own).
                     let same = |(a, b): (&Bytes, &Bytes)| a.as_ptr() == b.as_ptr();
                     assert!(first.iter().zip(&frames).skip(1).all(same));
                 }
@@ -121,7 +122,8 @@ async fn history_is_kept_for_as_long_as_it_is_said() {
         assert_eq!(list().await.unwrap()["items"].as_array().unwrap().len(), 1);
         let mut watch = person.watch(&format!("resourceVersion={from}")).await;
         assert!(revision(&watch.next().await.unwrap().unwrap()) > from.parse().unwrap());
-        // The store forgets in steps of as long; the watch cache keeps the newest hundred changes, however old.
+        // The store forgets in steps of as long; the watch cache keeps the newest hundred changes,
+        // however old.
         tokio::time::sleep(Duration::from_secs(22)).await;
         for n in 0..200 {
             person.fill("a", &n.to_string()).await;

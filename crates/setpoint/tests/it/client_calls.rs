@@ -1,4 +1,5 @@
-//! The runtime's client over a real API server: its calls, layers and reads of its own writes (CLI-1…12).
+//! The runtime's client over a real API server: its calls, layers and reads of its own writes
+//! (CLI-1…12).
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v1::Scale;

@@ -1,4 +1,5 @@
-//! What reconcilers are helped with, over a real API server: children, adoption, finalizers, upserts (UTL-1…6).
+//! What reconcilers are helped with, over a real API server: children, adoption, finalizers,
+//! upserts (UTL-1…6).
 
 use crate::client_calls::{Beside, beside, key, map, plain};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -162,7 +163,8 @@ async fn owner_adopts_what_matches_and_releases_what_does_not() {
     assert_eq!(children(&again.children), "kept orphan");
     assert_eq!(n_writes.load(Ordering::Relaxed), before, "idempotent");
 
-    // A cache that is behind: the candidate was made anew under its name, and is neither adopted nor released.
+    // A cache that is behind: the candidate was made anew under its name, and is neither adopted
+    // nor released.
     create("anew", "web", None).await;
     let stale = candidates().await;
     maps.delete(&key("anew"), &DeleteParams::default()).await.unwrap();

@@ -21,7 +21,8 @@ fn members(list: &Value, names: &[&str]) -> String {
     names.iter().map(|name| format!("{name} {}\n", items[0][name])).collect()
 }
 
-/// Tells the same three times through a manager that writes with `api`; gives what the server then has, of both APIs.
+/// Tells the same three times through a manager that writes with `api`; gives what the server then
+/// has, of both APIs.
 async fn told_with(api: EventApi) -> (Value, Value, u64) {
     let mut seen = None;
     with_person(async |person| {

@@ -6,7 +6,8 @@ use setpoint::ControlPlane;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long something may take that is bound to happen: longer than the longest back-off there is, 1000 s.
+/// How long something may take that is bound to happen: longer than the longest back-off there is,
+/// 1000 s.
 const PATIENCE: Duration = Duration::from_secs(3000);
 /// The pauses between two looks grow to this.
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -99,7 +100,8 @@ impl Person {
         self.request("PATCH", path, "application/merge-patch+json", patch).await.unwrap()
     }
 
-    /// Deletes an object with a propagation policy. It may be gone already: an answer may have been lost.
+    /// Deletes an object with a propagation policy. It may be gone already: an answer may have been
+    /// lost.
     pub(crate) async fn delete(&self, path: &str, policy: &str) {
         let options =
             json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});

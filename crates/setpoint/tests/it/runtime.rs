@@ -1,4 +1,5 @@
-//! A controller's whole life over the server in this process, on paused time: the same seed tells the same story.
+//! A controller's whole life over the server in this process, on paused time: the same seed tells
+//! the same story.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

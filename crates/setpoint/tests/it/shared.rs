@@ -96,7 +96,8 @@ async fn what_one_defines_the_other_serves() {
         let schema = server.person.get("/openapi/v3/apis/samplecrd.k8s.io/v1").await.unwrap();
         assert!(schema.to_string().contains("cidr"));
     }
-    // Deleted through one, gone from both, objects first. Defined anew, it starts empty and nothing that is made is lost.
+    // Deleted through one, gone from both, objects first. Defined anew, it starts empty and nothing
+    // that is made is lost.
     for round in 0..5_u32 {
         let (one, other) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
         one.person.delete(NETWORKS_CRD, "Background").await;

@@ -1,4 +1,5 @@
-//! One suite over the two ways an informer reaches a control plane in this process: by HTTP requests, and by calls.
+//! One suite over the two ways an informer reaches a control plane in this process: by HTTP
+//! requests, and by calls.
 
 use bytes::Bytes;
 use futures::StreamExt;

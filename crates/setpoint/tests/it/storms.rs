@@ -15,10 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 /// How many seeds are tried, unless the environment says `SEEDS`.
 const SEEDS: u64 = 24;
-/// How many requests the controllers may make in the quiet minutes after everything: discovery twice a minute, watches anew.
+/// How many requests the controllers may make in the quiet minutes after everything: discovery
+/// twice a minute, watches anew.
 const REQUESTS_AFTERWARDS_MAX: usize = 600;
 
-/// How long the store fails. A pass over a namespace makes a hundred requests: with a store that fails now and then few come through.
+/// How long the store fails. A pass over a namespace makes a hundred requests: with a store that
+/// fails now and then few come through.
 const STORE_FAILS_FOR: Duration = Duration::from_secs(20);
 
 /// Runs both controllers, and again whenever they die.

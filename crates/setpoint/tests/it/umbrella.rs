@@ -1,4 +1,5 @@
-//! The umbrella crate `kube`, without its runtime, beside a controller: its clients, and types by its derive.
+//! The umbrella crate `kube`, without its runtime, beside a controller: its clients, and types by
+//! its derive.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;

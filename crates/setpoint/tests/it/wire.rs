@@ -1,5 +1,5 @@
-//! What lies between a client and the server in this process: it writes down what passes, and does what networks and
-//! servers do to clients.
+//! What lies between a client and the server in this process: it writes down what passes, and does
+//! what networks and servers do to clients.
 
 use bytes::Bytes;
 use futures::StreamExt;

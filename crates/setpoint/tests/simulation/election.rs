@@ -1,4 +1,5 @@
-//! Candidates for one Lease, stalled, killed and cut off at every point: never two lead, and nothing leaves one whose time is over.
+//! Candidates for one Lease, stalled, killed and cut off at every point: never two lead, and
+//! nothing leaves one whose time is over.
 
 use crate::election_leases::{late_writes, usurped_writes};
 use crate::harness::{Faults, Ground, Replay, Setting, Started, Tally, World, map, maps, seeds};
@@ -28,7 +29,8 @@ struct Candidate {
     stop: CancellationToken,
 }
 
-/// A program that stands for election again and again, and that while it leads writes without a pause and without looking.
+/// A program that stands for election again and again, and that while it leads writes without a
+/// pause and without looking.
 async fn program(ground: Ground, stop: CancellationToken) {
     let mut n_terms = 0;
     while !stop.is_cancelled() {
@@ -169,7 +171,8 @@ impl Race {
         }
         for (before, after) in passes.iter().zip(&passes[1.min(passes.len())..]) {
             if before.process != after.process {
-                // The one before never begins again in this reign: a later one needs the lease anew.
+                // The one before never begins again in this reign: a later one needs the lease
+                // anew.
                 let again = passes
                     .iter()
                     .find(|pass| pass.process == before.process && pass.began > after.began);

@@ -1,4 +1,5 @@
-//! What the Leases' own writes say about who may write what: told by the journal alone, not by those who hold the Leases.
+//! What the Leases' own writes say about who may write what: told by the journal alone, not by
+//! those who hold the Leases.
 
 use crate::harness::{Journal, WriteEntry};
 use http::Method;
@@ -7,7 +8,8 @@ use std::time::Duration;
 /// How long a holder holds on without a renewal that succeeded.
 pub(crate) const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Writes that left a process too late: no renewal of its own Lease, which the server did, had left it within the deadline before.
+/// Writes that left a process too late: no renewal of its own Lease, which the server did, had left
+/// it within the deadline before.
 pub(crate) fn late_writes(
     journal: &Journal,
     is_guarded: impl Fn(&WriteEntry) -> bool,
@@ -29,7 +31,8 @@ pub(crate) fn late_writes(
     late
 }
 
-/// Pairs of a write and another process's successful take-over of the one Lease before it, with no renewal of the writer's own between.
+/// Pairs of a write and another process's successful take-over of the one Lease before it, with no
+/// renewal of the writer's own between.
 pub(crate) fn usurped_writes(
     journal: &Journal,
     is_guarded: impl Fn(&WriteEntry) -> bool,

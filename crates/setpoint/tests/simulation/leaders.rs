@@ -1,7 +1,9 @@
-//! Managers that stand for election: no write of a controller leaves a process whose lease is over, no key is in two hands, and there is
-//! a leader again soon, whatever happens to the last one and when.
+//! Managers that stand for election: no write of a controller leaves a process whose lease is over,
+//! no key is in two hands, and there is a leader again soon, whatever happens to the last one and
+//! when.
 //!
-//! The lease is judged here from what the server answered alone: [`Reign`] knows nothing of fences and electors.
+//! The lease is judged here from what the server answered alone: [`Reign`] knows nothing of fences
+//! and electors.
 
 use crate::harness::{
     Faults, HANG_MAX, ProcessId, Replay, Setting, Started, Tally, World, WriteEntry, seeds,
@@ -21,7 +23,8 @@ const TIMINGS: Timings = Timings {
     renew: Duration::from_secs(10),
     retry: Duration::from_secs(2),
 };
-/// How long a candidate may take beyond the lease: its wait of up to 2.2 retries, and its first requests.
+/// How long a candidate may take beyond the lease: its wait of up to 2.2 retries, and its first
+/// requests.
 const TAKE_OVER_SLACK: Duration = Duration::from_secs(6);
 /// How many storms are tried, unless the environment says `SEEDS`.
 const SEEDS: u64 = 40;
@@ -57,7 +60,8 @@ fn stand(world: &mut World, who: &'static str, seen: &Seen, temper: Temper) -> C
 
 /// Whose lease it was when, as the server's answers say.
 struct Reign {
-    /// The writes that gave or kept the lease, by their holder: when they left, when they were answered.
+    /// The writes that gave or kept the lease, by their holder: when they left, when they were
+    /// answered.
     renewals: Vec<(ProcessId, Duration, Duration)>,
 }
 
@@ -282,8 +286,8 @@ enum Fall {
     Stopped,
 }
 
-/// A leader and a candidate; the leader falls after `n` polls from the moment at which it has work. Gives false when there
-/// are not as many.
+/// A leader and a candidate; the leader falls after `n` polls from the moment at which it has work.
+/// Gives false when there are not as many.
 fn fall(fall: Fall, n: u64) -> bool {
     let mut world = World::new(Setting::of(11));
     define_networks(&mut world);

@@ -1,5 +1,5 @@
-//! Managers and controllers as processes of their own, over a control plane in this process: stalled, killed, cut off and refused at
-//! every point, each run a function of its seed.
+//! Managers and controllers as processes of their own, over a control plane in this process:
+//! stalled, killed, cut off and refused at every point, each run a function of its seed.
 //!
 //! [`harness`] says how it works. A failing seed says how to replay it.
 

@@ -122,7 +122,8 @@ fn key_that_panics_comes_back_with_back_off_and_holds_up_nobody() {
     }
 }
 
-/// PQ-40: the objects that are there at a start give way to what changes; they have their turn all the same.
+/// PQ-40: the objects that are there at a start give way to what changes; they have their turn all
+/// the same.
 #[test]
 fn change_overtakes_the_objects_of_the_start() {
     const MAPS: usize = 300;
@@ -183,7 +184,8 @@ fn stream_of_changes_starves_nobody() {
     world.run_until("each key has had its turn", SECOND * 900, |world| seen(world) == MAPS);
 }
 
-/// A controller that always fails, through a storm of five minutes: it makes no more passes than its back-off allows.
+/// A controller that always fails, through a storm of five minutes: it makes no more passes than
+/// its back-off allows.
 pub(crate) fn fail_always(seed: u64, choose: Choose) {
     let mut world = World::new(Setting::of(seed));
     create(&mut world, (0..5).map(|n| format!("m{n}")));

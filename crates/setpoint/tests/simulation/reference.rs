@@ -1,7 +1,8 @@
 //! A reference controller over Networks, and what has to be true once it has caught up.
 //!
-//! Each Network gets a finalizer, a ConfigMap of its own by controller reference, and a status. A second controller looks at ConfigMaps
-//! and does nothing. Both write down the version at which they last saw each key.
+//! Each Network gets a finalizer, a ConfigMap of its own by controller reference, and a status. A
+//! second controller looks at ConfigMaps and does nothing. Both write down the version at which
+//! they last saw each key.
 
 use crate::harness::{Ground, Person, ProcessId, World, maps};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -57,7 +58,8 @@ pub(crate) struct Seen(Arc<Mutex<SeenState>>);
 
 #[derive(Default)]
 struct SeenState {
-    /// The resourceVersion that the last pass of a process's controller over a key saw; `None`: nothing was there.
+    /// The resourceVersion that the last pass of a process's controller over a key saw; `None`:
+    /// nothing was there.
     versions: BTreeMap<(ProcessId, Arc<str>, String), Option<String>>,
     n_injected: u64,
     handles: Vec<ControllerHandle>,
@@ -81,7 +83,8 @@ impl Seen {
         self.0.lock().unwrap().n_injected
     }
 
-    /// Drops the handles: one of a controller that was never run holds its sources, and so the client.
+    /// Drops the handles: one of a controller that was never run holds its sources, and so the
+    /// client.
     pub(crate) fn let_go(&self) {
         self.0.lock().unwrap().handles.clear();
     }
@@ -91,7 +94,8 @@ impl Seen {
         self.0.lock().unwrap().handles.clone()
     }
 
-    /// The keys that a process's controller last saw in another version than there is. What went before its life it need not know.
+    /// The keys that a process's controller last saw in another version than there is. What went
+    /// before its life it need not know.
     fn behind(&self, process: ProcessId, controller: &str, present: &[Value]) -> Vec<String> {
         let state = self.0.lock().unwrap();
         let mut behind = Vec::new();
@@ -328,7 +332,8 @@ async fn amiss(person: &Person, seen: &Seen, at_work: ProcessId) -> Vec<String> 
     amiss
 }
 
-/// Waits until everything is as it should be, and every key was last seen as it is by the process that is at work then.
+/// Waits until everything is as it should be, and every key was last seen as it is by the process
+/// that is at work then.
 #[track_caller]
 pub(crate) fn converge(
     world: &mut World,

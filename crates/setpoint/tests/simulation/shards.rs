@@ -1,5 +1,5 @@
-//! Replicas of one sharded controller, stalled, killed, cut off and replaced: no key is in two hands, and in the end each is in the right
-//! one's.
+//! Replicas of one sharded controller, stalled, killed, cut off and replaced: no key is in two
+//! hands, and in the end each is in the right one's.
 
 use crate::election_leases::late_writes;
 use crate::harness::{

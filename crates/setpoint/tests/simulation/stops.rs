@@ -1,7 +1,8 @@
-//! A manager ended at every point: after the n-th poll of any of its tasks, for each n of a life from its first poll to its rest.
+//! A manager ended at every point: after the n-th poll of any of its tasks, for each n of a life
+//! from its first poll to its rest.
 //!
-//! However it ends, it ends in time, leaves no task, begins no pass and sends no write afterwards, and who comes next sets everything
-//! right.
+//! However it ends, it ends in time, leaves no task, begins no pass and sends no write afterwards,
+//! and who comes next sets everything right.
 
 use crate::harness::{Faults, HANG_MAX, Person, ProcessId, Setting, Started, World, maps};
 use crate::reference::{Seen, Temper, converge, define_networks, manager, network, networks};
@@ -213,7 +214,8 @@ fn stalled_at_any_poll_and_stopped() {
     end_everywhere(End::StallAndStop);
 }
 
-/// MGR-21: what does not end within the grace period is dropped where it waits, and that is an error which names it.
+/// MGR-21: what does not end within the grace period is dropped where it waits, and that is an
+/// error which names it.
 #[test]
 fn pass_that_does_not_end_is_dropped_at_the_deadline() {
     let mut world = World::new(Setting::of(1));

@@ -1,5 +1,6 @@
-//! The reference controller through everything at once: in the end every key is as it should be and was seen in its newest version,
-//! no key was in two hands, nothing ran hot, and nothing is left behind.
+//! The reference controller through everything at once: in the end every key is as it should be and
+//! was seen in its newest version, no key was in two hands, nothing ran hot, and nothing is left
+//! behind.
 
 use crate::harness::{Faults, Replay, Setting, Started, Tally, World, maps, seeds};
 use crate::reference::{Seen, Temper, converge, define_networks, manager, network, networks};
@@ -89,7 +90,8 @@ impl Storm {
         });
     }
 
-    /// The manager is asked to stop, and does, in time and without a trace; another takes its place.
+    /// The manager is asked to stop, and does, in time and without a trace; another takes its
+    /// place.
     fn restart(&mut self) {
         self.tally.note("clean stop");
         self.life.stop.cancel();
@@ -203,7 +205,8 @@ impl Storm {
         self.tally.note_n("panics", stats.iter().map(|stats| stats.panics).sum());
         self.tally.note_n("errors", n_errors);
         let n_passes = self.world.journal().n_passes() as u64;
-        // A change of a ConfigMap concerns both controllers; a start lists at most this many keys for each, twice for a child.
+        // A change of a ConfigMap concerns both controllers; a start lists at most this many keys
+        // for each, twice for a child.
         let at_starts = self.n_lives * 3 * NAMES.len() as u64;
         let max = 2 * n_changes as u64 + at_starts + n_errors;
         assert!(n_passes <= max, "{n_passes} passes for {n_changes} changes, {n_errors} errors");

@@ -1,4 +1,5 @@
-//! What comes of servers that break: whether a commit may have happened is always told right, and nothing panics.
+//! What comes of servers that break: whether a commit may have happened is always told right, and
+//! nothing panics.
 
 use super::*;
 use crate::{
@@ -30,7 +31,8 @@ fn well_but(
     }
 }
 
-/// Says whether it was asked more often than connecting takes: a read that confirms the member, and one for the revision.
+/// Says whether it was asked more often than connecting takes: a read that confirms the member, and
+/// one for the revision.
 fn once_connected() -> impl Fn() -> bool + Send + Sync {
     let asked = AtomicUsize::new(0);
     move || asked.fetch_add(1, Ordering::Relaxed) >= 2
@@ -347,7 +349,8 @@ fn created() -> Vec<u8> {
 
 #[tokio::test]
 async fn feed_goes_on_where_it_was_whatever_breaks() {
-    // Each watch says a little and breaks in its own way; the last one says all of it again and goes on.
+    // Each watch says a little and breaks in its own way; the last one says all of it again and
+    // goes on.
     let turns = AtomicUsize::new(0);
     let fake = Fake::start(well_but(move |path, _| {
         let turn = || turns.fetch_add(1, Ordering::Relaxed);
@@ -389,7 +392,8 @@ async fn feed_goes_on_where_it_was_whatever_breaks() {
     assert_eq!(starts.collect::<Vec<_>>(), [5, 5, 6, 6, 6]);
 }
 
-/// Its member keeps the watch open and says nothing more; what the store has told shows that it should.
+/// Its member keeps the watch open and says nothing more; what the store has told shows that it
+/// should.
 #[tokio::test]
 async fn feed_leaves_a_member_that_hangs() {
     let hangs = Fake::start(well_but(|path, _| {

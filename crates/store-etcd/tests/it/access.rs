@@ -129,7 +129,8 @@ async fn users_with_passwords() {
     // One who may do only what the namespace needs.
     let app = EtcdStore::connect(options(Some(("app", "password")))).await.unwrap();
     let before = put(&app, "/a", "1").await;
-    // It follows its own keys; old members tell progress too early to be believed, and are asked for all keys instead.
+    // It follows its own keys; old members tell progress too early to be believed, and are asked
+    // for all keys instead.
     let state = app.status().await.members[0].state.clone();
     let is_old = state.is_ok_and(|state| state.version == "3.4.23");
     let mut own = app.changes("/".into(), before).await.unwrap();

@@ -14,13 +14,15 @@ async fn large_history_comes_whole_and_in_order() {
     let cluster = Cluster::start(1).await;
     let store = cluster.store().await;
     let start = store.revision().await.unwrap();
-    // Never read until all is written: etcd holds it back, and then sends it in fragments with the previous values.
+    // Never read until all is written: etcd holds it back, and then sends it in fragments with the
+    // previous values.
     let mut open = store.changes("/".into(), start).await.unwrap();
     let mut revisions = Vec::new();
     for i in 0..40_u8 {
         revisions.push(put(&store, &format!("/{}", i % 4), vec![i; MIB]).await);
     }
-    // One revision of many changes, whose previous values together are over etcd's limit for an answer.
+    // One revision of many changes, whose previous values together are over etcd's limit for an
+    // answer.
     let ops = (0..4).map(|i| Op::Put(format!("/{i}").into(), "small".into())).collect();
     let Committed::Done(last) = store.commit(Txn { ops, ..Txn::default() }).await.unwrap() else {
         panic!("refused")

@@ -25,7 +25,8 @@ async fn store_at(cluster: &Cluster, first: usize) -> EtcdStore {
     EtcdStore::connect(options).await.unwrap()
 }
 
-/// Counts up, one commit for each number, until told to stop; gives the revision of each acknowledged number. What is unknown is read.
+/// Counts up, one commit for each number, until told to stop; gives the revision of each
+/// acknowledged number. What is unknown is read.
 async fn count(store: &EtcdStore, stop: &AtomicBool) -> BTreeMap<u64, Revision> {
     let mut acknowledged = BTreeMap::new();
     while !stop.load(Ordering::Relaxed) {
@@ -87,7 +88,8 @@ async fn follow(
     }
 }
 
-/// Runs a writer and feeds of two stores while `trouble` goes on, then holds what they know against each other.
+/// Runs a writer and feeds of two stores while `trouble` goes on, then holds what they know against
+/// each other.
 async fn under(trouble: impl AsyncFnOnce(&mut Cluster)) {
     let mut cluster = Cluster::start(3).await;
     let (writer, reader) = (store_at(&cluster, 0).await, store_at(&cluster, 1).await);
@@ -119,7 +121,8 @@ async fn under(trouble: impl AsyncFnOnce(&mut Cluster)) {
     for (number, revision) in &acknowledged {
         assert_eq!(near.get(number), Some(revision), "an acknowledged write is in the feeds");
     }
-    // Numbers that were not acknowledged have happened too, where a commit was unknown; each once, as the feeds saw.
+    // Numbers that were not acknowledged have happened too, where a commit was unknown; each once,
+    // as the feeds saw.
     let present = reader.get(KEY, At::Latest).await.unwrap().value.unwrap();
     assert_eq!(near.last_key_value(), Some((&number(&present.value), &present.modified)));
     // A feed from the past tells it all again.
@@ -201,7 +204,8 @@ async fn paused_leader_is_left() {
     .await;
 }
 
-/// Feeds are asked for progress all the time while changes of their own prefix are on their way: progress must not overtake them.
+/// Feeds are asked for progress all the time while changes of their own prefix are on their way:
+/// progress must not overtake them.
 #[tokio::test]
 async fn progress_never_overtakes_changes() {
     if !testing::available() {

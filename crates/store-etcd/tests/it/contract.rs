@@ -30,7 +30,8 @@ async fn one_member_keeps_the_contract() {
     check(cluster.endpoints()).await;
 }
 
-/// A follower that nobody talks to dies and comes back all the time: a minority's death is nothing that a caller sees.
+/// A follower that nobody talks to dies and comes back all the time: a minority's death is nothing
+/// that a caller sees.
 #[tokio::test]
 async fn three_members_keep_the_contract_while_one_dies_and_returns() {
     if !testing::available() {

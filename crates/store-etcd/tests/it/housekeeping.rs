@@ -109,7 +109,8 @@ async fn servers_that_compact_in_turns_compact_once_each_round() {
     assert!(matches!(one.compact(revisions[3]).await, Err(StoreError::Compacted { .. })));
 }
 
-/// A feed whose member was away while history was compacted past it says so, and from where to go on.
+/// A feed whose member was away while history was compacted past it says so, and from where to go
+/// on.
 #[tokio::test]
 async fn compaction_while_a_feed_is_away_is_told() {
     if !testing::available() {

@@ -1,4 +1,5 @@
-//! The engine against real etcd processes. Skipped, with a line that says so, where `SETPOINT_TEST_ETCD` is not set.
+//! The engine against real etcd processes. Skipped, with a line that says so, where
+//! `SETPOINT_TEST_ETCD` is not set.
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 mod access;
@@ -10,7 +11,8 @@ mod housekeeping;
 use setpoint_store::*;
 use setpoint_store_etcd::{EtcdOptions, testing::PATIENCE};
 
-/// For a machine that is busy, where nobody is to be left for being slow: etcd takes long to look at a password.
+/// For a machine that is busy, where nobody is to be left for being slow: etcd takes long to look
+/// at a password.
 fn patient(endpoints: Vec<String>) -> EtcdOptions {
     let mut options = EtcdOptions::new(endpoints);
     options.request_timeout = PATIENCE;

@@ -25,7 +25,8 @@ pub(super) async fn over_compaction(store: &dyn Store) {
         ];
         assert_eq!(told, expected);
     }
-    // One that is behind may have its changes at hand already; what it must not do is to leave some out.
+    // One that is behind may have its changes at hand already; what it must not do is to leave some
+    // out.
     let (mut n_changes, mut reached) = (0, start);
     while reached < three {
         match behind.next().await {

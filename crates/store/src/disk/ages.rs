@@ -3,7 +3,8 @@
 use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
-/// Into how many steps the greatest age is divided: history is that part of it older, at most, than it may be.
+/// Into how many steps the greatest age is divided: history is that part of it older, at most, than
+/// it may be.
 const STEPS: u32 = 64;
 
 /// Which revision the store stood at, at some moments: at most two in a step.
@@ -22,8 +23,8 @@ impl Ages {
         Self { age_max, moments: VecDeque::from([(now, revision)]), last: now }
     }
 
-    /// Notes, before something is written, where the last write has left the store; gives the revision up to which history is older
-    /// than it may be, 0 when nothing is.
+    /// Notes, before something is written, where the last write has left the store; gives the
+    /// revision up to which history is older than it may be, 0 when nothing is.
     pub(super) fn pass(&mut self, now: Instant, revision: u64) -> u64 {
         if self.moments.back().is_none_or(|(at, _)| now >= *at + self.age_max / STEPS) {
             self.moments.push_back((self.last, revision));
@@ -44,7 +45,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Nothing younger than the age goes, everything older by a step and more does, and little is remembered for it.
+        /// Nothing younger than the age goes, everything older by a step and more does, and little
+        /// is remembered for it.
         #[test]
         fn history_is_as_old_as_it_may_be(
             steps in proptest::collection::vec((prop_oneof![0u64..500, 0u64..40_000, 0u64..200_000], 0u64..5), 1..400),

@@ -1,8 +1,9 @@
 //! A copy of a store in one file, taken while the store serves.
 //!
-//! A backup is a header and frames. The header is `setpoint backup 2` and a line break. A frame is its length (4 bytes, little endian),
-//! the SHA-256 of its content (32) and the content: one kind byte and rows. The last frame counts the others, so that a copy
-//! that was cut is told from one that is whole.
+//! A backup is a header and frames. The header is `setpoint backup 2` and a line break. A frame is
+//! its length (4 bytes, little endian), the SHA-256 of its content (32) and the content: one kind
+//! byte and rows. The last frame counts the others, so that a copy that was cut is told from one
+//! that is whole.
 
 use redb::{Database, ReadableTable};
 use sha2::{Digest, Sha256};
@@ -40,7 +41,8 @@ const MORTALS: u8 = 3;
 const END: u8 = 4;
 
 impl DiskStore {
-    /// Writes a copy of the store as it is now, with its history, while it goes on serving. Gives the revision that the copy stands at.
+    /// Writes a copy of the store as it is now, with its history, while it goes on serving. Gives
+    /// the revision that the copy stands at.
     ///
     /// # Errors
     ///
@@ -94,12 +96,14 @@ impl DiskStore {
         Ok(())
     }
 
-    /// Makes a store in a folder that has none out of a copy. `source` names the copy in errors. Blocks. A copy that is damaged or cut
-    /// leaves no store behind, and a program that dies in the middle neither.
+    /// Makes a store in a folder that has none out of a copy. `source` names the copy in errors.
+    /// Blocks. A copy that is damaged or cut leaves no store behind, and a program that dies in the
+    /// middle neither.
     ///
     /// # Errors
     ///
-    /// The folder has a store; it cannot be written; the copy is not whole: the message says which frame, and at which byte.
+    /// The folder has a store; it cannot be written; the copy is not whole: the message says which
+    /// frame, and at which byte.
     pub fn restore(
         folder: impl AsRef<Path>,
         backup: impl Read,

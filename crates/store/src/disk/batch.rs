@@ -64,8 +64,8 @@ impl<'t> BatchTables<'t> {
         })
     }
 
-    /// Does a transaction whose shape was checked. `latest` knows values that need not be read from the file. A [`Fault::Record`]
-    /// has written nothing.
+    /// Does a transaction whose shape was checked. `latest` knows values that need not be read from
+    /// the file. A [`Fault::Record`] has written nothing.
     pub(super) fn apply(
         &mut self,
         txn: Txn,
@@ -86,7 +86,8 @@ impl<'t> BatchTables<'t> {
             let committed = Committed::Refused { revision, found };
             return Ok(Applied { committed, changes: Arc::default() });
         }
-        // Everything is read before anything is written: a record that cannot be read is this transaction's trouble alone.
+        // Everything is read before anything is written: a record that cannot be read is this
+        // transaction's trouble alone.
         let mut found = Vec::with_capacity(txn.ops.len());
         for op in &txn.ops {
             found.push(self.present(op.key(), &latest)?);
@@ -177,7 +178,8 @@ impl<'t> BatchTables<'t> {
         })
     }
 
-    /// Where a key's newest record stands, also when that is a deletion; and its value, if it has one.
+    /// Where a key's newest record stands, also when that is a deletion; and its value, if it has
+    /// one.
     fn present(
         &mut self,
         key: &[u8],
@@ -210,8 +212,9 @@ impl<'t> BatchTables<'t> {
 
     /// Forgets history before `target`, or so much of it that about `records_max` records go.
     ///
-    /// A [`Fault::Record`] has written nothing. A record that another one replaced at or before the target is no longer asked for, and a deletion neither. A transaction is
-    /// dropped whole, or its revision would be half there.
+    /// A [`Fault::Record`] has written nothing. A record that another one replaced at or before the
+    /// target is no longer asked for, and a deletion neither. A transaction is dropped whole, or
+    /// its revision would be half there.
     pub(super) fn compact(&mut self, target: u64, records_max: usize) -> Result<(), Fault> {
         let (mut dropped, mut deletions) = (Vec::new(), Vec::new());
         let (mut looking_at, mut reached) = (self.now.oldest, target);

@@ -1,8 +1,9 @@
 //! Giving space back: the store is copied into a new file, which then takes the old one's place.
 //!
-//! redb can make a file smaller where it is, but commits to it as it goes along with one sync each, and after a sync that failed such
-//! a commit cannot be told from a whole one. Here the old file is only read until the new one is synced; whatever happens before
-//! that leaves it as it was, and a file that was half made is made anew by the next defrag.
+//! redb can make a file smaller where it is, but commits to it as it goes along with one sync each,
+//! and after a sync that failed such a commit cannot be told from a whole one. Here the old file is
+//! only read until the new one is synced; whatever happens before that leaves it as it was, and a
+//! file that was half made is made anew by the next defrag.
 
 use redb::{Database, Durability, ReadTransaction, TableDefinition};
 use std::{fs, path::Path};
@@ -23,12 +24,14 @@ const PARTIAL: &str = "defragmenting.redb";
 const ROWS: usize = 10_000;
 
 impl DiskStore {
-    /// Gives the space of what was deleted and compacted back to the file system. Blocks; nobody may have the folder open. There must be
-    /// room for a second file as large as what is kept. Gives the file's length before and after, in bytes.
+    /// Gives the space of what was deleted and compacted back to the file system. Blocks; nobody
+    /// may have the folder open. There must be room for a second file as large as what is kept.
+    /// Gives the file's length before and after, in bytes.
     ///
     /// # Errors
     ///
-    /// The folder is in use, has no store or cannot be written; there is no room. The store is as it was.
+    /// The folder is in use, has no store or cannot be written; there is no room. The store is as
+    /// it was.
     pub fn defrag(folder: impl AsRef<Path>) -> Result<(u64, u64), DiskError> {
         let folder = folder.as_ref();
         let path = folder.join(FILE);

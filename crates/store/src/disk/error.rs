@@ -5,7 +5,8 @@ use std::{io, path::PathBuf};
 use super::{damage::Damage, layout::Damaged};
 use crate::contract::StoreError;
 
-/// Why a data folder cannot be opened, checked, copied or restored. Whatever it is, the store is as it was.
+/// Why a data folder cannot be opened, checked, copied or restored. Whatever it is, the store is as
+/// it was.
 ///
 /// Each says what can be done about it.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +47,8 @@ pub enum DiskError {
         /// What is wrong, and where.
         what: String,
     },
-    /// Some of the file's pages are not what was written; what they held is known, and the rest can be read.
+    /// Some of the file's pages are not what was written; what they held is known, and the rest can
+    /// be read.
     #[error(
         "{} is damaged: {damage}: `setpoint store check` says more, `setpoint up --damaged=serve` serves what can be read, \
          `setpoint store restore` takes a backup, or what can be read (`--salvage`)",
@@ -91,7 +93,8 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Does something with a file. One that is damaged can make redb come upon what it holds for impossible.
+/// Does something with a file. One that is damaged can make redb come upon what it holds for
+/// impossible.
 pub(super) fn guarded<T>(
     path: &std::path::Path,
     work: impl FnOnce() -> Result<T, DiskError>,
@@ -159,7 +162,8 @@ impl Fault {
     pub(super) fn unavailable(&self) -> StoreError {
         match self {
             Self::Refused(error) => error.clone(),
-            // What redb came upon where it should not have been is a page that is not as it was written.
+            // What redb came upon where it should not have been is a page that is not as it was
+            // written.
             Self::Record(_)
             | Self::RecordAt { .. }
             | Self::Object { .. }
@@ -177,7 +181,8 @@ impl Fault {
         if error.is_panic() { Self::Panicked } else { Self::Refused(StoreError::Closed) }
     }
 
-    /// Whether the engine refuses everything after an earlier failure, until the file is opened again.
+    /// Whether the engine refuses everything after an earlier failure, until the file is opened
+    /// again.
     pub(super) fn is_of_before(&self) -> bool {
         matches!(self, Self::Engine(redb::Error::PreviousIo | redb::Error::DatabaseClosed))
     }

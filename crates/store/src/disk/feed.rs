@@ -8,7 +8,8 @@ use super::{Inner, published::Published};
 use crate::contract::*;
 use std::sync::Arc;
 
-/// How many commits one batch takes in at most, so that one step of a reader far behind stays short.
+/// How many commits one batch takes in at most, so that one step of a reader far behind stays
+/// short.
 const BATCH_COMMITS_MAX: usize = 1000;
 
 pub(super) struct DiskFeed {

@@ -1,8 +1,9 @@
 //! The file: how it is made, opened, and brought forward from older programs.
 //!
-//! A file is made under another name and gets its own once it is whole and synced, so that one under that name was whole at some time:
-//! an empty one is damaged, not new. Before a file is opened for writing it is looked at; one that is not this program's to open is left
-//! as it is, to the byte.
+//! A file is made under another name and gets its own once it is whole and synced, so that one
+//! under that name was whole at some time: an empty one is damaged, not new. Before a file is
+//! opened for writing it is looked at; one that is not this program's to open is left as it is, to
+//! the byte.
 
 use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase};
 use std::{
@@ -47,7 +48,8 @@ pub(super) fn make_missing(folder: &Path) -> Result<(), DiskError> {
     place.settle(&path)
 }
 
-/// Makes a folder that only its owner can look into, and sees to it that a power cut does not take it away.
+/// Makes a folder that only its owner can look into, and sees to it that a power cut does not take
+/// it away.
 pub(super) fn make_folder(folder: &Path) -> Result<(), DiskError> {
     let missing: Vec<&Path> =
         folder.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
@@ -67,7 +69,8 @@ fn sync_folder(folder: &Path) -> Result<(), DiskError> {
     opened.sync_all().map_err(io_error("sync the folder", folder))
 }
 
-/// A file that is being made in a folder, under a name of its own; gone when this is dropped before it got its right one.
+/// A file that is being made in a folder, under a name of its own; gone when this is dropped before
+/// it got its right one.
 pub(super) struct Place {
     folder: PathBuf,
     path: PathBuf,
@@ -189,7 +192,8 @@ fn check_format(found: Option<u64>, path: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// Makes the tables of an empty file, or brings those of an older program forward, or refuses what it does not know.
+/// Makes the tables of an empty file, or brings those of an older program forward, or refuses what
+/// it does not know.
 pub(super) fn prepare(database: &Database, path: &Path) -> Result<(), DiskError> {
     let of_file = |fault: Fault| fault.of_file(path);
     let found = format(database).map_err(of_file)?;

@@ -1,7 +1,8 @@
 //! What was read from the file and has not changed since.
 //!
-//! Every create asks for its namespace, and every controller for its few objects, over and over: such a read is to cost no trip to a
-//! thread that may wait for the disk. What is kept is what was published; the next commit of a key takes it out.
+//! Every create asks for its namespace, and every controller for its few objects, over and over:
+//! such a read is to cost no trip to a thread that may wait for the disk. What is kept is what was
+//! published; the next commit of a key takes it out.
 
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -12,7 +13,8 @@ use crate::contract::*;
 const KEYS_MAX: usize = 1000;
 const BYTES_MAX: usize = 1 << 20;
 
-/// Two generations: what is asked for stays in the young one, and when that is full, what is in the old one goes.
+/// Two generations: what is asked for stays in the young one, and when that is full, what is in the
+/// old one goes.
 #[derive(Default)]
 pub(super) struct Kept {
     young: Generation,

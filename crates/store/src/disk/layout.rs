@@ -8,8 +8,9 @@
 //! | `mortal` | when it dies, a key | the revision that must still be its last change |
 //! | `damaged` | a key | the revision at which its value was lost; only in a file made of a damaged one |
 //!
-//! A record points back to the one it replaces, so that a key's versions are a chain from the newest to the oldest kept. A deletion is
-//! a record too, and its row in `keys` stays until the deletion is compacted.
+//! A record points back to the one it replaces, so that a key's versions are a chain from the
+//! newest to the oldest kept. A deletion is a record too, and its row in `keys` stays until the
+//! deletion is compacted.
 
 use super::{
     damage::DAMAGED_PREFIX,
@@ -20,7 +21,8 @@ use crate::contract::Revision;
 use bytes::Bytes;
 use redb::TableDefinition;
 
-/// The layout this program writes; what changed from one to the next stands in [`migrate`](super::migrate).
+/// The layout this program writes; what changed from one to the next stands in
+/// [`migrate`](super::migrate).
 pub(super) const FORMAT: u64 = 2;
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -38,8 +40,8 @@ pub(super) mod name {
     pub(in crate::disk) const SUPERSEDED: &str = "superseded";
 }
 
-/// A row of `keys` as redb keeps it: revision and place of the newest record, the revision that created this incarnation (0: it is
-/// deleted), when it dies in milliseconds since 1970 (0: never).
+/// A row of `keys` as redb keeps it: revision and place of the newest record, the revision that
+/// created this incarnation (0: it is deleted), when it dies in milliseconds since 1970 (0: never).
 pub(super) type KeyRow = (u64, u32, u64, u64);
 
 /// Where a key's newest record stands.
@@ -70,9 +72,11 @@ impl Place {
 
 /// One version of one key.
 ///
-/// On disk: a byte for the kind, `created` and the revision replaced (8 bytes each, little endian), the place replaced and the key's
-/// length (4 each), the key, the value as the kind says, and the CRC-32 of all that (4, little endian). redb has checksums of its own
-/// and looks at them only when it repairs or checks a file; this one is looked at with every read. Records of format 1 have none.
+/// On disk: a byte for the kind, `created` and the revision replaced (8 bytes each, little endian),
+/// the place replaced and the key's length (4 each), the key, the value as the kind says, and the
+/// CRC-32 of all that (4, little endian). redb has checksums of its own and looks at them only when
+/// it repairs or checks a file; this one is looked at with every read. Records of format 1 have
+/// none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record<'a> {
     /// The revision that created this incarnation; 0 for a deletion.

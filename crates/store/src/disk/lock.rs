@@ -1,7 +1,8 @@
 //! A file, or a folder, that is locked while it is looked at or made.
 //!
-//! Closing a file is not enough to free it: a process that another thread is just starting has a copy of every open file until it
-//! becomes its program, and the lock is the file's until the last copy is closed. So the lock is let go in words.
+//! Closing a file is not enough to free it: a process that another thread is just starting has a
+//! copy of every open file until it becomes its program, and the lock is the file's until the last
+//! copy is closed. So the lock is let go in words.
 
 use std::{
     fs::{File, TryLockError},

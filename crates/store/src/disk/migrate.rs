@@ -1,7 +1,8 @@
 //! Files of older programs.
 //!
-//! A file says in `meta` which format it has. One of a newer format is refused; one of an older format is brought forward, one step after
-//! the other, all in one transaction: it has the old format or the new one, whatever happens in the middle.
+//! A file says in `meta` which format it has. One of a newer format is refused; one of an older
+//! format is brought forward, one step after the other, all in one transaction: it has the old
+//! format or the new one, whatever happens in the middle.
 //!
 //! | format | what is new in it |
 //! |---|---|

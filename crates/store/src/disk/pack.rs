@@ -1,6 +1,7 @@
 //! Packing values and unpacking them.
 //!
-//! What zstd works with is large, and making it costs more than a value of a kilobyte does: it is kept from one value to the next.
+//! What zstd works with is large, and making it costs more than a value of a kilobyte does: it is
+//! kept from one value to the next.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -12,10 +13,12 @@ use crate::contract::VALUE_BYTES_MAX;
 
 /// Values below this are kept as they are.
 const PACKED_BYTES_MIN: usize = 128;
-/// zstd's level: the first of the fast ones, for a write waits for packing, and a start for unpacking everything. Against level 1, a
-/// ConfigMap of 1.2 kB takes 3.9 µs instead of 6.0 to pack, 1.2 instead of 2.5 to unpack, and becomes 0.87 kB instead of 0.66.
+/// zstd's level: the first of the fast ones, for a write waits for packing, and a start for
+/// unpacking everything. Against level 1, a ConfigMap of 1.2 kB takes 3.9 µs instead of 6.0 to
+/// pack, 1.2 instead of 2.5 to unpack, and becomes 0.87 kB instead of 0.66.
 const LEVEL: i32 = -1;
-/// How many unpackers are kept for reads to come: as many as read at once on a machine of some size.
+/// How many unpackers are kept for reads to come: as many as read at once on a machine of some
+/// size.
 const UNPACKERS_MAX: usize = 8;
 
 /// Packs one value after the other.

@@ -139,12 +139,14 @@ impl Published {
         }
     }
 
-    /// The value that a key got at a revision, if that is its newest and was written or read lately.
+    /// The value that a key got at a revision, if that is its newest and was written or read
+    /// lately.
     pub(super) fn written_at(&mut self, key: &[u8], revision: Revision) -> Option<KeyValue> {
         self.lately(key)?.filter(|entry| entry.modified == revision)
     }
 
-    /// Keeps what was read of the file as it was at a revision, unless the key may have changed since.
+    /// Keeps what was read of the file as it was at a revision, unless the key may have changed
+    /// since.
     pub(super) fn keep(&mut self, entry: &KeyValue, read_at: Revision) {
         let n_since = self.standing.revision.checked_sub(read_at.0);
         let is_known = n_since.is_some_and(|n| n <= self.tail.commits.len() as u64);
@@ -172,8 +174,9 @@ impl Published {
         Ok(())
     }
 
-    /// Forgets what is in memory of the end of history, and takes times to live from the file: one that is known keeps its moment of
-    /// tokio's time, the others get it from what is left of the file's.
+    /// Forgets what is in memory of the end of history, and takes times to live from the file: one
+    /// that is known keeps its moment of tokio's time, the others get it from what is left of the
+    /// file's.
     pub(super) fn restart(&mut self, mortals: Vec<Mortal>, now: (Instant, u64)) {
         self.tail = Tail::default();
         self.kept = Kept::default();
@@ -207,7 +210,8 @@ impl Published {
         Some(self.deaths_tried.map_or(*at, |tried| tried.max(*at)))
     }
 
-    /// The keys whose time is over, with the revisions that must still be their last changes; at most `n`.
+    /// The keys whose time is over, with the revisions that must still be their last changes; at
+    /// most `n`.
     pub(super) fn dead(&self, now: Instant, n: usize) -> Vec<(Bytes, Revision)> {
         if self.deaths_tried.is_some_and(|tried| tried > now) {
             return Vec::new();

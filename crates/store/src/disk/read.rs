@@ -15,7 +15,8 @@ use crate::contract::*;
 
 /// How many bytes of values one batch of a feed takes in at most, but for the first commit's.
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Up to how many revisions a record the log is read on to the next one. To step over a record takes about a tenth of looking one up.
+/// Up to how many revisions a record the log is read on to the next one. To step over a record
+/// takes about a tenth of looking one up.
 const READ_ON_MAX: usize = 4;
 
 /// The file at one moment.
@@ -193,7 +194,8 @@ impl View {
     }
 }
 
-/// Where a key's version at a revision stands, if it has a value then: the chain of its versions, from the newest back.
+/// Where a key's version at a revision stands, if it has a value then: the chain of its versions,
+/// from the newest back.
 fn place_at(
     log: &impl ReadableTable<(u64, u32), &'static [u8]>,
     place: Place,
@@ -219,8 +221,9 @@ fn place_at(
     }
 }
 
-/// The values of keys, in the keys' order. They are read as they stand in the log, so that each of its pages is looked up once; where
-/// they stand close together, as after an even load, the log is read on instead of looked up.
+/// The values of keys, in the keys' order. They are read as they stand in the log, so that each of
+/// its pages is looked up once; where they stand close together, as after an even load, the log is
+/// read on instead of looked up.
 fn read_entries(
     log: &impl ReadableTable<(u64, u32), &'static [u8]>,
     found: Vec<(Bytes, Place)>,

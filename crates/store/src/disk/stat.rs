@@ -39,7 +39,8 @@ pub struct DiskStat {
 }
 
 impl DiskStore {
-    /// What the store holds and weighs now. Reads every record: it takes as long as reading the file.
+    /// What the store holds and weighs now. Reads every record: it takes as long as reading the
+    /// file.
     ///
     /// # Errors
     ///
@@ -66,9 +67,10 @@ impl DiskStore {
         })
     }
 
-    /// Reads a folder's file to its end and holds it to everything this engine promises of it: redb's own checksums, every record
-    /// whole, every revision there, every key leading to its newest record and every record to the one it replaced. Changes nothing
-    /// but what opening after a crash mends. Blocks.
+    /// Reads a folder's file to its end and holds it to everything this engine promises of it:
+    /// redb's own checksums, every record whole, every revision there, every key leading to its
+    /// newest record and every record to the one it replaced. Changes nothing but what opening
+    /// after a crash mends. Blocks.
     ///
     /// # Errors
     ///
@@ -168,7 +170,8 @@ impl View {
             if place.at < at || place.at == at && place.created != record.created {
                 return wrong("its key does not lead to its newest record");
             }
-            // What it replaced is kept for as long as the moment before it can be read; a deletion goes with its own revision.
+            // What it replaced is kept for as long as the moment before it can be read; a deletion
+            // goes with its own revision.
             let is_needed = at.0 > oldest && record.created != at.0 && record.replaced.0 != 0;
             if is_needed && log.get(record.replaced)?.is_none() {
                 return wrong("the record that it replaced is missing");

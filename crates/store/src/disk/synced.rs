@@ -12,7 +12,8 @@ use std::{
     },
 };
 
-/// Whether a sync may have failed: what was written since the last good one may be lost, and nobody would hear of it.
+/// Whether a sync may have failed: what was written since the last good one may be lost, and nobody
+/// would hear of it.
 pub(super) type SyncFailed = Arc<AtomicBool>;
 
 /// redb's own file, but for that.

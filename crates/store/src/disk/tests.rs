@@ -198,8 +198,8 @@ fn open_torn(disk: &Disk, options: DiskOptions) -> Result<DiskStore, DiskError> 
     DiskStore::open_with("torn".into(), options, (Box::new(open), sync_failed), reserve)
 }
 
-/// The file had a commit after all whose outcome was unknown, and whoever opened it again did not learn that its value dies: it
-/// lived until the next start of the program.
+/// The file had a commit after all whose outcome was unknown, and whoever opened it again did not
+/// learn that its value dies: it lived until the next start of the program.
 #[tokio::test(start_paused = true)]
 async fn a_value_whose_commit_was_unknown_dies_at_its_time() {
     let ttl = Duration::from_secs(3600);

@@ -1,20 +1,24 @@
 //! The one thread that writes.
 //!
-//! It takes what waits, up to a bound, does it in one transaction of the engine, syncs once, publishes, and answers. While it syncs, the
-//! next batch gathers: the more writers, the fewer syncs each of them pays for. Nobody waits for a batch to fill.
+//! It takes what waits, up to a bound, does it in one transaction of the engine, syncs once,
+//! publishes, and answers. While it syncs, the next batch gathers: the more writers, the fewer
+//! syncs each of them pays for. Nobody waits for a batch to fill.
 //!
 //! # When the engine fails
 //!
-//! redb refuses everything after its first failed call, so the file is opened anew at once: readers go on, and what was found tells
-//! how the batch ended. It is there as a whole (then it is published and acknowledged) or not at all (then it is refused with the
-//! reason). Only when the file cannot be opened, or stands at neither of the two, are the batch's commits answered
+//! redb refuses everything after its first failed call, so the file is opened anew at once: readers
+//! go on, and what was found tells how the batch ended. It is there as a whole (then it is
+//! published and acknowledged) or not at all (then it is refused with the reason). Only when the
+//! file cannot be opened, or stands at neither of the two, are the batch's commits answered
 //! [`StoreError::Unknown`].
 //!
-//! A sync that failed once may have dropped what it should have written, and the next one may succeed without it. Opening anew is
-//! right all the same: with quick repair ([`DiskOptions::quick_repair_bytes`]) redb syncs a commit's pages before it syncs the header that leads to them, so a
-//! failed sync leaves either a header that leads to the former pages, or a header whose pages have been synced; and opening writes the
-//! header again and syncs it. Without it one sync does both, so the engine serves no more after a sync that failed. A write that failed,
-//! as on a full disk, came before that header, and the file is as it was.
+//! A sync that failed once may have dropped what it should have written, and the next one may
+//! succeed without it. Opening anew is right all the same: with quick repair
+//! ([`DiskOptions::quick_repair_bytes`]) redb syncs a commit's pages before it syncs the header
+//! that leads to them, so a failed sync leaves either a header that leads to the former pages, or a
+//! header whose pages have been synced; and opening writes the header again and syncs it. Without
+//! it one sync does both, so the engine serves no more after a sync that failed. A write that
+//! failed, as on a full disk, came before that header, and the file is as it was.
 
 use bytes::Bytes;
 use redb::{Database, ReadTransaction, ReadableDatabase, WriteTransaction};
@@ -44,9 +48,11 @@ use crate::contract::*;
 /// How many commands one batch takes in at most, and how many bytes of values.
 const BATCH_COMMANDS_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// How many records one batch drops from history besides as many as it adds: compaction goes along with writing, a little at a time.
+/// How many records one batch drops from history besides as many as it adds: compaction goes along
+/// with writing, a little at a time.
 const DROPPED_MIN: usize = 512;
-/// How many records one step of a compaction that was asked for drops: some milliseconds, in which nobody else's commit is done.
+/// How many records one step of a compaction that was asked for drops: some milliseconds, in which
+/// nobody else's commit is done.
 const COMPACTED_MIN: usize = 4096;
 /// How many revisions history over its bytes gives up at once, and how many times in one batch.
 const GIVEN_UP_REVISIONS: u64 = 4;
@@ -74,7 +80,8 @@ pub(super) enum Command {
     },
 }
 
-/// A command, and when it was asked for: the writer's thread is in no runtime, and has no time of its own.
+/// A command, and when it was asked for: the writer's thread is in no runtime, and has no time of
+/// its own.
 pub(super) type Asked = (Instant, Command);
 /// Where a batch left the store, and the file as it then is.
 type Synced = (Standing, ReadTransaction);
@@ -161,7 +168,8 @@ fn makes_room(txn: &Txn) -> bool {
 struct Work {
     pending: Vec<Pending>,
     done: Vec<(Arc<[Change]>, Option<Instant>)>,
-    /// Where the batch leaves the store, from the moment at which nobody can say any more that nothing happened.
+    /// Where the batch leaves the store, from the moment at which nobody can say any more that
+    /// nothing happened.
     committing: Option<Standing>,
 }
 
@@ -265,7 +273,8 @@ impl Writer {
         self.shared.look(|published| published.snapshot = None);
     }
 
-    /// Writes a batch. Gives what is to be done again, with a step of the reserve given to the disk.
+    /// Writes a batch. Gives what is to be done again, with a step of the reserve given to the
+    /// disk.
     fn write(&mut self, commands: Vec<Command>) -> Option<Vec<Command>> {
         let with_others =
             commands.iter().any(|command| !command.makes_room() && !command.is_small_update());
@@ -281,7 +290,8 @@ impl Writer {
         };
         let mut work = Work::default();
         let mut commands = commands.into_iter();
-        // A file whose pages were damaged behind redb's back can make it panic: that is a failure like another.
+        // A file whose pages were damaged behind redb's back can make it panic: that is a failure
+        // like another.
         let batch = AssertUnwindSafe(|| self.batch(transaction, &mut commands, &mut work));
         let written = std::panic::catch_unwind(batch).unwrap_or(Err(Fault::Panicked));
         match written {
@@ -318,7 +328,8 @@ impl Writer {
         }
     }
 
-    /// There was no room, and nothing happened: what makes room is done again with some of the reserve, the rest is refused.
+    /// There was no room, and nothing happened: what makes room is done again with some of the
+    /// reserve, the rest is refused.
     fn make_room(&mut self, commands: Vec<Command>, error: StoreError) -> Option<Vec<Command>> {
         self.shortage.refused(error.clone(), self.now);
         let (again, others): (Vec<_>, Vec<_>) = commands.into_iter().partition(Command::makes_room);
@@ -350,7 +361,8 @@ impl Writer {
         database.begin_write().map_err(|error| Fault::from(error).unavailable())
     }
 
-    /// Does the commands, and a step of compaction, in one transaction. `None`: they changed nothing.
+    /// Does the commands, and a step of compaction, in one transaction. `None`: they changed
+    /// nothing.
     fn batch(
         &mut self,
         mut transaction: WriteTransaction,
@@ -495,7 +507,8 @@ impl Writer {
 
     // Failures.
 
-    /// Opens the file anew after a failed batch, and says how the batch ended: `None` when it is there after all.
+    /// Opens the file anew after a failed batch, and says how the batch ended: `None` when it is
+    /// there after all.
     fn recover(&mut self, fault: &Fault, work: &mut Work) -> Option<StoreError> {
         let before = self.shared.look(|published| published.standing);
         self.shut();
@@ -555,8 +568,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Publishes what a file that was opened again has. Commits whose outcome was unknown may be there after all: what is in memory of
-    /// the end of history, and of times to live, is read again.
+    /// Publishes what a file that was opened again has. Commits whose outcome was unknown may be
+    /// there after all: what is in memory of the end of history, and of times to live, is read
+    /// again.
     fn restart(&self, standing: Standing, snapshot: ReadTransaction) -> Result<(), Fault> {
         let is_elsewhere = self.shared.look(|published| published.standing != standing);
         if is_elsewhere {

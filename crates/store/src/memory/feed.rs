@@ -6,7 +6,8 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
-/// How many commits one batch takes in at most, so that one poll of a reader far behind stays short.
+/// How many commits one batch takes in at most, so that one poll of a reader far behind stays
+/// short.
 const BATCH_COMMITS_MAX: u64 = 1000;
 
 pub(super) struct MemoryFeed {

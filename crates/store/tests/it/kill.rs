@@ -1,7 +1,9 @@
-//! The disk engine in a process that is killed: SIGKILL in the middle of writing, then the folder is opened again.
+//! The disk engine in a process that is killed: SIGKILL in the middle of writing, then the folder
+//! is opened again.
 //!
-//! The child writes as fast as it can from several tasks and prints every acknowledgement. The parent kills it after some of them, opens
-//! the folder, and looks for each: there, with its revision, and the feed without a gap.
+//! The child writes as fast as it can from several tasks and prints every acknowledgement. The
+//! parent kills it after some of them, opens the folder, and looks for each: there, with its
+//! revision, and the feed without a gap.
 
 use setpoint_store::{At, Committed, DiskOptions, DiskStore, Op, Revision, Store, Txn};
 use std::{

@@ -7,8 +7,9 @@ use std::fmt;
 
 /// Handlers that are asked in turn (WHK-8). The first denial ends it; the patches are joined.
 ///
-/// Each handler sees the object as those before it have left it, so their patches need not be disjoint: joined, they are what the API
-/// server applies one after another. Warnings and audit annotations of all that were asked are given, of a key the last value.
+/// Each handler sees the object as those before it have left it, so their patches need not be
+/// disjoint: joined, they are what the API server applies one after another. Warnings and audit
+/// annotations of all that were asked are given, of a key the last value.
 #[derive(Default)]
 pub struct Chain {
     handlers: Vec<Box<dyn ErasedHandler>>,

@@ -10,9 +10,9 @@ use std::marker::PhantomData;
 
 /// Changes objects before they are stored: sets defaults, adds what is missing.
 ///
-/// Every `Fn(K, Call) -> impl Future<Output = Result<K, Refusal>>` is one. It may be called several times for one write, also with an
-/// object that it has changed already, so what it does must be idempotent; and without side effects when
-/// [`dry_run`](super::AdmissionRequest::dry_run) is set.
+/// Every `Fn(K, Call) -> impl Future<Output = Result<K, Refusal>>` is one. It may be called several
+/// times for one write, also with an object that it has changed already, so what it does must be
+/// idempotent; and without side effects when [`dry_run`](super::AdmissionRequest::dry_run) is set.
 pub trait Mutator<K>: Send + Sync + 'static {
     /// The object as it shall be.
     ///
@@ -34,14 +34,15 @@ where
 
 /// A [`Mutator`] as a handler (WHK-6): decodes, calls, and makes a patch of what has changed.
 ///
-/// `K` is any type that serde reads and writes: a type of `k8s-openapi` or `kube-derive`, `kube_core::DynamicObject`,
-/// `serde_json::Value`.
+/// `K` is any type that serde reads and writes: a type of `k8s-openapi` or `kube-derive`,
+/// `kube_core::DynamicObject`, `serde_json::Value`.
 ///
 /// - `DELETE` is admitted and the mutator not called.
 /// - An object that does not decode is refused with 400.
-/// - The patch applies to the *request's bytes*, not to what `K` makes of them. Only what the mutator changed is in it: fields that `K`
-///   does not know stay, and fields that `K` writes on its own account are not added. [`remove_unknown_fields`](Self::remove_unknown_fields)
-///   makes it whatever turns the request's bytes into `K`'s.
+/// - The patch applies to the *request's bytes*, not to what `K` makes of them. Only what the
+///   mutator changed is in it: fields that `K` does not know stay, and fields that `K` writes on
+///   its own account are not added. [`remove_unknown_fields`](Self::remove_unknown_fields) makes it
+///   whatever turns the request's bytes into `K`'s.
 #[derive(Debug)]
 pub struct Mutating<K, M> {
     mutator: M,
@@ -55,8 +56,8 @@ impl<K, M: Mutator<K>> Mutating<K, M> {
         Self { mutator, removes_unknown: false, kind: PhantomData }
     }
 
-    /// Whether what `K` does not know is removed from objects. Off by default: a webhook older than the type it sees would otherwise
-    /// delete the fields that came later.
+    /// Whether what `K` does not know is removed from objects. Off by default: a webhook older than
+    /// the type it sees would otherwise delete the fields that came later.
     #[must_use]
     pub fn remove_unknown_fields(mut self, removes_unknown: bool) -> Self {
         self.removes_unknown = removes_unknown;

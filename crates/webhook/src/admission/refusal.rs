@@ -5,8 +5,9 @@ use std::error::Error;
 
 /// A refusal: the `Status` that the client gets.
 ///
-/// Every error becomes one by `?`. An [`ApiError`] anywhere among an error's causes is carried through as it is, with its code, reason
-/// and details; any other error is a 403 `Forbidden` with the error's own message (WHK-6), and its causes stay inside.
+/// Every error becomes one by `?`. An [`ApiError`] anywhere among an error's causes is carried
+/// through as it is, with its code, reason and details; any other error is a 403 `Forbidden` with
+/// the error's own message (WHK-6), and its causes stay inside.
 ///
 /// ```
 /// use setpoint_object::status::ApiError;

@@ -67,8 +67,8 @@ pub struct UserInfo {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// An admission request. Objects are the bytes that came, JSON text; what is absent or `null` there is `None`, and an absent text is
-/// empty.
+/// An admission request. Objects are the bytes that came, JSON text; what is absent or `null` there
+/// is `None`, and an absent text is empty.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct AdmissionRequest {
@@ -105,7 +105,8 @@ pub struct AdmissionRequest {
 }
 
 impl AdmissionRequest {
-    /// A request with nothing but an operation, a kind and a resource: for tests of a handler by itself. The fields are public.
+    /// A request with nothing but an operation, a kind and a resource: for tests of a handler by
+    /// itself. The fields are public.
     pub fn new(
         operation: Operation,
         kind: GroupVersionKind,

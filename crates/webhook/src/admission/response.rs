@@ -22,7 +22,8 @@ pub enum Verdict {
 
 /// The answer to an admission request.
 ///
-/// Its only patch type is the JSON patch (RFC 6902), which is the only one API servers take (WHK-8).
+/// Its only patch type is the JSON patch (RFC 6902), which is the only one API servers take
+/// (WHK-8).
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "an answer does nothing unless the handler returns it"]
 #[non_exhaustive]

@@ -41,8 +41,8 @@ impl<K> Change<K> {
 
 /// Judges changes of objects.
 ///
-/// Every `Fn(Change<K>, Call) -> impl Future<Output = Result<(), Refusal>>` is one. Warnings are given by [`Call::warn`] and reach the
-/// client in either case.
+/// Every `Fn(Change<K>, Call) -> impl Future<Output = Result<(), Refusal>>` is one. Warnings are
+/// given by [`Call::warn`] and reach the client in either case.
 pub trait Validator<K>: Send + Sync + 'static {
     /// Whether the change may be.
     ///

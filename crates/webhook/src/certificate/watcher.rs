@@ -30,7 +30,8 @@ impl CertificateWatcher {
     ///
     /// # Errors
     ///
-    /// When they cannot be read or do not fit together: there is no pair before them that could stay.
+    /// When they cannot be read or do not fit together: there is no pair before them that could
+    /// stay.
     pub async fn open(
         files: CertificateFiles,
         metrics: Arc<dyn Metrics>,
@@ -45,8 +46,8 @@ impl CertificateWatcher {
         self.watcher.current()
     }
 
-    /// Calls `callback` with the present certificate now, and with each that replaces it. A file that is written again with the same
-    /// content is no change.
+    /// Calls `callback` with the present certificate now, and with each that replaces it. A file
+    /// that is written again with the same content is no change.
     pub fn on_change(&mut self, callback: impl Fn(&Certificate) + Send + Sync + 'static) {
         callback(&self.current().get());
         self.callbacks.push(Box::new(callback));

@@ -137,8 +137,9 @@ where
         self.spoke_of::<S>(path::kind_of::<S>(), S::to_hub, S::from_hub)
     }
 
-    /// Adds a version by two functions: for types that are not this crate's or the caller's, or have no kind of their own
-    /// (`serde_json::Value`). The outcome's `apiVersion` and `kind` are set to `kind`.
+    /// Adds a version by two functions: for types that are not this crate's or the caller's, or
+    /// have no kind of their own (`serde_json::Value`). The outcome's `apiVersion` and `kind` are
+    /// set to `kind`.
     pub fn spoke_of<S>(
         mut self,
         kind: GroupVersionKind,
@@ -165,7 +166,8 @@ where
         self
     }
 
-    /// The versions that the definition serves: hub and spokes must be exactly these (WHK-9). Without it any two will do.
+    /// The versions that the definition serves: hub and spokes must be exactly these (WHK-9).
+    /// Without it any two will do.
     pub fn serving<V: Into<String>>(mut self, versions: impl IntoIterator<Item = V>) -> Self {
         self.served = Some(versions.into_iter().map(Into::into).collect());
         self
@@ -175,7 +177,8 @@ where
     ///
     /// # Errors
     ///
-    /// When the versions are not one hub and at least one spoke of the same kind, each once; or not those that are served.
+    /// When the versions are not one hub and at least one spoke of the same kind, each once; or not
+    /// those that are served.
     pub fn build(self) -> Result<KindConversion, ConversionError> {
         let kind = self.hub.group_kind();
         if let Some(wrong) = self.wrong {

@@ -4,8 +4,9 @@ use crate::Refusal;
 
 /// A version that is converted to the hub `H` and from it.
 ///
-/// What `from_hub(to_hub(x))` loses is lost whenever the object is stored in the other version and read back: keep what the hub has no
-/// field for in an annotation. API servers take over only labels and annotations of the metadata; everything else there they restore.
+/// What `from_hub(to_hub(x))` loses is lost whenever the object is stored in the other version and
+/// read back: keep what the hub has no field for in an annotation. API servers take over only
+/// labels and annotations of the metadata; everything else there they restore.
 ///
 /// ```
 /// use setpoint_webhook::{Refusal, Spoke};

@@ -12,8 +12,8 @@ use setpoint_serve::Received;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long a request may take, from its head to its answer: 30 s, the longest an API server waits for a webhook. Then its handler is
-/// dropped, and the answer is a 504.
+/// How long a request may take, from its head to its answer: 30 s, the longest an API server waits
+/// for a webhook. Then its handler is dropped, and the answer is a 504.
 pub const REQUEST_MAX: Duration = Duration::from_secs(30);
 
 /// What all connections of a server share.

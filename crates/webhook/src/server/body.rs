@@ -8,8 +8,8 @@ use setpoint_object::status::ApiError;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The bytes of all bodies that are being read or answered: 256 MiB. Beyond it reading waits for others to be answered, each no longer
-/// than a request may take.
+/// The bytes of all bodies that are being read or answered: 256 MiB. Beyond it reading waits for
+/// others to be answered, each no longer than a request may take.
 pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The room that bodies share.

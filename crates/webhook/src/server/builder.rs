@@ -26,7 +26,8 @@ pub enum Listen {
     Port(u16),
     /// On this address.
     Address(SocketAddr),
-    /// Nowhere: [`WebhookServer::run`] waits for its stop. For replicas that leave webhooks to others.
+    /// Nowhere: [`WebhookServer::run`] waits for its stop. For replicas that leave webhooks to
+    /// others.
     Disabled,
 }
 
@@ -102,7 +103,8 @@ impl WebhookServerBuilder {
         self
     }
 
-    /// Takes the certificate from these files, and follows them. By default those of [`CertificateFiles::default`].
+    /// Takes the certificate from these files, and follows them. By default those of
+    /// [`CertificateFiles::default`].
     pub fn certificate_files(mut self, files: CertificateFiles) -> Self {
         self.source = Source::Files(files);
         self
@@ -120,7 +122,8 @@ impl WebhookServerBuilder {
         self
     }
 
-    /// Demands a client certificate that this CA signed (PEM; mutual TLS). Off by default: then anybody may call.
+    /// Demands a client certificate that this CA signed (PEM; mutual TLS). Off by default: then
+    /// anybody may call.
     pub fn client_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.client_ca = Some(ClientCa::Pem(pem.into()));
         self
@@ -132,8 +135,9 @@ impl WebhookServerBuilder {
         self
     }
 
-    /// Calls `callback` with the certificate when the server is bound, and with each that replaces it; see
-    /// [`CertificateWatcher::on_change`]. Only for [`certificate_files`](Self::certificate_files).
+    /// Calls `callback` with the certificate when the server is bound, and with each that replaces
+    /// it; see [`CertificateWatcher::on_change`]. Only for
+    /// [`certificate_files`](Self::certificate_files).
     pub fn on_certificate_change(
         mut self,
         callback: impl Fn(&Certificate) + Send + Sync + 'static,

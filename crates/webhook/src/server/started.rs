@@ -37,8 +37,9 @@ pub enum NotStarted {
     },
 }
 
-/// Dials the server by TLS, as a client would (WHK-1). It must show the certificate that is in use; whether anybody trusts that is not
-/// asked. A server that is disabled counts as started. Cheap to clone.
+/// Dials the server by TLS, as a client would (WHK-1). It must show the certificate that is in use;
+/// whether anybody trusts that is not asked. A server that is disabled counts as started. Cheap to
+/// clone.
 #[derive(Debug, Clone)]
 pub struct StartedCheck(Option<Target>);
 

@@ -85,8 +85,8 @@ impl WebhooksBuilder {
         self.admission(path::validate(&path::kind_of::<K>()), Validating::<K, _>::new(validator))
     }
 
-    /// Answers admission requests at a path of your own: [`Mutating`] or [`Validating`] of a dynamic type, a
-    /// [`Chain`](crate::Chain), or a function of the raw request.
+    /// Answers admission requests at a path of your own: [`Mutating`] or [`Validating`] of a
+    /// dynamic type, a [`Chain`](crate::Chain), or a function of the raw request.
     pub fn admission(self, path: impl Into<String>, handler: impl AdmissionHandler) -> Self {
         self.endpoint(path.into(), Endpoint::Admission(Arc::new(handler)))
     }
@@ -104,8 +104,9 @@ impl WebhooksBuilder {
         self.endpoint(path.into(), Endpoint::Authentication(Arc::new(authenticator)))
     }
 
-    /// Whether a handler's panic is turned into a denial with code 500 (WHK-4). On by default. Off, it unwinds through
-    /// [`Webhooks::handle`], and ends a `WebhookServer` with an error. A program that aborts on panics has no say in it.
+    /// Whether a handler's panic is turned into a denial with code 500 (WHK-4). On by default. Off,
+    /// it unwinds through [`Webhooks::handle`], and ends a `WebhookServer` with an error. A program
+    /// that aborts on panics has no say in it.
     pub fn recover_panics(mut self, recovers: bool) -> Self {
         self.recovers_panics = recovers;
         self

@@ -8,7 +8,8 @@ use setpoint_object::status::ApiError;
 #[must_use]
 #[non_exhaustive]
 pub struct Reply {
-    /// The HTTP code: 200 with a review, whatever the verdict in it; otherwise the code of the `Status`.
+    /// The HTTP code: 200 with a review, whatever the verdict in it; otherwise the code of the
+    /// `Status`.
     pub code: u16,
     /// The review or `Status`; always `application/json`.
     pub body: Bytes,
@@ -19,7 +20,8 @@ impl Reply {
         Self { code: 200, body }
     }
 
-    /// For what cannot be answered by a review. API servers show the message: `failed to call webhook: <message>`.
+    /// For what cannot be answered by a review. API servers show the message: `failed to call
+    /// webhook: <message>`.
     pub(crate) fn error(error: &ApiError) -> Self {
         Self { code: error.code(), body: error.to_json().into() }
     }

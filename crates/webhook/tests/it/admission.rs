@@ -213,7 +213,8 @@ async fn chain_joins_patches_and_ends_with_the_first_denial_whk_8() {
     });
     let chain = Chain::new().then(label("a")).then(label("b")).then(refuse).then(label("c"));
     let webhooks = Webhooks::builder().admission("/chain", chain).build().unwrap();
-    // Both add `labels` to an object that has none: joined blindly, the second would undo the first.
+    // Both add `labels` to an object that has none: joined blindly, the second would undo the
+    // first.
     let response = ask(&webhooks, "/chain", &admission("CREATE", &map(), &Value::Null)).await;
     let mut changed = map();
     let operations: json_patch::Patch = serde_json::from_value(patch(&response)).unwrap();

@@ -296,7 +296,8 @@ async fn someone_else_on_the_port_is_not_the_server() {
     running.end().await.unwrap();
 }
 
-/// A server on paused time from here on, and a connection to it on which one request has been answered.
+/// A server on paused time from here on, and a connection to it on which one request has been
+/// answered.
 async fn paused(webhooks: Webhooks) -> (Running, TlsStream<TcpStream>) {
     let ca = Ca::new();
     let running = Running::start(builder(webhooks, &ca.sign()).bind().await.unwrap());

@@ -8,9 +8,10 @@ use tokio::time::Instant;
 
 /// A value per key, which may expire.
 ///
-/// Two generations: a key that is used moves to the young one; each time the idle time has passed, the old one is dropped and the
-/// young one becomes the old. So a key lives for at least the idle time after its last use and at most twice that, nothing
-/// is kept per key for it, and a generation is dropped at once. Time is looked at when a key is used: without use nothing grows.
+/// Two generations: a key that is used moves to the young one; each time the idle time has passed,
+/// the old one is dropped and the young one becomes the old. So a key lives for at least the idle
+/// time after its last use and at most twice that, nothing is kept per key for it, and a generation
+/// is dropped at once. Time is looked at when a key is used: without use nothing grows.
 #[derive(Debug)]
 pub(super) struct Attempts<K, V> {
     idle: Option<Duration>,

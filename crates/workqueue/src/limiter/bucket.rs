@@ -9,9 +9,9 @@ use super::{LimiterError, RateLimiter};
 
 /// A bucket of tokens that all keys share: `burst` at once, then `per_second`.
 ///
-/// Each attempt reserves a token, and waits until it is there; reservations are not given back. So under overload the delay
-/// grows without bound: a thousand failures at once, at ten a second after a burst of a hundred, wait up to ninety seconds.
-/// Counts nothing per key.
+/// Each attempt reserves a token, and waits until it is there; reservations are not given back. So
+/// under overload the delay grows without bound: a thousand failures at once, at ten a second after
+/// a burst of a hundred, wait up to ninety seconds. Counts nothing per key.
 #[derive(Debug)]
 pub struct Bucket {
     per_second: f64,
@@ -55,7 +55,8 @@ impl<K> RateLimiter<K> for Bucket {
         let refilled = now.saturating_duration_since(last.at).as_secs_f64() * self.per_second;
         let tokens = (last.tokens + refilled).min(self.burst) - 1.0;
         *level = Some(Level { tokens, at: last.at.max(now) });
-        // A sum of many tenths is not quite whole: less than a nanosecond's worth of a token is no token missing.
+        // A sum of many tenths is not quite whole: less than a nanosecond's worth of a token is no
+        // token missing.
         let missing = -tokens;
         if missing <= 1e-9 {
             return Duration::ZERO;

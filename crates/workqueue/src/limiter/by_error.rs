@@ -13,10 +13,11 @@ pub enum Pace {
     /// Nothing: the other limiter decides.
     #[default]
     Usual,
-    /// Not before this time has passed (`Retry-After`); later if the other limiter says so. The attempt counts.
+    /// Not before this time has passed (`Retry-After`); later if the other limiter says so. The
+    /// attempt counts.
     AtLeast(Duration),
-    /// After this time, whatever the other limiter would say, which is not asked: the attempt does not count. For what is
-    /// nobody's fault, as a conflict with another writer.
+    /// After this time, whatever the other limiter would say, which is not asked: the attempt does
+    /// not count. For what is nobody's fault, as a conflict with another writer.
     Instead(Duration),
 }
 

@@ -6,9 +6,11 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter, attempts::Attempts};
 
-/// `base · 2^n` for the n-th failure in a row of a key, at most `max`. The first failure waits `base`.
+/// `base · 2^n` for the n-th failure in a row of a key, at most `max`. The first failure waits
+/// `base`.
 ///
-/// No jitter: wrap it in a [`Jitter`](super::Jitter) where keys that fail together should not come back together.
+/// No jitter: wrap it in a [`Jitter`](super::Jitter) where keys that fail together should not come
+/// back together.
 #[derive(Debug)]
 pub struct Exponential<K> {
     base: Duration,
@@ -32,12 +34,14 @@ impl<K: Clone + Eq + Hash + Send + 'static> Exponential<K> {
         Ok(Self::constant(base, max))
     }
 
-    /// The same, but the count of a key that did not fail for `idle` is dropped: keys that fail and then vanish without a `forget`
-    /// would otherwise be kept for ever. Twice the longest delay is a good value.
+    /// The same, but the count of a key that did not fail for `idle` is dropped: keys that fail and
+    /// then vanish without a `forget` would otherwise be kept for ever. Twice the longest delay is
+    /// a good value.
     ///
     /// # Errors
     ///
-    /// `idle` is below twice the longest delay: a key must not be forgotten while it waits, or while its next try is under way.
+    /// `idle` is below twice the longest delay: a key must not be forgotten while it waits, or
+    /// while its next try is under way.
     pub fn expire_idle(mut self, idle: Duration) -> Result<Self, LimiterError> {
         super::check_idle(idle, self.max)?;
         self.failures.expire(idle);

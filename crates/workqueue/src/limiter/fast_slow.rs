@@ -25,7 +25,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> FastSlow<K> {
     ///
     /// # Errors
     ///
-    /// `idle` is below twice the longer delay: a key must not be forgotten while it waits, or while its next try is under way.
+    /// `idle` is below twice the longer delay: a key must not be forgotten while it waits, or while
+    /// its next try is under way.
     pub fn expire_idle(mut self, idle: Duration) -> Result<Self, LimiterError> {
         super::check_idle(idle, self.fast.max(self.slow))?;
         self.attempts.expire(idle);

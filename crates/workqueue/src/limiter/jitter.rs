@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter};
 
-/// The delay of another limiter plus a uniform part of it, from a seed: keys that failed together come back apart.
+/// The delay of another limiter plus a uniform part of it, from a seed: keys that failed together
+/// come back apart.
 ///
 /// Never less than the other's delay. A cap goes around it: `MaxWait::new(Jitter::new(…)?, max)`.
 #[derive(Debug)]
@@ -19,7 +20,8 @@ pub struct Jitter<L> {
 }
 
 impl<L> Jitter<L> {
-    /// `inner` plus at most `fraction` of its delay: 0.2 is up to a fifth more. The same seed gives the same delays.
+    /// `inner` plus at most `fraction` of its delay: 0.2 is up to a fifth more. The same seed gives
+    /// the same delays.
     ///
     /// # Errors
     ///

@@ -6,13 +6,16 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter, attempts::Attempts};
 
-/// The most attempts a [`Windowed`] limiter may allow in a window: it remembers so many times per key.
+/// The most attempts a [`Windowed`] limiter may allow in a window: it remembers so many times per
+/// key.
 pub const WINDOW_ATTEMPTS_MAX: u32 = 1024;
 
-/// At once, as long as a key has fewer than `n` attempts in any `window` of time; else when the window allows the next one.
+/// At once, as long as a key has fewer than `n` attempts in any `window` of time; else when the
+/// window allows the next one.
 ///
-/// An attempt counts at the time it is put off to. So in every window of that length, wherever it begins, at most `n` attempts of a key
-/// come through; a [`Bucket`](super::Bucket) would let its burst and its rate through. Keeps `n` times per key.
+/// An attempt counts at the time it is put off to. So in every window of that length, wherever it
+/// begins, at most `n` attempts of a key come through; a [`Bucket`](super::Bucket) would let its
+/// burst and its rate through. Keeps `n` times per key.
 #[derive(Debug)]
 pub struct Windowed<K> {
     n: u32,

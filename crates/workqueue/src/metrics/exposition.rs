@@ -23,11 +23,13 @@ pub struct Exposed<'a> {
 
 /// The figures of queues in Prometheus' text format.
 ///
-/// The seven families of client-go and controller-runtime (`workqueue_depth`, `…_adds_total`, `…_queue_duration_seconds`,
-/// `…_work_duration_seconds`, `…_unfinished_work_seconds`, `…_longest_running_processor_seconds`, `…_retries_total`), and three that
-/// they lack: `workqueue_waiting`, `workqueue_rate_limited_keys` and `workqueue_oldest_ready_seconds`. Ages are of this moment, where client-go
-/// refreshes them twice a second. With more than [`PRIORITY_LABELS_MAX`](super::PRIORITY_LABELS_MAX) priorities a queue's
-/// depth is given once, as their sum, with the label `exceeded_cardinality_limit`.
+/// The seven families of client-go and controller-runtime (`workqueue_depth`, `…_adds_total`,
+/// `…_queue_duration_seconds`, `…_work_duration_seconds`, `…_unfinished_work_seconds`,
+/// `…_longest_running_processor_seconds`, `…_retries_total`), and three that they lack:
+/// `workqueue_waiting`, `workqueue_rate_limited_keys` and `workqueue_oldest_ready_seconds`. Ages
+/// are of this moment, where client-go refreshes them twice a second. With more than
+/// [`PRIORITY_LABELS_MAX`](super::PRIORITY_LABELS_MAX) priorities a queue's depth is given once, as
+/// their sum, with the label `exceeded_cardinality_limit`.
 pub fn exposition(queues: &[Exposed<'_>]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 use super::Metrics;
 
-/// The upper bounds of the histograms' buckets: 10 ns to 1000 s, ten times longer each, as client-go's (`workqueue` metrics of component-base).
+/// The upper bounds of the histograms' buckets: 10 ns to 1000 s, ten times longer each, as
+/// client-go's (`workqueue` metrics of component-base).
 pub const BUCKETS: [Duration; 12] = [
     Duration::from_nanos(10),
     Duration::from_nanos(100),
@@ -29,7 +30,8 @@ pub const BUCKETS: [Duration; 12] = [
 /// So many distinct priorities are told apart in labels: 25, as in controller-runtime.
 pub const PRIORITY_LABELS_MAX: usize = 25;
 
-/// Counts what happens in one queue: a [`Metrics`] handle whose figures [`exposition`](super::exposition()) writes down.
+/// Counts what happens in one queue: a [`Metrics`] handle whose figures
+/// [`exposition`](super::exposition()) writes down.
 #[derive(Debug, Default)]
 pub struct Recorder {
     pub(super) adds: AtomicU64,
@@ -71,8 +73,8 @@ impl Recorder {
         self.worked.read()
     }
 
-    /// Whether these priorities, and all that were shown before, are few enough for a label each: at most [`PRIORITY_LABELS_MAX`]. Once
-    /// they were not, they never are.
+    /// Whether these priorities, and all that were shown before, are few enough for a label each:
+    /// at most [`PRIORITY_LABELS_MAX`]. Once they were not, they never are.
     pub fn may_label(&self, shown: impl Iterator<Item = i32>) -> bool {
         let mut priorities = self.priorities.lock();
         for priority in shown {
@@ -106,7 +108,8 @@ impl Metrics for Recorder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Distribution {
-    /// Per bucket its upper bound (`None` is unbounded), and how many durations fell into it and into none before.
+    /// Per bucket its upper bound (`None` is unbounded), and how many durations fell into it and
+    /// into none before.
     pub buckets: Vec<(Option<Duration>, u64)>,
     /// The sum of all durations.
     pub sum: Duration,

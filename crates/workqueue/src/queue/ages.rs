@@ -68,7 +68,8 @@ impl Ages {
         queued_for
     }
 
-    /// The key is given back; says how long it was held. What it was wanted since, it is queued since.
+    /// The key is given back; says how long it was held. What it was wanted since, it is queued
+    /// since.
     pub(super) fn give_back(&mut self, idx: SlotIdx, now: Moment) -> Duration {
         let age = self.age(idx);
         let worked_for = age.since.age(now);

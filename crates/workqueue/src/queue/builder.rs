@@ -51,7 +51,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Builder<K> {
         }
     }
 
-    /// How long `add_rate_limited` waits. By default [`controller_default`], or with priorities [`priority_default`].
+    /// How long `add_rate_limited` waits. By default [`controller_default`], or with priorities
+    /// [`priority_default`].
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<K>) -> Self {
         self.limiter = Some(Box::new(limiter));
         self
@@ -63,17 +64,19 @@ impl<K: Clone + Eq + Hash + Send + 'static> Builder<K> {
         self
     }
 
-    /// Serves by [priority](crate::AddOptions::priority), and how. By default priorities count for nothing: first ready, first
-    /// served.
+    /// Serves by [priority](crate::AddOptions::priority), and how. By default priorities count for
+    /// nothing: first ready, first served.
     ///
-    /// With priorities, a key that is added again while it is held keeps the place of that add, where it otherwise goes to the tail when done.
+    /// With priorities, a key that is added again while it is held keeps the place of that add,
+    /// where it otherwise goes to the tail when done.
     pub fn priorities(mut self, priorities: Priorities) -> Self {
         self.priorities = Some(priorities);
         self
     }
 
-    /// Serves groups of keys in turn (deficit round robin, every key costs one), within each priority: a storm of one
-    /// group's keys delays another group's key by one round, not by the storm. By default all keys are one group.
+    /// Serves groups of keys in turn (deficit round robin, every key costs one), within each
+    /// priority: a storm of one group's keys delays another group's key by one round, not by the
+    /// storm. By default all keys are one group.
     ///
     /// A key's group is asked at each add, outside the lock; it must be the same each time.
     pub fn groups(mut self, group_of: impl Fn(&K) -> Group + Send + Sync + 'static) -> Self {
@@ -81,22 +84,25 @@ impl<K: Clone + Eq + Hash + Send + 'static> Builder<K> {
         self
     }
 
-    /// At most `n` keys of one group are in flight at a time, so that slow work of one group does not hold all workers. By default
-    /// there is no limit. Counts for nothing without [`groups`](Self::groups).
+    /// At most `n` keys of one group are in flight at a time, so that slow work of one group does
+    /// not hold all workers. By default there is no limit. Counts for nothing without
+    /// [`groups`](Self::groups).
     pub fn group_in_flight_max(mut self, n: NonZeroU32) -> Self {
         self.held_max = Some(n);
         self
     }
 
-    /// What becomes of queued keys at a shutdown. By default they are handed out; with priorities they are abandoned.
+    /// What becomes of queued keys at a shutdown. By default they are handed out; with priorities
+    /// they are abandoned.
     pub fn at_shutdown(mut self, at_shutdown: AtShutdown) -> Self {
         self.at_shutdown = Some(at_shutdown);
         self
     }
 
-    /// Whether the queue keeps since when each key is where it is: for [`Entry::age`](crate::Entry::age),
-    /// [`LevelStats::oldest`](crate::LevelStats::oldest) and the ages in [`Stats`](crate::Stats). Costs one reading of the clock per
-    /// add, hand-out and done. By default off; metrics and [`Priorities::Ageing`] turn it on.
+    /// Whether the queue keeps since when each key is where it is: for
+    /// [`Entry::age`](crate::Entry::age), [`LevelStats::oldest`](crate::LevelStats::oldest) and the
+    /// ages in [`Stats`](crate::Stats). Costs one reading of the clock per add, hand-out and done.
+    /// By default off; metrics and [`Priorities::Ageing`] turn it on.
     pub fn ages(mut self, has_ages: bool) -> Self {
         self.has_ages = has_ages;
         self

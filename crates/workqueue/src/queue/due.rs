@@ -2,13 +2,15 @@
 //!
 //! # Theory
 //!
-//! A binary heap of sixteen bytes an entry: the due time, a number that tells equal times apart by the order of their adds,
-//! and the slot. Entries are never looked for. One that was replaced or cancelled stays and is *stale*: the slot does not
-//! wait for that time any more, which whoever meets it finds out by asking the slot. When more than half of the entries are
-//! stale they are swept out, so the heap is never longer than twice the keys that wait, plus [`STALE_MIN`].
+//! A binary heap of sixteen bytes an entry: the due time, a number that tells equal times apart by
+//! the order of their adds, and the slot. Entries are never looked for. One that was replaced or
+//! cancelled stays and is *stale*: the slot does not wait for that time any more, which whoever
+//! meets it finds out by asking the slot. When more than half of the entries are stale they are
+//! swept out, so the heap is never longer than twice the keys that wait, plus [`STALE_MIN`].
 //!
-//! Where many fall due together, popping each would sift the heap each time. So after a sixteenth of the heap has been
-//! popped, the rest that is due is taken out in one pass and sorted: the pass costs no more than what was done already.
+//! Where many fall due together, popping each would sift the heap each time. So after a sixteenth
+//! of the heap has been popped, the rest that is due is taken out in one pass and sorted: the pass
+//! costs no more than what was done already.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -23,7 +25,8 @@ const SORT_MIN: usize = 1024;
 /// A heap with more room than four times its need gives the rest back, down to this many entries.
 const ROOM_MIN: usize = 1024;
 
-/// A due time of a slot; ordered by time, then by the order of adds (which starts over every four billion).
+/// A due time of a slot; ordered by time, then by the order of adds (which starts over every four
+/// billion).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Due {
     pub(super) at: Moment,

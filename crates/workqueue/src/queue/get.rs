@@ -20,7 +20,8 @@ use super::{
 /// The way through [`Shared::wait`].
 type Wait<'q, K> = Pin<Box<dyn Future<Output = Option<Handed<K>>> + Send + 'q>>;
 
-/// What [`WorkQueue::get`](crate::WorkQueue::get) gives: the next key, or `None` once the queue is shut down and empty.
+/// What [`WorkQueue::get`](crate::WorkQueue::get) gives: the next key, or `None` once the queue is
+/// shut down and empty.
 ///
 /// Small while there is a key at once; a wait is allocated when there is none.
 #[must_use = "a future does nothing unless it is awaited"]
@@ -43,7 +44,8 @@ impl<'q, K: Clone + Eq + Hash + Send + 'static> Future for Get<'q, K> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = self.shared;
         if self.wait.is_none() {
-            // A worker that always finds a key yields when its budget is spent. Nothing is taken yet.
+            // A worker that always finds a key yields when its budget is spent. Nothing is taken
+            // yet.
             let budget = if shared.is_turn() { Some(ready!(poll_proceed(cx))) } else { None };
             match shared.take() {
                 Taken::Key(handed) => {

@@ -12,8 +12,8 @@ pub struct Entry<K> {
     pub key: K,
     /// Where it is.
     pub phase: Phase,
-    /// How long it has been queued or waiting, or how long a worker has held it. `None` without ages; see
-    /// [`Builder::ages`](crate::Builder::ages).
+    /// How long it has been queued or waiting, or how long a worker has held it. `None` without
+    /// ages; see [`Builder::ages`](crate::Builder::ages).
     pub age: Option<Duration>,
     /// In what time it falls due, if it waits.
     pub due_in: Option<Duration>,

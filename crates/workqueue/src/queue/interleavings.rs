@@ -1,7 +1,9 @@
-//! Every interleaving of a few threads at the queue's lock: what runs between two locks may run at any time.
+//! Every interleaving of a few threads at the queue's lock: what runs between two locks may run at
+//! any time.
 //!
-//! Everything the threads share is behind the one lock, or a waker. So a step under the lock is one step of the model. The stories are short, so that
-//! every one of their interleavings is run: a bound on preemptions was found to leave out those that matter.
+//! Everything the threads share is behind the one lock, or a waker. So a step under the lock is one
+//! step of the model. The stories are short, so that every one of their interleavings is run: a
+//! bound on preemptions was found to leave out those that matter.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -137,7 +139,8 @@ fn worker_misses_no_add() {
     });
 }
 
-/// WQ-14 and property 13: a wait that is dropped passes on what it was called for, and leaves nobody behind.
+/// WQ-14 and property 13: a wait that is dropped passes on what it was called for, and leaves
+/// nobody behind.
 #[test]
 fn dropped_wait_swallows_nothing() {
     loom::model(|| {
@@ -161,7 +164,8 @@ fn dropped_wait_swallows_nothing() {
     });
 }
 
-/// WQ-22, WQ-23 and property 12: a drain ends when the last key is done, and at once when a shutdown comes.
+/// WQ-22, WQ-23 and property 12: a drain ends when the last key is done, and at once when a
+/// shutdown comes.
 #[test]
 fn drain_hears_the_last_done_and_a_shutdown() {
     loom::model(|| {
@@ -190,7 +194,8 @@ fn drain_hears_the_last_done_and_a_shutdown() {
         };
         block_on(async {
             let mut drain = Box::pin(queue.shut_down_with_drain());
-            // Entered before or after the other shutdown: the first lets it go, the second waits for the key.
+            // Entered before or after the other shutdown: the first lets it go, the second waits
+            // for the key.
             let entered = std::future::poll_fn(|cx| Poll::Ready(drain.as_mut().poll(cx))).await;
             if entered.is_pending() {
                 queue.shut_down();

@@ -6,9 +6,10 @@ use super::{keys::SlotIdx, shared::Shared, state::Handed, tag::Tag};
 
 /// A key handed out to a worker; nobody else gets it until this is dropped.
 ///
-/// Dropping is `done`, so a worker that panics or is cancelled gives its key back as well. A worker that wants to come back
-/// calls [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited) *before* it drops the item: the key then waits
-/// at the worker's side and starts to wait in the queue when done.
+/// Dropping is `done`, so a worker that panics or is cancelled gives its key back as well. A worker
+/// that wants to come back calls
+/// [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited) *before* it drops the item:
+/// the key then waits at the worker's side and starts to wait in the queue when done.
 #[must_use = "dropping an item at once says that its work is done"]
 pub struct Item<'q, K> {
     shared: &'q Arc<Shared<K>>,
@@ -24,7 +25,8 @@ const MOVED: SlotIdx = SlotIdx::MAX;
 impl<'q, K> Item<'q, K> {
     #[inline]
     pub(super) fn new(shared: &'q Arc<Shared<K>>, handed: Handed<K>) -> Self {
-        // Field by field: copied as a whole, what was just written would be read in wider pieces, which processors wait for.
+        // Field by field: copied as a whole, what was just written would be read in wider pieces,
+        // which processors wait for.
         let Handed { key, idx, priority, n_adds } = handed;
         Self { shared, key, idx, priority, n_adds }
     }
@@ -39,17 +41,20 @@ impl<'q, K> Item<'q, K> {
         self.priority
     }
 
-    /// The tag of the add that led to this hand-out; [`Tag::NONE`] if it had none. Locks the queue for a moment.
+    /// The tag of the add that led to this hand-out; [`Tag::NONE`] if it had none. Locks the queue
+    /// for a moment.
     pub fn tag(&self) -> Tag {
         self.shared.step(|state| state.tag(self.idx))
     }
 
-    /// How many adds became this one hand-out, those with a delay included; counted up to [`ADDS_MAX`](crate::ADDS_MAX).
+    /// How many adds became this one hand-out, those with a delay included; counted up to
+    /// [`ADDS_MAX`](crate::ADDS_MAX).
     pub fn n_adds(&self) -> u32 {
         u32::from(self.n_adds)
     }
 
-    /// How long the key was queued before it was handed out. Locks the queue for a moment. `None` without ages; see [`Builder::ages`](crate::Builder::ages).
+    /// How long the key was queued before it was handed out. Locks the queue for a moment. `None`
+    /// without ages; see [`Builder::ages`](crate::Builder::ages).
     pub fn waited(&self) -> Option<Duration> {
         self.shared.step(|state| state.waited(self.idx))
     }
@@ -106,17 +111,20 @@ impl<K> OwnedItem<K> {
         self.handed.priority
     }
 
-    /// The tag of the add that led to this hand-out; [`Tag::NONE`] if it had none. Locks the queue for a moment.
+    /// The tag of the add that led to this hand-out; [`Tag::NONE`] if it had none. Locks the queue
+    /// for a moment.
     pub fn tag(&self) -> Tag {
         self.shared.step(|state| state.tag(self.handed.idx))
     }
 
-    /// How many adds became this one hand-out, those with a delay included; counted up to [`ADDS_MAX`](crate::ADDS_MAX).
+    /// How many adds became this one hand-out, those with a delay included; counted up to
+    /// [`ADDS_MAX`](crate::ADDS_MAX).
     pub fn n_adds(&self) -> u32 {
         u32::from(self.handed.n_adds)
     }
 
-    /// How long the key was queued before it was handed out. Locks the queue for a moment. `None` without ages; see [`Builder::ages`](crate::Builder::ages).
+    /// How long the key was queued before it was handed out. Locks the queue for a moment. `None`
+    /// without ages; see [`Builder::ages`](crate::Builder::ages).
     pub fn waited(&self) -> Option<Duration> {
         self.shared.step(|state| state.waited(self.handed.idx))
     }

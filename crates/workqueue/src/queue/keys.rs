@@ -1,7 +1,7 @@
 //! The keys a queue knows, each in a slot.
 //!
-//! A table finds a key's slot by its hash; everything else speaks of slots. So `get` and `done` hash nothing, and an add hashes
-//! once, before it takes the lock.
+//! A table finds a key's slot by its hash; everything else speaks of slots. So `get` and `done`
+//! hash nothing, and an add hashes once, before it takes the lock.
 
 use std::{collections::VecDeque, hash::Hash, hint::black_box};
 
@@ -19,14 +19,16 @@ pub(super) const KEYS_MAX: usize = LEN_MAX;
 /// After a peak, slots beyond this many are given back when the queue is empty.
 const ROOM_MIN: usize = 4096;
 
-/// So many keys that have become absent are still kept, so that keys that come and go find their slots.
+/// So many keys that have become absent are still kept, so that keys that come and go find their
+/// slots.
 const LISTED_MAX: usize = 2048;
 
 /// So many slots are within reach of the processor's caches.
 /// None in this crate's own tests, so that they see what is done about those that are not.
 const NEAR_MAX: usize = if cfg!(test) { 0 } else { 16 * 1024 };
 
-/// So many of them are swept at a time: enough to wait for memory once, and the lock is held for some microseconds.
+/// So many of them are swept at a time: enough to wait for memory once, and the lock is held for
+/// some microseconds.
 const SWEEP: usize = 64;
 
 /// A key's state, as in the table of the crate page; to have no slot is to be absent too.
@@ -123,9 +125,10 @@ impl<K> Keys<K> {
         self.slots.len() > NEAR_MAX
     }
 
-    /// Makes a key absent; says whether all keys are now, and their room was given back. The slot is swept later, together with others:
-    /// the table's places are far apart in memory, and many visits at once wait for it no longer than one. A key that is added
-    /// again before finds its slot, and costs the table nothing.
+    /// Makes a key absent; says whether all keys are now, and their room was given back. The slot
+    /// is swept later, together with others: the table's places are far apart in memory, and many
+    /// visits at once wait for it no longer than one. A key that is added again before finds its
+    /// slot, and costs the table nothing.
     #[inline]
     pub(super) fn remove(&mut self, idx: SlotIdx) -> bool {
         let slot = self.slot_mut(idx);
@@ -212,7 +215,8 @@ impl<K: Eq + Hash> Keys<K> {
         idx
     }
 
-    /// The slot of `key`, and the stage it is in: if the key was absent, its slot is to be given another one.
+    /// The slot of `key`, and the stage it is in: if the key was absent, its slot is to be given
+    /// another one.
     #[inline]
     pub(super) fn enter(&mut self, key: K, hash: u32) -> (SlotIdx, Stage) {
         let idx = match self.look(&key, hash) {

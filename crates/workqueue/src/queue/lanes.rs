@@ -1,17 +1,21 @@
-//! The order of service where it is not plain first come, first served: by priority, and fairly between groups.
+//! The order of service where it is not plain first come, first served: by priority, and fairly
+//! between groups.
 //!
 //! # Theory
 //!
-//! A *level* per priority, in it a *flow* per group, in it the keys in order of their sequence numbers. A key gets a fresh number
-//! when it becomes ready; a key that was added again while it was held got its number then, and goes back to that place.
+//! A *level* per priority, in it a *flow* per group, in it the keys in order of their sequence
+//! numbers. A key gets a fresh number when it becomes ready; a key that was added again while it
+//! was held got its number then, and goes back to that place.
 //!
-//! [`Priorities`] say which level is served next, deficit round robin says which of its flows (every key costs one, a flow has
-//! its group's weight to spend per round), the number says which key.
+//! [`Priorities`] say which level is served next, deficit round robin says which of its flows
+//! (every key costs one, a flow has its group's weight to spend per round), the number says which
+//! key.
 //!
-//! A key that is raised leaves a *stale* entry behind: one whose number is not the key's number any more. Stale entries are
-//! dropped when they come up; a flow where they outnumber the others is swept, so a flow holds at most
-//! twice its keys, plus [`STALE_MIN`]. A level without keys is removed when there are more than [`LEVELS_MIN`], a flow when its
-//! level has more than [`FLOWS_MIN`](level::FLOWS_MIN).
+//! A key that is raised leaves a *stale* entry behind: one whose number is not the key's number any
+//! more. Stale entries are dropped when they come up; a flow where they outnumber the others is
+//! swept, so a flow holds at most twice its keys, plus [`STALE_MIN`]. A level without keys is
+//! removed when there are more than [`LEVELS_MIN`], a flow when its level has more than
+//! [`FLOWS_MIN`](level::FLOWS_MIN).
 
 mod flow;
 mod level;
@@ -30,7 +34,8 @@ use super::{
 /// So many stale entries of a flow are not worth a sweep.
 const STALE_MIN: usize = 32;
 
-/// So many levels stay when their last key has left, so that coming and going keys do not build and tear them down.
+/// So many levels stay when their last key has left, so that coming and going keys do not build and
+/// tear them down.
 const LEVELS_MIN: usize = 16;
 
 /// Where in the order of service a key stands; kept per slot.
@@ -55,10 +60,12 @@ struct Place {
 pub struct LevelStats {
     /// The priority.
     pub priority: i32,
-    /// Keys that are ready at it, those that a worker still holds included: `workqueue_depth` with this priority.
+    /// Keys that are ready at it, those that a worker still holds included: `workqueue_depth` with
+    /// this priority.
     pub ready: usize,
-    /// How long the first key of the level has been ready: what grows without bound when the level starves. `None` if all its keys are
-    /// held, or without ages; see [`Builder::ages`](crate::Builder::ages).
+    /// How long the first key of the level has been ready: what grows without bound when the level
+    /// starves. `None` if all its keys are held, or without ages; see
+    /// [`Builder::ages`](crate::Builder::ages).
     pub oldest: Option<Duration>,
 }
 
@@ -132,7 +139,8 @@ impl Lanes {
         }
     }
 
-    /// A key that is held is wanted again, at once or later: with no memory of the priority it was handed out with.
+    /// A key that is held is wanted again, at once or later: with no memory of the priority it was
+    /// handed out with.
     pub(super) fn start_over(&mut self, idx: SlotIdx, priority: i32) {
         self.ranks[idx as usize].priority = self.asked(priority);
     }
@@ -243,7 +251,8 @@ impl Lanes {
         match self.priorities {
             None | Some(Priorities::Strict) => Some((highest, first)),
             Some(Priorities::Ageing { step }) => {
-                // Who rises by one a step from `priority` at `since` overtakes whoever does so from a later point of the same line.
+                // Who rises by one a step from `priority` at `since` overtakes whoever does so from
+                // a later point of the same line.
                 let step = step.as_nanos().min(u128::from(u64::MAX)) as i128;
                 let line = |(priority, place): (i32, Place)| {
                     i128::from(since(place.idx).0) - i128::from(priority) * step

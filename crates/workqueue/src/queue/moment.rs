@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Nanoseconds since the queue's epoch; below zero where a test's clock stood before it. Reaches 292 years each way.
+/// Nanoseconds since the queue's epoch; below zero where a test's clock stood before it. Reaches
+/// 292 years each way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Moment(pub(super) i64);
 

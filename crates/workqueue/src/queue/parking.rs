@@ -1,7 +1,7 @@
 //! Who waits for the lock's state to change, and in which order they are called.
 //!
-//! Guarded by the queue's one lock, so that whether somebody sleeps and whether there is something to do are seen together: no
-//! call can fall between a look and the sleep after it.
+//! Guarded by the queue's one lock, so that whether somebody sleeps and whether there is something
+//! to do are seen together: no call can fall between a look and the sleep after it.
 
 use std::{collections::VecDeque, task::Waker};
 

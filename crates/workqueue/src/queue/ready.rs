@@ -64,7 +64,8 @@ impl Ready {
         }
     }
 
-    /// A key that was wanted while it was held becomes ready: at the tail, or with lanes at the place of its add.
+    /// A key that was wanted while it was held becomes ready: at the tail, or with lanes at the
+    /// place of its add.
     #[inline]
     pub(super) fn push_dirty(&mut self, idx: SlotIdx) {
         match self {

@@ -1,7 +1,9 @@
-//! What all handles and all items of a queue share: a lock around [`State`], and the ways to wait for it.
+//! What all handles and all items of a queue share: a lock around [`State`], and the ways to wait
+//! for it.
 //!
-//! Every step goes through [`Shared::step`]: take the lock, change the state, release the lock, then wake and tell those
-//! whom the change concerns. Nothing of the user's but `Clone`, `Eq` and `Drop` of keys runs under the lock.
+//! Every step goes through [`Shared::step`]: take the lock, change the state, release the lock,
+//! then wake and tell those whom the change concerns. Nothing of the user's but `Clone`, `Eq` and
+//! `Drop` of keys runs under the lock.
 
 use std::{
     future::poll_fn,
@@ -31,7 +33,8 @@ use super::{
 };
 use crate::{Metrics, RateLimiter};
 
-/// One of so many hand-outs costs a worker a unit of its budget, of which tokio gives 128 at a time.
+/// One of so many hand-outs costs a worker a unit of its budget, of which tokio gives 128 at a
+/// time.
 const TURNS: u32 = 4;
 
 /// Says whose a key is.
@@ -70,7 +73,8 @@ impl<K, L: Lock<State<K>>> Shared<K, L> {
         seen
     }
 
-    /// Whether this hand-out is one that is counted against a worker's budget: one of [`TURNS`], which saves time.
+    /// Whether this hand-out is one that is counted against a worker's budget: one of [`TURNS`],
+    /// which saves time.
     #[inline]
     pub(super) fn is_turn(&self) -> bool {
         // Two workers at once may count as one: it is about now and then.
@@ -198,7 +202,8 @@ impl<K: Clone + Eq + Hash, L: Lock<State<K>>> Shared<K, L> {
                 continue;
             };
             tokio::select! {
-                // Otherwise the first arm to be asked is drawn by lot, and which waiter gets a key could differ from run to run.
+                // Otherwise the first arm to be asked is drawn by lot, and which waiter gets a key
+                // could differ from run to run.
                 biased;
                 // Cancel safe: as above.
                 () = called => {}

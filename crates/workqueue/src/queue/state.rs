@@ -350,7 +350,8 @@ impl<K: Clone> State<K> {
         let ages = &self.ages;
         let since = |idx| ages.as_ref().map_or_else(Moment::default, |ages: &Ages| ages.since(idx));
         let Some(idx) = self.ready.pop(since) else {
-            // A dirty key is still to come: to the worker that holds it, who calls `done` and then `get`.
+            // A dirty key is still to come: to the worker that holds it, who calls `done` and then
+            // `get`.
             let is_over = self.is_shutting_down() && self.ready.is_empty();
             return (if is_over { Taken::ShutDown } else { Taken::Nothing }, None);
         };
@@ -378,7 +379,8 @@ impl<K: Clone> State<K> {
         self.n_touched -= 1;
     }
 
-    /// Takes a key for one who sits at `seat`; if there is none, it falls asleep, until the time given if it is the one to keep the time.
+    /// Takes a key for one who sits at `seat`; if there is none, it falls asleep, until the time
+    /// given if it is the one to keep the time.
     pub(super) fn take_or_sleep(
         &mut self,
         seat: SeatIdx,

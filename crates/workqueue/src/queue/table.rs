@@ -2,13 +2,14 @@
 //!
 //! # Theory
 //!
-//! An array of words of four bytes. A key is looked for from the place that the upper bits of its hash name up to the first empty
-//! word. A word is the index of a slot and, in the bits that this leaves free, the lower bits of the hash: so slots of other
-//! keys are hardly ever looked at, and a search waits for memory once. (A table that keeps its marks apart from its entries waits twice,
+//! An array of words of four bytes. A key is looked for from the place that the upper bits of its
+//! hash name up to the first empty word. A word is the index of a slot and, in the bits that this
+//! leaves free, the lower bits of the hash: so slots of other keys are hardly ever looked at, and a
+//! search waits for memory once. (A table that keeps its marks apart from its entries waits twice,
 //! and behind a lock nothing else goes on meanwhile.)
 //!
-//! At most five of eight words are in use. A removed word that has an empty neighbor becomes empty, another one is marked; marks count as
-//! used until the table is built anew.
+//! At most five of eight words are in use. A removed word that has an empty neighbor becomes empty,
+//! another one is marked; marks count as used until the table is built anew.
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +61,8 @@ impl Table {
         ((hash << self.bits) | idx) + FIRST
     }
 
-    /// The slot with this hash that `is_it`, or where it could be put. With no room left there is no such place.
+    /// The slot with this hash that `is_it`, or where it could be put. With no room left there is
+    /// no such place.
     #[inline]
     pub(super) fn find(
         &self,
@@ -102,8 +104,8 @@ impl Table {
         self.len += 1;
     }
 
-    /// Reads the first word of a search. What is read is of no use, but it is near when the search comes: many of these wait for
-    /// memory together, searches wait one after the other.
+    /// Reads the first word of a search. What is read is of no use, but it is near when the search
+    /// comes: many of these wait for memory together, searches wait one after the other.
     #[inline]
     pub(super) fn touch(&self, hash: u32) -> u32 {
         if self.words.is_empty() { EMPTY } else { self.words[self.home(hash)] }
@@ -140,8 +142,9 @@ impl Table {
         }
     }
 
-    /// Builds the table anew, with room for one more, from the hashes of all slots that are in it and their indices, which are below
-    /// `end`. In the order of the slots, so that they are read in a row.
+    /// Builds the table anew, with room for one more, from the hashes of all slots that are in it
+    /// and their indices, which are below `end`. In the order of the slots, so that they are read
+    /// in a row.
     #[cold]
     pub(super) fn rebuild(&mut self, end: usize, slots: impl Iterator<Item = (u32, SlotIdx)>) {
         let wanted = ((self.len + 1) * 2).max(end + FIRST as usize + 1);

@@ -2,10 +2,12 @@
 
 use super::keys::SlotIdx;
 
-/// A small value that goes with an add and comes out with the hand-out it leads to; what it means is its user's.
+/// A small value that goes with an add and comes out with the hand-out it leads to; what it means
+/// is its user's.
 ///
-/// Of several adds before a hand-out, the tag of the one that *decides* when it is stays: the add that made the key queued or dirty,
-/// or that set the due time it waits for. If that one had none, the first tag stays that came after it. A hand-out starts over.
+/// Of several adds before a hand-out, the tag of the one that *decides* when it is stays: the add
+/// that made the key queued or dirty, or that set the due time it waits for. If that one had none,
+/// the first tag stays that came after it. A hand-out starts over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag(pub u64, pub u32);
 
@@ -20,7 +22,8 @@ impl Tag {
     }
 }
 
-/// Per slot the tag of its key, as it will be handed out and as it was; empty until the first add that has one.
+/// Per slot the tag of its key, as it will be handed out and as it was; empty until the first add
+/// that has one.
 #[derive(Debug, Default)]
 pub(super) struct Tags(Vec<[Tag; 2]>);
 

@@ -95,7 +95,8 @@ fn buckets_are_those_of_the_field() {
     );
 }
 
-/// MET-3: more than 25 priorities are not told apart any more, for ever; MET-4 and property 16: the sum stays right.
+/// MET-3: more than 25 priorities are not told apart any more, for ever; MET-4 and property 16: the
+/// sum stays right.
 #[test]
 fn too_many_priorities_lose_their_labels() {
     let recorder = Arc::new(Recorder::new());

@@ -74,7 +74,8 @@ fn shutdown_ends_after_the_last_key_that_was_kept_back() {
 }
 
 proptest! {
-    /// However the storm of one tenant comes, nobody waits for more than one key of each other tenant at a time.
+    /// However the storm of one tenant comes, nobody waits for more than one key of each other
+    /// tenant at a time.
     #[test]
     fn nobody_waits_for_a_storm(
         adds in proptest::collection::vec((0..6_u32, 0..40_u32), 1..200),

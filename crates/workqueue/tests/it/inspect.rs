@@ -61,7 +61,8 @@ async fn hand_out_tells_its_tag_its_adds_and_its_wait() {
     assert_eq!(seen(&item), (Tag(1, 2), 3, Some(ms(4))), "the first that says why");
     assert_eq!(queue.entry(&"a").unwrap().tag, Tag(1, 2));
 
-    // While it is held, the next hand-out's begins; a plain add takes the place of the timer it consumes.
+    // While it is held, the next hand-out's begins; a plain add takes the place of the timer it
+    // consumes.
     queue.add_with("a", plain.after(ms(10)).tag(Tag(4, 0)));
     queue.add_with("a", plain.after(ms(20)).tag(Tag(5, 0)));
     assert_eq!(seen(&item).0, Tag(1, 2));

@@ -71,7 +71,8 @@ fn bucket_is_refilled_at_its_rate_up_to_its_burst() {
     assert_eq!(RateLimiter::<&str>::num_requeues(&bucket, &"a"), 0);
 }
 
-/// RL-12, RL-13: under overload the delay grows without bound, long after the burst; the bucket does not see that delays end together.
+/// RL-12, RL-13: under overload the delay grows without bound, long after the burst; the bucket
+/// does not see that delays end together.
 #[test]
 fn thousand_failures_at_once_wait_for_their_tokens() {
     let bucket = Bucket::new(10.0, 100).unwrap();

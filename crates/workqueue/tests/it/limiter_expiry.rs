@@ -21,7 +21,8 @@ fn forget_leaves_nothing() {
     assert!(limiter.is_empty());
 }
 
-/// RL-11: keys that fail and vanish are dropped after the idle time, at the latest after twice that.
+/// RL-11: keys that fail and vanish are dropped after the idle time, at the latest after twice
+/// that.
 #[test]
 fn idle_keys_expire() {
     let limiter = Exponential::new(SECOND, 4 * SECOND).unwrap().expire_idle(8 * SECOND).unwrap();

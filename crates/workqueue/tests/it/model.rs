@@ -104,7 +104,8 @@ fn step() -> impl Strategy<Value = Step> {
     let key = 0..5_u8;
     prop_oneof![
         4 => key.clone().prop_map(Step::Add),
-        // One due time per key, so that the order of equal due times, which nobody promises, does not matter.
+        // One due time per key, so that the order of equal due times, which nobody promises, does
+        // not matter.
         4 => (key.clone(), 0..8_u64).prop_map(|(key, eighths)| Step::After(key, eighths * 8 + u64::from(key) * u64::from(eighths > 0))),
         1 => key.clone().prop_map(Step::Cancel),
         6 => Just(Step::Get),
@@ -174,7 +175,8 @@ fn check(steps: &[Step], n_far: u32) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// Properties 1 to 7 and 11 of the rules; the invariants at rest of section 2 (property 4); tags and counts of adds.
+    /// Properties 1 to 7 and 11 of the rules; the invariants at rest of section 2 (property 4);
+    /// tags and counts of adds.
     #[test]
     fn queue_does_what_the_model_does(steps in proptest::collection::vec(step(), 0..120)) {
         check(&steps, 0)?;

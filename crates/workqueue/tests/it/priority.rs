@@ -21,7 +21,8 @@ fn higher_goes_first_and_absent_is_zero() {
     );
 }
 
-/// PQ-2: the smaller of the limiter's delay and the given one; the limiter is charged, also for a key that is ready.
+/// PQ-2: the smaller of the limiter's delay and the given one; the limiter is charged, also for a
+/// key that is ready.
 #[test]
 fn rate_limited_and_after_is_the_shorter_and_always_charged() {
     check(
@@ -31,7 +32,8 @@ fn rate_limited_and_after_is_the_shorter_and_always_charged() {
     check("add a; retry a; retry a; requeues a; waiting", expect!["requeues 2 · waiting 0"]);
 }
 
-/// PQ-5: the maximum; a real raise goes to the end of the new level, an equal or lower add keeps the place.
+/// PQ-5: the maximum; a real raise goes to the end of the new level, an equal or lower add keeps
+/// the place.
 #[test]
 fn raise_moves_to_the_end_and_nothing_lowers() {
     check(
@@ -42,7 +44,8 @@ fn raise_moves_to_the_end_and_nothing_lowers() {
     check("after a 10 3; add b 2; after a 10; sleep 10; get; get", expect!["got a@3 · got b@2"]);
 }
 
-/// PQ-6: now beats any wait, the earlier of two waits wins, a delay for a ready key is ignored, its priority is not.
+/// PQ-6: now beats any wait, the earlier of two waits wins, a delay for a ready key is ignored, its
+/// priority is not.
 #[test]
 fn earliest_time_and_highest_priority_hold_whatever_the_order() {
     check(
@@ -56,7 +59,8 @@ fn earliest_time_and_highest_priority_hold_whatever_the_order() {
     check("add b 5; add a; after a 10 9; waiting; get", expect!["waiting 0 · got a@9"]);
 }
 
-/// PQ-7, PQ-24, PQ-25: a held key that is added again counts as ready, and is handed out after `done` only.
+/// PQ-7, PQ-24, PQ-25: a held key that is added again counts as ready, and is handed out after
+/// `done` only.
 #[test]
 fn held_key_counts_as_ready_but_stays_where_it_is() {
     check(
@@ -87,7 +91,8 @@ fn adds_after_a_shutdown_are_ignored() {
     check("shut_down; add a 5; retry b; len; requeues b", expect!["len 0 · requeues 0"]);
 }
 
-/// PQ-20: the order within a level is that of becoming ready, which is noticed by whoever looks; equal due times fall due in the order of their adds.
+/// PQ-20: the order within a level is that of becoming ready, which is noticed by whoever looks;
+/// equal due times fall due in the order of their adds.
 #[test]
 fn due_key_gets_its_place_when_it_falls_due() {
     check(
@@ -127,7 +132,8 @@ fn shutdown_abandons_what_is_ready() {
     );
 }
 
-/// PQ-31, PQ-34: there is no hand-over that could be flagged or could block: a waiter that has left takes nothing with it.
+/// PQ-31, PQ-34: there is no hand-over that could be flagged or could block: a waiter that has left
+/// takes nothing with it.
 #[test]
 fn waiter_that_left_at_a_shutdown_holds_nothing() {
     check(

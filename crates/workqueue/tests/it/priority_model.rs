@@ -41,7 +41,8 @@ impl Model {
         self.seq += 1;
         let new = Want { priority, seq: self.seq, due, note: (tag, 0) };
         let want = self.wants.entry(key).or_insert(new);
-        // PQ-5 and PQ-6: the maximum, the minimum; a fresh number for a raise and for becoming ready.
+        // PQ-5 and PQ-6: the maximum, the minimum; a fresh number for a raise and for becoming
+        // ready.
         let is_raised = priority > want.priority;
         let is_ready_now = want.due.is_some() && due.is_none();
         let is_earlier = want.due.is_some_and(|old| due.is_none_or(|due| due < old));

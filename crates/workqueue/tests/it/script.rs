@@ -16,8 +16,10 @@ type Getting = Pin<Box<dyn Future<Output = Option<OwnedItem<Key>>>>>;
 
 /// Runs `script` on a fresh plain queue on a paused clock and compares what it says.
 ///
-/// Steps are divided by `;`: `add k`, `add k PRIORITY`, `after k MS`, `after k MS PRIORITY`, `retry k`, `retry k MS` (the shorter of both), `forget k`, `requeues k`, `cancel k`, `get`, `try`, `done k`, `panic k`,
-/// `sleep MS`, `len`, `waiting`, `stats`, `shut_down`, `drain`, and for waiters `wait NAME`, `poll NAME`, `leave NAME`.
+/// Steps are divided by `;`: `add k`, `add k PRIORITY`, `after k MS`, `after k MS PRIORITY`, `retry
+/// k`, `retry k MS` (the shorter of both), `forget k`, `requeues k`, `cancel k`, `get`, `try`,
+/// `done k`, `panic k`, `sleep MS`, `len`, `waiting`, `stats`, `shut_down`, `drain`, and for
+/// waiters `wait NAME`, `poll NAME`, `leave NAME`.
 #[track_caller]
 pub(crate) fn check(script: &'static str, expect: Expect) {
     check_on(|builder| builder, script, expect);

@@ -1,4 +1,5 @@
-//! Whole lives of a queue on a paused clock: producers, workers that fail, are slow, panic or are cancelled, all from a seed.
+//! Whole lives of a queue on a paused clock: producers, workers that fail, are slow, panic or are
+//! cancelled, all from a seed.
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -9,7 +10,8 @@ use tokio::task::JoinSet;
 
 const N_KEYS: u32 = 12;
 
-/// What the story knows: per key the newest change, the newest one that a successful pass had seen at its begin, and who holds it.
+/// What the story knows: per key the newest change, the newest one that a successful pass had seen
+/// at its begin, and who holds it.
 #[derive(Debug, Default)]
 struct Story {
     changes: BTreeMap<u32, u64>,
@@ -99,7 +101,8 @@ fn live(seed: u64, choose: fn(Builder<u32>) -> Builder<u32>) -> Vec<(u32, u64)> 
     })
 }
 
-/// Properties 1, 2 and 13 of the rules, and that the same seed gives the same run, whatever the order of service is.
+/// Properties 1, 2 and 13 of the rules, and that the same seed gives the same run, whatever the
+/// order of service is.
 #[test]
 fn lives_lose_nothing_and_repeat_themselves() {
     let choices: [fn(Builder<u32>) -> Builder<u32>; 4] = [

@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! The kernel is the registry: a bridge's name is made of its owner's uid, so nothing else needs to be kept. `ensure` lists
-//! the addresses first, refuses a range that another of our bridges holds, then makes the bridge, gives it the gateway's
-//! address, takes other addresses from it and brings it up; each step looks before it acts. It needs `CAP_NET_ADMIN`.
+//! The kernel is the registry: a bridge's name is made of its owner's uid, so nothing else needs to
+//! be kept. `ensure` lists the addresses first, refuses a range that another of our bridges holds,
+//! then makes the bridge, gives it the gateway's address, takes other addresses from it and brings
+//! it up; each step looks before it acts. It needs `CAP_NET_ADMIN`.
 
 use super::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use crate::subnet::Subnet;
@@ -17,7 +18,8 @@ use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
 use tokio::sync::Mutex;
 
-/// What our bridges' names start with; the rest is a hash of the uid, 15 bytes in all (the kernel's limit).
+/// What our bridges' names start with; the rest is a hash of the uid, 15 bytes in all (the kernel's
+/// limit).
 pub(super) const DEVICE_PREFIX: &str = "spn";
 
 /// Bridges by rtnetlink.
@@ -29,7 +31,8 @@ pub struct LinuxBackend {
 }
 
 impl LinuxBackend {
-    /// Opens a netlink socket in the network namespace of the calling thread, and the connection that its owner runs.
+    /// Opens a netlink socket in the network namespace of the calling thread, and the connection
+    /// that its owner runs.
     ///
     /// # Errors
     ///

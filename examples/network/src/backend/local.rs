@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! The registry is one JSON file: uid → range, gateway, name. It is read when the back end is opened and written whole on
-//! every change, to a file beside it that is synced and then renamed over it, so that a crash leaves the old registry or the
-//! new one. An answer is given after the rename: what was acknowledged survives. Memory changes only after the disk has.
+//! The registry is one JSON file: uid → range, gateway, name. It is read when the back end is
+//! opened and written whole on every change, to a file beside it that is synced and then renamed
+//! over it, so that a crash leaves the old registry or the new one. An answer is given after the
+//! rename: what was acknowledged survives. Memory changes only after the disk has.
 
 use super::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use crate::subnet::Subnet;
@@ -21,7 +22,8 @@ use tokio::sync::Mutex;
 #[derive(Debug)]
 pub struct LocalBackend {
     path: PathBuf,
-    /// Held across the write, so that changes reach the disk one after the other (an async lock: see `await` below).
+    /// Held across the write, so that changes reach the disk one after the other (an async lock:
+    /// see `await` below).
     entries: Mutex<BTreeMap<String, Entry>>,
 }
 

@@ -4,7 +4,8 @@ use network::backend::{Backend, BackendError, Desired, LinuxBackend, Owner};
 use std::future::Future;
 use std::process::Command;
 
-/// Runs a test on a thread that has left for a network namespace of its own; the namespace goes with the thread.
+/// Runs a test on a thread that has left for a network namespace of its own; the namespace goes
+/// with the thread.
 fn in_new_namespace<F: Future<Output = ()>>(test: impl FnOnce(LinuxBackend) -> F + Send + 'static) {
     let thread = std::thread::spawn(move || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)

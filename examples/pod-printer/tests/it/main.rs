@@ -14,7 +14,8 @@ use setpoint::prelude::*;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Runs a test beside a control plane in process, with time that passes by itself when nothing else is to be done.
+/// Runs a test beside a control plane in process, with time that passes by itself when nothing else
+/// is to be done.
 fn with_control_plane(test: impl AsyncFnOnce(Client, CancellationToken)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -112,7 +113,8 @@ fn failing_job_is_given_up(way: Way) {
             let pauses: Vec<_> =
                 at.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
             assert!(pauses.windows(2).all(|pair| pair[1] > pair[0]), "pauses grow: {pauses:?} ms");
-            // Paused time moves only when nothing else can happen: an hour of it is long enough to see that there is no sixth.
+            // Paused time moves only when nothing else can happen: an hour of it is long enough to
+            // see that there is no sixth.
             let more =
                 tokio::time::timeout(std::time::Duration::from_secs(3600), attempts.recv()).await;
             assert!(more.is_err(), "it was given up");

@@ -7,7 +7,8 @@ use rustls::pki_types::UnixTime;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 
-/// The server's certificate is renewed when fewer days are left: clients that are offline for a month still find it good.
+/// The server's certificate is renewed when fewer days are left: clients that are offline for a
+/// month still find it good.
 const RENEW_DAYS: u32 = 30;
 
 /// What a [`Pki`] is made of, each in PEM, to be kept in a file of the name that stands here.
@@ -73,12 +74,14 @@ impl PkiFiles {
 pub enum Loaded {
     /// They are as they were.
     Same,
-    /// The server's certificate is a new one, for this reason: it is to be kept instead of the old one.
+    /// The server's certificate is a new one, for this reason: it is to be kept instead of the old
+    /// one.
     Renewed(String),
 }
 
 impl Pki {
-    /// Takes what was kept, for a server with these further names; makes the server's certificate anew if it must be.
+    /// Takes what was kept, for a server with these further names; makes the server's certificate
+    /// anew if it must be.
     ///
     /// # Errors
     ///

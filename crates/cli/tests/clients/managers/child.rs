@@ -1,4 +1,5 @@
-//! What the processes run: one manager with one controller, which rewrites each object again and again.
+//! What the processes run: one manager with one controller, which rewrites each object again and
+//! again.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::Client;
@@ -30,8 +31,9 @@ pub(crate) const LEASE: Duration = Duration::from_secs(3);
 const RENEW: Duration = Duration::from_secs(2);
 pub(crate) const RETRY: Duration = Duration::from_millis(400);
 
-/// How long a pass takes before it writes. Most of a process's time goes by in here, so that a process is mostly frozen in the
-/// middle of passes, and hardly ever between the last look at the lease and the system call that sends.
+/// How long a pass takes before it writes. Most of a process's time goes by in here, so that a
+/// process is mostly frozen in the middle of passes, and hardly ever between the last look at the
+/// lease and the system call that sends.
 const PASS: Duration = Duration::from_millis(60);
 
 /// What a process is to be.
@@ -60,7 +62,8 @@ impl Role {
     }
 }
 
-/// Where a process writes down what it does: a line each, at once, so that nothing is lost with the process.
+/// Where a process writes down what it does: a line each, at once, so that nothing is lost with the
+/// process.
 #[derive(Clone)]
 struct Journal(Arc<File>);
 

@@ -1,4 +1,5 @@
-//! Three replicas that share the keys of one controller, while every object is rewritten all the time: one is killed, another joins.
+//! Three replicas that share the keys of one controller, while every object is rewritten all the
+//! time: one is killed, another joins.
 
 use super::child::{LEASE, Role};
 use super::process::{Line, Process};
@@ -46,7 +47,8 @@ impl Told {
         Self { lines: lines.collect() }
     }
 
-    /// The passes over each key, by their beginning. One that has not ended lasts until its process was killed, or for ever.
+    /// The passes over each key, by their beginning. One that has not ended lasts until its process
+    /// was killed, or for ever.
     fn passes(&self) -> BTreeMap<&str, Vec<Pass<'_>>> {
         let mut passes: BTreeMap<&str, Vec<Pass<'_>>> = BTreeMap::new();
         for (who, lines, killed) in &self.lines {
@@ -102,7 +104,8 @@ impl Told {
     }
 }
 
-/// Waits until every key has had a pass since now, and gives whose it was: asked for until two such rounds say the same.
+/// Waits until every key has had a pass since now, and gives whose it was: asked for until two such
+/// rounds say the same.
 fn settle(replicas: &[Replica], n_keys: usize, limit: Duration) -> BTreeMap<String, String> {
     let started = Instant::now();
     let mut before = BTreeMap::new();

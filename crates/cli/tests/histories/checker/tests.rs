@@ -38,7 +38,8 @@ impl Model for Register {
     }
 }
 
-/// Draws a history: each line is a call, `[` is where it begins and `]` where it ends; without `]` its outcome is unknown.
+/// Draws a history: each line is a call, `[` is where it begins and `]` where it ends; without `]`
+/// its outcome is unknown.
 fn drawn(lines: &[(Call, &str)]) -> Vec<Timed<Call>> {
     let moment = |line: &str, mark, n: usize| {
         line.find(mark).map(|at| u64::try_from(at * lines.len() + n).unwrap())

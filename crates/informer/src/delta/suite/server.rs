@@ -53,8 +53,8 @@ fn follow(seen: &mut BTreeMap<Key, Record>, change: Change<Record>) -> Result<()
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Invariants 1, 2, 4 and 15: whatever was missed, after a relist the store is what the server holds, and so is what was told;
-    /// in every kind of queue, however its batches were cut.
+    /// Invariants 1, 2, 4 and 15: whatever was missed, after a relist the store is what the server
+    /// holds, and so is what was told; in every kind of queue, however its batches were cut.
     #[test]
     fn invariants_1_2_4_15_every_queue_leads_to_what_the_server_holds(steps in prop::collection::vec(step(), 0..60)) {
         for kind in KINDS {

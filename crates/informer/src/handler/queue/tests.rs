@@ -153,8 +153,9 @@ fn the_places_of_keys_are_written_down_only_when_something_may_merge() {
 }
 
 proptest! {
-    /// Invariant 2 and the queue's table: however the queue merges, the handler hears well-formed sequences and believes in
-    /// the end what it would have believed without merging; and the queue stays within its bound.
+    /// Invariant 2 and the queue's table: however the queue merges, the handler hears well-formed
+    /// sequences and believes in the end what it would have believed without merging; and the queue
+    /// stays within its bound.
     #[test]
     fn invariant_2_merging_changes_nothing_that_a_handler_can_fold(
         queue_max in 1_usize..5,

@@ -2,10 +2,12 @@
 use super::{HasKey, KeyRef};
 use std::cmp::Ordering;
 
-/// How many entries a node holds at most: 32, so that the numbers that stand for their keys fill four cache lines.
+/// How many entries a node holds at most: 32, so that the numbers that stand for their keys fill
+/// four cache lines.
 pub(super) const NODE_MAX: usize = 32;
 
-/// How many entries a node of a tree that is built at once holds: a few fewer, so that the first additions do not split it.
+/// How many entries a node of a tree that is built at once holds: a few fewer, so that the first
+/// additions do not split it.
 const NODE_FULL: usize = 28;
 
 /// How many places are added to a node that has none free: few, as most memory is in leaves.
@@ -66,7 +68,8 @@ impl<T: HasKey> Slots<T> {
         self.items[0].key()
     }
 
-    /// Where a key is, or where it would stand. `asks` whether the key shares what the keys have in common, or takes it for granted.
+    /// Where a key is, or where it would stand. `asks` whether the key shares what the keys have in
+    /// common, or takes it for granted.
     pub(super) fn place(&self, key: KeyRef<'_>, asks: bool) -> Result<usize, usize> {
         if asks {
             let shared = key.bytes().take(self.common.len()).cmp(self.common.iter().copied());

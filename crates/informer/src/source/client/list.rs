@@ -9,11 +9,12 @@ use kube_client::client::Body;
 
 /// The largest list that passes through, bytes once decoded: 64 GiB.
 ///
-/// It is handed on as it arrives and never held, so this bounds how long a server may go on, not memory: fifty million objects of
-/// 1.3 KiB, or more than a server with an etcd of 8 GiB has.
+/// It is handed on as it arrives and never held, so this bounds how long a server may go on, not
+/// memory: fifty million objects of 1.3 KiB, or more than a server with an etcd of 8 GiB has.
 pub const LIST_STREAM_BYTES_MAX: u64 = 64 << 30;
 
-/// How many items one part has at most: 512, so that a body that arrives at once leaves others their turn.
+/// How many items one part has at most: 512, so that a body that arrives at once leaves others
+/// their turn.
 const PART_ITEMS_MAX: usize = 512;
 
 /// The chunks of an answer's body, decoded when it says that it is compressed.
@@ -32,7 +33,8 @@ pub(super) fn body(response: Response<Body>) -> BoxStream<'static, Result<Bytes,
     }
 }
 
-/// Cuts a list's body into parts. `shard` is the selector that the list must say it was made by; empty is none.
+/// Cuts a list's body into parts. `shard` is the selector that the list must say it was made by;
+/// empty is none.
 pub(super) fn parts(
     chunks: BoxStream<'static, Result<Bytes, SourceError>>,
     shard: String,

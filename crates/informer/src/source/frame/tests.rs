@@ -194,8 +194,8 @@ proptest! {
     }
 }
 
-/// A chunk stays in memory as long as anybody holds a slice of it, however short: the reader of the connection could not use its
-/// buffer again.
+/// A chunk stays in memory as long as anybody holds a slice of it, however short: the reader of the
+/// connection could not use its buffer again.
 #[test]
 fn nothing_is_kept_of_a_chunk_that_was_read() {
     let whole = b"{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n".repeat(3);

@@ -15,12 +15,14 @@ pub const ITEM_BYTES_MAX: usize = crate::source::FRAME_BYTES_MAX;
 ///
 /// # Theory
 ///
-/// It is a state machine over the list's own members; values are passed over as a whole. An item that stands in one chunk is
-/// a slice of it, and is looked at once. The item at the end of a chunk is copied, and continued with as much of the next
-/// chunk as belongs to it, so that no more is held than one chunk and one incomplete item of at most [`ITEM_BYTES_MAX`].
-/// Every byte is passed over at most three times, however small the chunks are.
+/// It is a state machine over the list's own members; values are passed over as a whole. An item
+/// that stands in one chunk is a slice of it, and is looked at once. The item at the end of a chunk
+/// is copied, and continued with as much of the next chunk as belongs to it, so that no more is
+/// held than one chunk and one incomplete item of at most [`ITEM_BYTES_MAX`]. Every byte is passed
+/// over at most three times, however small the chunks are.
 ///
-/// Members may stand in any order, `items` may be `null` or absent, and unknown members are passed over without being held.
+/// Members may stand in any order, `items` may be `null` or absent, and unknown members are passed
+/// over without being held.
 ///
 /// ```
 /// use setpoint_informer::source::ListSplitter;
@@ -67,9 +69,11 @@ pub struct ListEnd {
     pub resource_version: String,
     /// `metadata.continue` when there are more pages.
     pub continue_token: Option<String>,
-    /// `metadata.remainingItemCount`: how many items are in the pages that follow, if the server tells.
+    /// `metadata.remainingItemCount`: how many items are in the pages that follow, if the server
+    /// tells.
     pub remaining_item_count: Option<i64>,
-    /// `metadata.shardInfo.selector`: the shard selector that the server has honored (KEP-5866), if it tells.
+    /// `metadata.shardInfo.selector`: the shard selector that the server has honored (KEP-5866), if
+    /// it tells.
     pub shard_selector: Option<String>,
 }
 
@@ -138,8 +142,8 @@ impl Member {
 }
 
 impl ListSplitter {
-    /// Takes in the bytes that follow. Call [`next_item`](Self::next_item) until it gives none before the next: what is not
-    /// read yet is copied otherwise.
+    /// Takes in the bytes that follow. Call [`next_item`](Self::next_item) until it gives none
+    /// before the next: what is not read yet is copied otherwise.
     pub fn feed(&mut self, chunk: Bytes) {
         if self.chunk.is_empty() {
             self.chunk = chunk;
@@ -148,16 +152,18 @@ impl ListSplitter {
         }
     }
 
-    /// The next item that is complete: its JSON, a slice of what was fed or of a copy, and its head. `None` when more must be
-    /// fed, or the list has ended.
+    /// The next item that is complete: its JSON, a slice of what was fed or of a copy, and its
+    /// head. `None` when more must be fed, or the list has ended.
     ///
     /// # Errors
-    /// When the text is not JSON, as far as a skim looks, or not a list: a `Table` is refused (REF-7), as its rows would pass for
-    /// no objects at all. [`SourceError::TooLarge`] for an item past [`ITEM_BYTES_MAX`]. The splitter is of no use after it.
+    /// When the text is not JSON, as far as a skim looks, or not a list: a `Table` is refused
+    /// (REF-7), as its rows would pass for no objects at all. [`SourceError::TooLarge`] for an item
+    /// past [`ITEM_BYTES_MAX`]. The splitter is of no use after it.
     pub fn next_item(&mut self) -> Result<Option<(Bytes, Head)>, SourceError> {
         let item = self.read_on()?;
         if self.chunk.is_empty() {
-            // Whoever reads the next chunk can have the memory of this one, if nobody keeps even an empty slice of it.
+            // Whoever reads the next chunk can have the memory of this one, if nobody keeps even an
+            // empty slice of it.
             self.chunk = Bytes::new();
         }
         Ok(item)
@@ -165,7 +171,8 @@ impl ListSplitter {
 
     fn read_on(&mut self) -> Result<Option<(Bytes, Head)>, SourceError> {
         loop {
-            // A value that has begun goes on with whatever comes; elsewhere white space means nothing.
+            // A value that has begun goes on with whatever comes; elsewhere white space means
+            // nothing.
             let is_inside = self.is_inside_value();
             if !is_inside {
                 let n_blanks = self.chunk.len() - self.chunk.trim_ascii_start().len();

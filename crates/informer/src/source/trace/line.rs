@@ -9,7 +9,8 @@ use setpoint_object::ApiError;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The longest line of a trace, bytes: the largest object that a watch brings, and what is said around it.
+/// The longest line of a trace, bytes: the largest object that a watch brings, and what is said
+/// around it.
 pub const TRACE_LINE_BYTES_MAX: usize = FRAME_BYTES_MAX + (64 << 10);
 
 /// What the first line says this is.
@@ -230,7 +231,8 @@ impl Line {
             }
         }
         let mut text = text(&wire);
-        // An object may come with line ends. They stand between its values only, where a space is as good.
+        // An object may come with line ends. They stand between its values only, where a space is
+        // as good.
         for byte in &mut text {
             if matches!(byte, b'\n' | b'\r') {
                 *byte = b' ';

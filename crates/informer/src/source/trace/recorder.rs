@@ -14,11 +14,12 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How many lines wait to be written at most: 64. Then what passes waits too, so that a slow disk costs time and no memory.
+/// How many lines wait to be written at most: 64. Then what passes waits too, so that a slow disk
+/// costs time and no memory.
 pub const RECORDER_LINES_MAX: usize = 64;
 
-/// A source in front of another that writes down what passes. The trace is over when the recorder and all of its streams are
-/// dropped.
+/// A source in front of another that writes down what passes. The trace is over when the recorder
+/// and all of its streams are dropped.
 pub struct Recorder {
     source: Arc<dyn ListWatch>,
     pen: Pen,
@@ -41,8 +42,8 @@ pub struct RecorderWorker {
 }
 
 impl Recorder {
-    /// Records `source`; times count from now. What is recorded waits for the worker to be run; when the worker has ended, things
-    /// pass without being recorded.
+    /// Records `source`; times count from now. What is recorded waits for the worker to be run;
+    /// when the worker has ended, things pass without being recorded.
     pub fn new(source: impl ListWatch) -> (Self, RecorderWorker) {
         let (sender, lines) = mpsc::channel(RECORDER_LINES_MAX);
         let started = Instant::now();
@@ -60,8 +61,8 @@ impl Recorder {
 }
 
 impl RecorderWorker {
-    /// Writes until the recorder is gone, and then the last line. `writer` is given one line at a time: buffer it where that is
-    /// dear, as files are.
+    /// Writes until the recorder is gone, and then the last line. `writer` is given one line at a
+    /// time: buffer it where that is dear, as files are.
     ///
     /// # Errors
     /// The writer's. The trace is then cut, and recording has ended.

@@ -81,10 +81,11 @@ pub enum TraceError {
 
 /// A source that answers from a trace.
 ///
-/// Each request is given the answer to the next request of its kind in the trace: list, watch, or watch with initial events. An
-/// informer with the options and the seed of the recorded one asks the same questions; one that asks others is given what the
-/// server said, in its order. When the trace is at its end, lists are never answered and watches stay open in silence, so that what
-/// was played stays to be looked at. A clone continues where the other is.
+/// Each request is given the answer to the next request of its kind in the trace: list, watch, or
+/// watch with initial events. An informer with the options and the seed of the recorded one asks
+/// the same questions; one that asks others is given what the server said, in its order. When the
+/// trace is at its end, lists are never answered and watches stay open in silence, so that what was
+/// played stays to be looked at. A clone continues where the other is.
 #[derive(Clone)]
 pub struct TraceSource(Arc<Inner>);
 
@@ -139,11 +140,12 @@ impl fmt::Debug for TraceSource {
 }
 
 impl TraceSource {
-    /// Reads a whole trace, to be played at a speed. `reader` may be a file ([`tokio::fs::File`] in a
-    /// [`tokio::io::BufReader`]) or bytes in memory.
+    /// Reads a whole trace, to be played at a speed. `reader` may be a file ([`tokio::fs::File`] in
+    /// a [`tokio::io::BufReader`]) or bytes in memory.
     ///
     /// # Errors
-    /// When the trace cannot be read, is damaged, cut, or larger than [`TRACE_BYTES_MAX`]; the line is named.
+    /// When the trace cannot be read, is damaged, cut, or larger than [`TRACE_BYTES_MAX`]; the line
+    /// is named.
     pub async fn read(
         mut reader: impl AsyncBufRead + Send + Unpin,
         speed: Speed,

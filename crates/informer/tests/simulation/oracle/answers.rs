@@ -179,7 +179,8 @@ impl Oracle {
         }
     }
 
-    /// The reflector let go of a watch that was not over, or of a request for one that was not answered.
+    /// The reflector let go of a watch that was not over, or of a request for one that was not
+    /// answered.
     pub(crate) fn watch_dropped(&mut self, is_open: bool) {
         let Some(watching) = self.watching else { return };
         let deadline = watching.opened + watching.timeout + WATCH_GRACE;
@@ -231,7 +232,8 @@ impl Oracle {
         self.list_in_pages();
     }
 
-    /// A frame that is not an addition, whatever is wrong with it: versions are in order from here on (REF-21).
+    /// A frame that is not an addition, whatever is wrong with it: versions are in order from here
+    /// on (REF-21).
     pub(crate) fn ordered(&mut self) {
         if let Some(watching) = &mut self.watching {
             watching.is_ordered = true;

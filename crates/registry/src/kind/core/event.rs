@@ -65,7 +65,8 @@ const EVENTS_LABELS: [Selectable; 10] = [
     Selectable::new("type"),
 ];
 
-/// Events live in the namespace of what they are about; cluster-scoped things have theirs in `default`.
+/// Events live in the namespace of what they are about; cluster-scoped things have theirs in
+/// `default`.
 fn validate(event: &Value, old: Option<&Value>, errors: &mut field::Errors) {
     if old.is_some() {
         return;

@@ -47,7 +47,8 @@ fn prepare(_: &Context<'_>, secret: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// What a Secret of a known type must hold: any of the keys for basic authentication, all of them for the others.
+/// What a Secret of a known type must hold: any of the keys for basic authentication, all of them
+/// for the others.
 fn required_keys(kind: &str) -> &'static [&'static str] {
     match kind {
         "kubernetes.io/dockercfg" => &[".dockercfg"],

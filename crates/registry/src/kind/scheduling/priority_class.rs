@@ -18,7 +18,8 @@ fn default(class: &mut Members, _version: &str) {
     class.absent("preemptionPolicy", "PreemptLowerPriority");
 }
 
-/// The highest value of a PriorityClass that is not the system's: one billion, as Kubernetes' `HighestUserDefinablePriority`.
+/// The highest value of a PriorityClass that is not the system's: one billion, as Kubernetes'
+/// `HighestUserDefinablePriority`.
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
 
 /// The classes that carry the reserved prefix.

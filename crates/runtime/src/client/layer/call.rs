@@ -57,7 +57,8 @@ pub struct ApiCall {
     pub version: Arc<str>,
     /// The plural name.
     pub resource: Arc<str>,
-    /// The namespace; empty if the path has none, as for all namespaces and for cluster-scoped objects.
+    /// The namespace; empty if the path has none, as for all namespaces and for cluster-scoped
+    /// objects.
     pub namespace: Arc<str>,
     /// The object; empty for a collection.
     pub name: Arc<str>,
@@ -76,7 +77,8 @@ impl ApiCall {
         };
         let mut parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
         let mut namespace = "";
-        // `namespaces/a` is an object, and so is its status; `namespaces/a/pods` is a collection in it.
+        // `namespaces/a` is an object, and so is its status; `namespaces/a/pods` is a collection in
+        // it.
         if let ["namespaces", of, collection, ..] = parts[..]
             && !matches!(collection, "status" | "finalize")
         {

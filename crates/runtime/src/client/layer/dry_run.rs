@@ -46,7 +46,8 @@ impl Each for DryRun {
         if request.method() == Method::DELETE {
             let (parts, body) = request.into_parts();
             let body = Limited::new(body, BODY_BYTES_MAX).collect().await?.to_bytes();
-            // A server reads the options of a deletion from the body if there is one, and from the query if not.
+            // A server reads the options of a deletion from the body if there is one, and from the
+            // query if not.
             let body = if body.is_empty() { body } else { options(&body)? };
             request = Request::from_parts(parts, Body::from(body));
         }

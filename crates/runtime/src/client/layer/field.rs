@@ -11,8 +11,8 @@ use crate::{client::FieldValidation, reconciler::BoxError};
 
 /// Records writes that name no field manager in this name.
 ///
-/// It wins over the name that a [`Client`](crate::Client) gives unasked, which is the controller's, and not over one that
-/// [`field_manager`](crate::Client::field_manager) or a call gave it.
+/// It wins over the name that a [`Client`](crate::Client) gives unasked, which is the controller's,
+/// and not over one that [`field_manager`](crate::Client::field_manager) or a call gave it.
 #[derive(Debug, Clone)]
 pub struct FieldOwner(Arc<str>);
 
@@ -54,7 +54,8 @@ impl Each for FieldOwner {
     }
 }
 
-/// Has the server read creates, updates and patches that do not say how as strictly as this. Apply is always strict.
+/// Has the server read creates, updates and patches that do not say how as strictly as this. Apply
+/// is always strict.
 #[derive(Debug, Clone, Copy)]
 pub struct ValidateFields(FieldValidation);
 

@@ -11,7 +11,8 @@ use tower::Layer;
 use super::{ApiCall, Each, RequestService, Wrapped, pass_on};
 use crate::reconciler::BoxError;
 
-/// Gives every request for a resource to a closure, which decides what comes of it (TST-8): fault injection, counting, lag, fakes.
+/// Gives every request for a resource to a closure, which decides what comes of it (TST-8): fault
+/// injection, counting, lag, fakes.
 ///
 /// ```no_run
 /// # use setpoint_runtime::client::layer::{Interceptor, Verb, refuse};
@@ -30,8 +31,9 @@ type Intercept = dyn Fn(ApiCall, Request<Body>, Next) -> Answering + Send + Sync
 type Answering = BoxFuture<'static, Result<Response<Body>, BoxError>>;
 
 impl Interceptor {
-    /// The layer. The closure is given what the request is about, the request, and what sends it on; an error of its is what the caller
-    /// sees as a broken connection. A lost answer is one that was sent on, and is then not given out.
+    /// The layer. The closure is given what the request is about, the request, and what sends it
+    /// on; an error of its is what the caller sees as a broken connection. A lost answer is one
+    /// that was sent on, and is then not given out.
     pub fn new<F, Fut>(intercept: F) -> Self
     where
         F: Fn(ApiCall, Request<Body>, Next) -> Fut + Send + Sync + 'static,

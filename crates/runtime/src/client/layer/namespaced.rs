@@ -12,15 +12,17 @@ use tower::Layer;
 use super::{ApiCall, Each, LayerError, RequestService, Wrapped, pass_on, query};
 use crate::{client::BODY_BYTES_MAX, reconciler::BoxError};
 
-/// Of how many groups and versions a [`Namespaced`] layer remembers what has namespaces. Beyond it, it forgets all and asks again.
+/// Of how many groups and versions a [`Namespaced`] layer remembers what has namespaces. Beyond it,
+/// it forgets all and asks again.
 const GROUP_VERSIONS_MAX: usize = 256;
 
 /// Keeps requests in one namespace: those that name none go there, those for another are refused
 /// ([`LayerError::OtherNamespace`]), and those for cluster-scoped objects pass.
 ///
-/// What a path without a namespace means, all namespaces or a cluster-scoped object, only the type says: the layer asks the server,
-/// once per group and version, and again for what it does not find. An object's own `metadata.namespace` must agree with
-/// the path it is sent to, as everywhere; the server sees to that.
+/// What a path without a namespace means, all namespaces or a cluster-scoped object, only the type
+/// says: the layer asks the server, once per group and version, and again for what it does not
+/// find. An object's own `metadata.namespace` must agree with the path it is sent to, as
+/// everywhere; the server sees to that.
 #[derive(Debug, Clone)]
 pub struct Namespaced {
     namespace: Arc<str>,

@@ -4,7 +4,8 @@ use tower::{ServiceBuilder, ServiceExt};
 use super::*;
 use crate::client::FieldValidation;
 
-/// Sends a request through a layer to a server that says what it was asked; discovery knows pods, maps and nodes.
+/// Sends a request through a layer to a server that says what it was asked; discovery knows pods,
+/// maps and nodes.
 async fn asked<L>(layer: L, request: Request<Body>) -> Result<String, String>
 where
     L: Layer<Echo>,

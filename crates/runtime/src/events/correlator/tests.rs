@@ -294,7 +294,8 @@ proptest! {
         }
     }
 
-    /// Property 8: however the same is told, at most a burst of writes comes of it; and in the end the server knows of all of it.
+    /// Property 8: however the same is told, at most a burst of writes comes of it; and in the end
+    /// the server knows of all of it.
     #[test]
     fn property_8_identical_calls_lead_to_few_writes(
         passed in proptest::collection::vec(0..400u64, 1..60),

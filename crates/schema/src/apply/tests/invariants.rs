@@ -140,8 +140,8 @@ proptest! {
             .apply("dora", json!({}));
         prop_assert!(set_of(&story, "dora", "Apply").is_empty());
         let left = story.live()["spec"].as_object().cloned().unwrap_or_default();
-        // What nobody owns any more is gone; the other manager's number stays unless it was taken over.
-        // An empty list has no leaf: it is owned by nobody and stays.
+        // What nobody owns any more is gone; the other manager's number stays unless it was taken
+        // over. An empty list has no leaf: it is owned by nobody and stays.
         prop_assert!(left.iter().all(|(name, value)| name == "n" || *value == json!([])), "{:?}", left);
     }
 

@@ -10,7 +10,8 @@ pub(super) fn of(crd: &Value) -> Option<&str> {
         .filter(|b| !b.is_empty())
 }
 
-/// Whether a bundle (base64 of PEM) holds at least one certificate block. A definition with another one is never established.
+/// Whether a bundle (base64 of PEM) holds at least one certificate block. A definition with another
+/// one is never established.
 pub fn valid(bundle: &str) -> bool {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";

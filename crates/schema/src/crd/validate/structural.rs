@@ -232,8 +232,8 @@ fn nested(schema: &Value, skip_any_of: bool, path: &Path, errors: &mut Errors) {
     }
 }
 
-/// What combinators mention must also be specified outside them. `schema` is the combinator's side (found at `value_path`),
-/// `outside` the same place outside, found at `path`.
+/// What combinators mention must also be specified outside them. `schema` is the combinator's side
+/// (found at `value_path`), `outside` the same place outside, found at `path`.
 fn complete(
     schema: &Value,
     outside: Option<&Value>,

@@ -94,7 +94,8 @@ fn storage_versions(versions: &[Value]) -> impl Iterator<Item = &str> {
         .map(|version| text(version, "name"))
 }
 
-/// What a version may say, either of its own (`lifted` false, when versions differ) or lifted (when they are equal).
+/// What a version may say, either of its own (`lifted` false, when versions differ) or lifted (when
+/// they are equal).
 fn of_version(version: &Value, all: &[Value], path: &Path, lifted: bool, errors: &mut Errors) {
     let here = |name: &str| {
         let first = all.first().and_then(|version| version.get(name));

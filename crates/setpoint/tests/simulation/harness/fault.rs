@@ -11,11 +11,13 @@ const FRAMES_MAX: u32 = 4;
 /// How often requests meet faults, and how long packets travel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Faults {
-    /// How likely each request is to meet a fault, from 0.0 to 1.0; a watch meets one three times as often.
+    /// How likely each request is to meet a fault, from 0.0 to 1.0; a watch meets one three times
+    /// as often.
     pub chance: f64,
     /// The longest a packet travels. Shortest: 1 ms.
     pub latency_max: Duration,
-    /// The longest between a request's way through the client's layers and the moment the connection takes its body.
+    /// The longest between a request's way through the client's layers and the moment the
+    /// connection takes its body.
     pub connection_busy_max: Duration,
 }
 

@@ -17,7 +17,8 @@ pub(crate) struct WriteEntry {
     pub body: bytes::Bytes,
     /// The controller and the key that it was reconciling, if it was.
     pub origin: Option<(Arc<str>, Arc<str>)>,
-    /// When the connection took it, by the process's own clock: the last moment at which the process could have held it back.
+    /// When the connection took it, by the process's own clock: the last moment at which the
+    /// process could have held it back.
     pub left: Duration,
     /// When the server got it.
     pub arrived: Option<Duration>,
@@ -47,7 +48,8 @@ impl PassEntry {
         }
     }
 
-    /// Whether it still ran when `later` began. Between processes time decides: the order in which they are run means nothing.
+    /// Whether it still ran when `later` began. Between processes time decides: the order in which
+    /// they are run means nothing.
     fn reaches_into(&self, later: &Self) -> bool {
         if self.process == later.process {
             self.order.1.is_none_or(|ended| ended > later.order.0)
@@ -111,7 +113,8 @@ impl Journal {
         self.0.lock().unwrap().passes.len()
     }
 
-    /// Pairs of passes of one controller over one key, in whichever processes, that ran at the same time.
+    /// Pairs of passes of one controller over one key, in whichever processes, that ran at the same
+    /// time.
     pub(crate) fn overlaps(&self) -> Vec<(PassEntry, PassEntry)> {
         let mut passes = self.passes();
         passes.sort_by_key(|pass| {
@@ -136,7 +139,8 @@ impl Journal {
         overlaps
     }
 
-    /// As [`Journal::overlaps`], but for passes that a stalled process was in the middle of: it did nothing meanwhile.
+    /// As [`Journal::overlaps`], but for passes that a stalled process was in the middle of: it did
+    /// nothing meanwhile.
     pub(crate) fn overlaps_awake(&self) -> Vec<(PassEntry, PassEntry)> {
         let mut overlaps = self.overlaps();
         let entries = self.0.lock().unwrap();

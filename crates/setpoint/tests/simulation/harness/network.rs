@@ -1,7 +1,8 @@
-//! What lies between processes and the server: packets that travel, and what networks and servers do to them.
+//! What lies between processes and the server: packets that travel, and what networks and servers
+//! do to them.
 //!
-//! A *talk* is one request with its answer. A talk that loses a packet is broken, as a connection is: its client learns it after
-//! [`HANG_MAX`], and nothing else of it arrives.
+//! A *talk* is one request with its answer. A talk that loses a packet is broken, as a connection
+//! is: its client learns it after [`HANG_MAX`], and nothing else of it arrives.
 
 use super::fault::{Fate, Faults};
 use super::journal::{Journal, WriteEntry};
@@ -82,7 +83,8 @@ struct Talk {
     write: Option<usize>,
     is_watch: bool,
     client: mpsc::UnboundedSender<Answer>,
-    /// When the latest packet in each direction arrives: packets of a talk do not overtake each other.
+    /// When the latest packet in each direction arrives: packets of a talk do not overtake each
+    /// other.
     to_client: Duration,
     to_server: Duration,
     n_frames: u32,
@@ -419,7 +421,8 @@ impl State {
     }
 }
 
-/// A request on its way through a process: out of the client's layers, into the connection, and back.
+/// A request on its way through a process: out of the client's layers, into the connection, and
+/// back.
 async fn send(
     ground: Ground,
     request: Request<Body>,
@@ -433,7 +436,8 @@ async fn send(
         tokio::time::sleep(busy).await;
     }
     let (parts, body) = request.into_parts();
-    // Now the connection takes the body: the last moment at which a layer can hold the request back.
+    // Now the connection takes the body: the last moment at which a layer can hold the request
+    // back.
     let body = body.collect().await?.to_bytes();
     let mut answers = network.leave(&ground, parts, body);
     let head = match answers.answers.recv().await {

@@ -174,8 +174,9 @@ impl Process {
 
     /// Polls tasks at this instant, `n` times at most. The clock stands.
     ///
-    /// A probe joins the queue of the tasks that are ready, and rejoins it whenever its turn comes: when nothing else was polled between
-    /// two of its turns, nothing else is ready. The root, which the runtime polls after every task, counts.
+    /// A probe joins the queue of the tasks that are ready, and rejoins it whenever its turn comes:
+    /// when nothing else was polled between two of its turns, nothing else is ready. The root,
+    /// which the runtime polls after every task, counts.
     pub(super) fn creep(&self, n: u64) -> Crept {
         if n == 0 {
             return Crept::Cut;

@@ -1,4 +1,5 @@
-//! What happened, counted: a simulator that no longer brings a fault about would find nothing, and look well.
+//! What happened, counted: a simulator that no longer brings a fault about would find nothing, and
+//! look well.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,8 @@ impl Tally {
         self.0.get(what).copied().unwrap_or_default()
     }
 
-    /// Fails unless each of these happened at least `n` times. A replay of one seed asks for nothing.
+    /// Fails unless each of these happened at least `n` times. A replay of one seed asks for
+    /// nothing.
     #[track_caller]
     pub(crate) fn assert_seen(&self, what: &[&str], n: u64) {
         if std::env::var_os("SEED").is_some() || std::env::var_os("SEEDS").is_some() {

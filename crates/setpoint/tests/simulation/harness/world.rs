@@ -31,7 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting {
     pub seed: u64,
-    /// Whether the server's own controllers run: garbage collection and the deletion of namespaces. Default: no.
+    /// Whether the server's own controllers run: garbage collection and the deletion of namespaces.
+    /// Default: no.
     pub controllers: bool,
 }
 
@@ -216,8 +217,9 @@ impl World {
         };
     }
 
-    /// Lets time pass until one process has made `n` more polls of its tasks, and no further: what is ready stays so, and
-    /// nobody else has had this millisecond. Gives whether there were as many within `limit`, before its first task ended.
+    /// Lets time pass until one process has made `n` more polls of its tasks, and no further: what
+    /// is ready stays so, and nobody else has had this millisecond. Gives whether there were as
+    /// many within `limit`, before its first task ended.
     pub(crate) fn creep(&mut self, id: ProcessId, n: u64, limit: Duration) -> bool {
         let end = self.now + limit;
         let mut left = n;
@@ -259,12 +261,14 @@ impl World {
         drop(process);
     }
 
-    /// From now on no faults meet a process, and its packets travel 1 ms: for those who are not under test.
+    /// From now on no faults meet a process, and its packets travel 1 ms: for those who are not
+    /// under test.
     pub(crate) fn shelter(&mut self, id: ProcessId) {
         self.network.shelter(id);
     }
 
-    /// Cuts a process off from the server: what is under way in either direction is lost, and so is what it sends.
+    /// Cuts a process off from the server: what is under way in either direction is lost, and so is
+    /// what it sends.
     pub(crate) fn cut_off(&mut self, id: ProcessId) {
         self.network.note("partition");
         self.network.cut_off(id, true);
@@ -284,7 +288,8 @@ impl World {
         self.processes.get_mut(&id).is_none_or(Process::has_ended)
     }
 
-    /// How many tasks a process has: the first while it runs, one for each client that it holds, and what those spawned.
+    /// How many tasks a process has: the first while it runs, one for each client that it holds,
+    /// and what those spawned.
     pub(crate) fn n_tasks(&self, id: ProcessId) -> usize {
         self.processes[&id].n_tasks()
     }

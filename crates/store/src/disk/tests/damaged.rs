@@ -1,5 +1,6 @@
-//! Damage at many places of a real file: it is refused with the names of what it hit, or served without that. Nothing is ever read
-//! that was not written, and nothing is read as absent that was there and can be named.
+//! Damage at many places of a real file: it is refused with the names of what it hit, or served
+//! without that. Nothing is ever read that was not written, and nothing is read as absent that was
+//! there and can be named.
 
 use super::*;
 
@@ -9,7 +10,8 @@ fn key(n: usize) -> String {
     format!("/registry/configmaps/default/object-{n:04}")
 }
 
-/// A file of some hundred pages with history, a value that dies and compacted deletions; and the state that it holds.
+/// A file of some hundred pages with history, a value that dies and compacted deletions; and the
+/// state that it holds.
 async fn make(folder: &Path) -> BTreeMap<String, String> {
     let store = DiskStore::open(folder, options()).unwrap();
     for round in 0..3 {
@@ -190,7 +192,8 @@ async fn hold(store: &DiskStore, state: &BTreeMap<String, String>, seed: u64) ->
     n_damaged
 }
 
-/// A page of each table, of a file that was closed and of one that was not: what it held is named, and all else is saved.
+/// A page of each table, of a file that was closed and of one that was not: what it held is named,
+/// and all else is saved.
 #[tokio::test]
 async fn what_can_be_read_of_a_damaged_folder_is_saved() {
     let folder = tempfile::tempdir().unwrap();
@@ -211,7 +214,8 @@ async fn what_can_be_read_of_a_damaged_folder_is_saved() {
     for (n, (file, state)) in [(closed, state), (killed, later)].into_iter().enumerate() {
         let all = file.windows(needle.len()).enumerate().filter(|(_, at)| at == needle);
         let all: Vec<usize> = all.map(|(place, _)| place).collect();
-        // One after the other, and then all: pages that the file no longer uses may have the same record.
+        // One after the other, and then all: pages that the file no longer uses may have the same
+        // record.
         let each = all.iter().map(|place| vec![*place]);
         for (m, places) in each.chain([all.clone()]).enumerate() {
             let mut damaged = file.clone();

@@ -1,7 +1,7 @@
 //! Files of older programs open, and hold what they held.
 //!
-//! `fixtures/format-1.redb.zst` is a store that a program of format 1 has written by [`script`]; `SETPOINT_WRITE_FIXTURE=FILE` writes
-//! one with this program.
+//! `fixtures/format-1.redb.zst` is a store that a program of format 1 has written by [`script`];
+//! `SETPOINT_WRITE_FIXTURE=FILE` writes one with this program.
 
 use super::*;
 
@@ -129,7 +129,8 @@ async fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
     assert!(fs::read(&path).unwrap() == before, "the file was changed");
 }
 
-/// Steps that are there only here, and a disk that fails in every call of them: the file has all of them or none.
+/// Steps that are there only here, and a disk that fails in every call of them: the file has all of
+/// them or none.
 #[test]
 fn a_migration_is_whole_or_has_not_happened() {
     use super::super::{

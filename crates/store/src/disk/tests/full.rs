@@ -1,4 +1,5 @@
-//! A disk that is full: deletions go on by the reserve, other commits are refused until there is room.
+//! A disk that is full: deletions go on by the reserve, other commits are refused until there is
+//! room.
 
 use super::*;
 

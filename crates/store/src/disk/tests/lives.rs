@@ -1,10 +1,11 @@
 //! A store's lives over a disk that fails, by seed.
 //!
-//! Each seed gives a few lives: commits at once and alone, compares, times to live, compactions, backups, faults of the disk in the
-//! middle, and an end by a clean stop, a kill or a power cut. After each the whole history that is kept is read and held to what was
-//! asked and answered: every acknowledged commit is there at its revision and is what was asked for; one whose outcome was unknown is
-//! there whole or not at all; one that was refused is not; the feed has no gap, from wherever it starts; no revision that was
-//! known before reads otherwise. `SEED=7` runs one seed.
+//! Each seed gives a few lives: commits at once and alone, compares, times to live, compactions,
+//! backups, faults of the disk in the middle, and an end by a clean stop, a kill or a power cut.
+//! After each the whole history that is kept is read and held to what was asked and answered: every
+//! acknowledged commit is there at its revision and is what was asked for; one whose outcome was
+//! unknown is there whole or not at all; one that was refused is not; the feed has no gap, from
+//! wherever it starts; no revision that was known before reads otherwise. `SEED=7` runs one seed.
 
 use super::torn::{Disk, Fault};
 use super::*;
@@ -122,7 +123,8 @@ impl Model {
         }
     }
 
-    /// What one revision does to a state, if it is one that was asked for or the death of values whose time was over.
+    /// What one revision does to a state, if it is one that was asked for or the death of values
+    /// whose time was over.
     fn apply(
         &self,
         revision: u64,
@@ -286,8 +288,9 @@ impl World {
         tokio::time::advance(time).await;
     }
 
-    /// Whether what the process sees is what was written. Where pages are not synced before what leads to them, a sync that failed may
-    /// leave memory that the disk does not bear out: the store serves no more, and a new process could not tell either.
+    /// Whether what the process sees is what was written. Where pages are not synced before what
+    /// leads to them, a sync that failed may leave memory that the disk does not bear out: the
+    /// store serves no more, and a new process could not tell either.
     fn may_go_on(&self) -> bool {
         self.options.quick_repair_bytes == 0 || !self.disk.sync_failed().load(Ordering::Relaxed)
     }
@@ -400,7 +403,8 @@ impl World {
         {
             store.close().await;
             drop(store);
-            // Memory that a failed sync has left wrong is not made right by a new process, where pages were not synced first.
+            // Memory that a failed sync has left wrong is not made right by a new process, where
+            // pages were not synced first.
             if self.may_go_on() && self.rng.random_bool(0.5) {
                 self.defrag();
             }

@@ -1,4 +1,5 @@
-//! A file that loses what was not synced, tears what was being written, and fails in every way that a disk does.
+//! A file that loses what was not synced, tears what was being written, and fails in every way that
+//! a disk does.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use redb::StorageBackend;
@@ -40,8 +41,9 @@ struct State {
 pub(super) enum Fault {
     /// Every write and sync fails: the disk is gone.
     Gone { after: u64 },
-    /// One sync fails and loses some of what it should have written, by the seed; the next ones know nothing of it. What was lost may
-    /// still be seen, from memory, until it is forgotten there.
+    /// One sync fails and loses some of what it should have written, by the seed; the next ones
+    /// know nothing of it. What was lost may still be seen, from memory, until it is forgotten
+    /// there.
     Sync { after: u64, seed: u64, is_forgotten: bool },
     /// One read fails.
     Read { after: u64 },
@@ -104,7 +106,8 @@ impl Disk {
         state.sync_failed = SyncFailed::default();
     }
 
-    /// The power goes: of what was not synced, each sector is there or not, as chance has it, in any order.
+    /// The power goes: of what was not synced, each sector is there or not, as chance has it, in
+    /// any order.
     pub(super) fn crash(&self, seed: u64) {
         let mut state = self.state();
         state.lose(seed);

@@ -48,7 +48,8 @@ impl Flow {
         self.fresh.len() + self.returned.len() == self.n_stale
     }
 
-    /// Its last key has left: what it had left to spend is lost, and the room of a long queue is given back.
+    /// Its last key has left: what it had left to spend is lost, and the room of a long queue is
+    /// given back.
     pub(super) fn end_turn(&mut self) {
         self.deficit = 0;
         self.turn = Turn::None;

@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! With many keys, the place where the table says whether a key is there is far away in memory, and behind a lock nothing else is done
-//! while it comes. So when nobody waits for a key, adds are held back, up to [`FRESH_MAX`], and looked up together: they wait for
-//! memory together too. Whoever looks at the state in any way, or changes it but by an add, has them looked up first
+//! With many keys, the place where the table says whether a key is there is far away in memory, and
+//! behind a lock nothing else is done while it comes. So when nobody waits for a key, adds are held
+//! back, up to [`FRESH_MAX`], and looked up together: they wait for memory together too. Whoever
+//! looks at the state in any way, or changes it but by an add, has them looked up first
 //! ([`State::absorb`]). So nobody can tell.
 
 use std::{hash::Hash, mem};

@@ -1,4 +1,5 @@
-//! HorizontalPodAutoscalers: `autoscaling/v1` has one number for CPU; what else `v2` says travels in annotations.
+//! HorizontalPodAutoscalers: `autoscaling/v1` has one number for CPU; what else `v2` says travels
+//! in annotations.
 //!
 //! | `v2`                                            | `v1`                                                  |
 //! |-------------------------------------------------|-------------------------------------------------------|
@@ -128,7 +129,8 @@ fn split_cpu(mut metrics: Vec<Value>, side: &str) -> (Option<Value>, Vec<Value>)
         None => (None, metrics),
     }
 }
-/// The name of a value in the annotations; the average of an Object metric is the one without a prefix.
+/// The name of a value in the annotations; the average of an Object metric is the one without a
+/// prefix.
 fn flat_name(kind: &str, name: &str, prefix: &str, flat: &str) -> String {
     if kind == "Object" && name == "averageValue" {
         name.to_owned()

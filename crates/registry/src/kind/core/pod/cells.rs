@@ -76,7 +76,8 @@ fn reason(object: &Value) -> (String, Tally) {
     if gated {
         reason = "SchedulingGated".to_owned();
     }
-    // Restarts of ordinary init containers count only while the Pod initialises; those of sidecars always.
+    // Restarts of ordinary init containers count only while the Pod initialises; those of sidecars
+    // always.
     let mut initialising = Tally::default();
     let mut tally = Tally::default();
     let stuck = init_containers(object, &mut initialising, &mut tally);

@@ -1,4 +1,5 @@
-//! `pods/ephemeralcontainers` and `pods/resize`: parts of a pod that may change while it runs (spec: api-server §5.6).
+//! `pods/ephemeralcontainers` and `pods/resize`: parts of a pod that may change while it runs
+//! (spec: api-server §5.6).
 use crate::kind::template::qos_class;
 use crate::kind::{Part, list};
 use serde_json::{Value, json};

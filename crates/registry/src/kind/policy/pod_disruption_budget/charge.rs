@@ -5,7 +5,8 @@ use setpoint_object::status::{Cause, Details};
 use setpoint_object::time::Timestamp;
 use setpoint_object::{ApiError, Reason};
 
-/// Pods that are recorded as going, at most, in one budget: as kube-apiserver's `MaxDisruptedPodSize`.
+/// Pods that are recorded as going, at most, in one budget: as kube-apiserver's
+/// `MaxDisruptedPodSize`.
 const DISRUPTED_PODS_MAX: usize = 2000;
 /// Takes one disruption, or says why not.
 pub(crate) fn charge(budget: &mut Value, pod: &str, now: Timestamp) -> Result<(), ApiError> {
