@@ -18,8 +18,9 @@ mod options;
 mod request;
 mod worker;
 
+pub use crate::source::Selection;
 pub use lease::InformerLease;
-pub use options::{FactoryOptions, Selection};
+pub use options::FactoryOptions;
 pub use request::InformerRequest;
 
 pub use worker::FactoryWorker;

@@ -148,6 +148,20 @@ impl HandlerRegistration {
         self.0.pending()
     }
 
+    /// Waits until the handler was called with everything that waits now, or is removed. Cancel
+    /// safe: it only looks.
+    ///
+    /// After [`Lister::at_least`](crate::Lister::at_least), the handler has then been told of that
+    /// version, too.
+    pub async fn delivered(&self) {
+        let (state, wanted) = (self.0.state(), self.0.pushed());
+        tokio::select! {
+            biased;
+            () = state.delivered(wanted) => {}
+            () = state.ended.cancelled() => {}
+        }
+    }
+
     /// How many calls have panicked.
     pub fn panics(&self) -> u64 {
         self.0.state().panics.load(std::sync::atomic::Ordering::Relaxed)

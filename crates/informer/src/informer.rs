@@ -30,7 +30,7 @@ use crate::handler::{Handler, HandlerOptions, HandlerRegistration};
 use crate::indexer::{AddIndexError, Lister};
 use crate::object::Object;
 use crate::resource_type::ResourceType;
-use crate::source::ListWatch;
+use crate::source::{ListWatch, Selection};
 use crate::status::{Degraded, InformerStatus, Stopped};
 use board::Board;
 use kube_core::Resource;
@@ -71,6 +71,7 @@ pub struct SharedInformer<K>(Arc<Shared<K>>);
 /// What the handles, the consumer and the worker of one informer share.
 pub(crate) struct Shared<K> {
     resource_type: ResourceType,
+    selection: Selection,
     lister: Lister<K>,
     processor: Mutex<Processor<K>>,
     board: Arc<Board>,
@@ -162,6 +163,11 @@ impl<K> SharedInformer<K> {
     /// The type that is watched.
     pub fn resource_type(&self) -> &ResourceType {
         &self.0.resource_type
+    }
+
+    /// Which of its objects are: what its source says.
+    pub fn selection(&self) -> &Selection {
+        &self.0.selection
     }
 
     /// Whether the whole first list is in the cache (SHI-9). Never reverts.

@@ -14,6 +14,7 @@ mod list;
 mod part;
 mod query;
 pub mod scripted;
+mod selection;
 pub mod trace;
 
 pub use client::{ClientSource, LIST_STREAM_BYTES_MAX};
@@ -23,6 +24,7 @@ pub(crate) use frame::look;
 pub use frame::{FRAME_BYTES_MAX, WatchFrame, frames, frames_unchecked};
 pub use list::{ITEM_BYTES_MAX, LIST_BODY_BYTES_MAX, ListEnd, ListPage, ListSplitter};
 pub use part::{ListHead, ListItem, ListPart, ListStream};
+pub use selection::Selection;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -71,6 +73,12 @@ pub trait ListWatch: Send + Sync + 'static {
     fn can_stream_list(&self) -> bool {
         true
     }
+
+    /// Which objects of the resource it gives: who waits for a write to arrive asks whether it
+    /// will. Sources that do not know inherit this, which is all.
+    fn selection(&self) -> Selection {
+        Selection::default()
+    }
 }
 
 /// A source that is shared asks as its inner one.
@@ -99,6 +107,10 @@ impl<S: ListWatch + ?Sized> ListWatch for Arc<S> {
 
     fn can_stream_list(&self) -> bool {
         (**self).can_stream_list()
+    }
+
+    fn selection(&self) -> Selection {
+        (**self).selection()
     }
 }
 

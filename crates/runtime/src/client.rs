@@ -26,7 +26,7 @@ use kube_core::metadata::PartialObjectMeta;
 use setpoint_informer::Cacheable;
 use setpoint_object::{ApiError, Reason, Status};
 
-pub(crate) use self::pass::{AnyPass, KeyedPass, Pass, Written};
+pub(crate) use self::pass::{AnyPass, KeyedPass, Pass, Writes, Written};
 pub use self::{
     api::Api,
     apply::{Apply, ApplyError},

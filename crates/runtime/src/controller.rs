@@ -48,10 +48,9 @@ use crate::{
 /// 2 min, as controller-runtime's `CacheSyncTimeout`.
 pub const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a key is held after a pass until the caches show what the pass wrote.
+/// How long a key rests after a pass until the caches show what the pass wrote.
 ///
-/// 250 ms: a watch is a few milliseconds behind; one that takes longer is broken, or does not
-/// select what was written.
+/// 250 ms: a watch is a few milliseconds behind; one that takes longer is broken.
 pub const CATCH_UP_MAX: Duration = Duration::from_millis(250);
 
 /// A controller that has not started; give it to a [`Manager`](crate::Manager).

@@ -31,7 +31,7 @@ pub(crate) use self::{
     foreign::{DynSource, Foreign},
     handler::{Mapped, MappedObjects},
     owner::Owner,
-    set::{Awaited, Sources},
+    set::{Awaited, Sources, Unshown},
 };
 pub use self::{
     enqueue::Enqueue,

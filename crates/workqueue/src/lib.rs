@@ -31,6 +31,12 @@
 //! - **First added, first served**, unless something else is asked for. Order is that of becoming
 //!   *queued*; a key added during its own pass goes to the tail when done.
 //!
+//! # Rest
+//!
+//! [`Item::rest`] frees a worker whose key must not be handed out yet, because something is still
+//! to happen. The key stays in the three states of a held key until the [`RestingItem`] is dropped,
+//! which is `done`. It counts for no worker and no group.
+//!
 //! # Tags
 //!
 //! An add may carry a [`Tag`], and the hand-out it leads to gives it back: why the key was added,
@@ -109,7 +115,7 @@ pub use metrics::{Metrics, Stats};
 pub use parallel::Parallelizer;
 pub use queue::{
     ADDS_MAX, AddOptions, AtShutdown, Builder, DELAY_MAX, Entry, Get, Group, Item, LevelStats,
-    OwnedItem, PRIORITY_LOW, Phase, Priorities, Tag, WorkQueue,
+    OwnedItem, PRIORITY_LOW, Phase, Priorities, RestingItem, Tag, WorkQueue,
 };
 
 /// The README's examples, as tests.

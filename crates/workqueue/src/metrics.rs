@@ -48,7 +48,9 @@ pub struct Stats {
     pub waiting: usize,
     /// Keys held by workers.
     pub in_flight: usize,
-    /// Keys held by workers and wanted again. `workqueue_depth` is `queued + dirty`.
+    /// Keys that rest after their work: see [`Item::rest`](crate::Item::rest).
+    pub resting: usize,
+    /// Keys held by workers or resting, and wanted again. `workqueue_depth` is `queued + dirty`.
     pub dirty: usize,
     /// Keys for which the rate limiter keeps state.
     pub limited: usize,

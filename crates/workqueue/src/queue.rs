@@ -28,7 +28,7 @@ pub use self::{
     builder::Builder,
     get::Get,
     inspect::{Entry, Phase},
-    item::{Item, OwnedItem},
+    item::{Item, OwnedItem, RestingItem},
     lanes::LevelStats,
     options::{AddOptions, AtShutdown, Group, PRIORITY_LOW, Priorities},
     tag::Tag,

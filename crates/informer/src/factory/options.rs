@@ -3,7 +3,7 @@ use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
 use crate::metrics::MetricsRegistry;
 use crate::policy::CachePolicy;
 use crate::resource_type::ResourceType;
-use crate::source::ClientSource;
+use crate::source::{ClientSource, Selection};
 use crate::transform::Transform;
 use kube_client::Client;
 use setpoint_object::Prune;
@@ -12,20 +12,6 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
-
-/// Which objects of a type are cached (FAC-2).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Selection {
-    /// Only objects of this namespace; `None` is all of them.
-    pub namespace: Option<String>,
-    /// A label selector in the query form.
-    pub labels: String,
-    /// A field selector in the query form.
-    pub fields: String,
-    /// A shard selector (KEP-5866), see [`ClientSource::shard`]; empty is everything.
-    pub shard: String,
-}
 
 /// What all informers of a factory have in common.
 #[derive(Clone, Default)]

@@ -24,6 +24,8 @@ pub(crate) trait Registered: Send + Sync {
     fn state(&self) -> &State;
     fn remove(&self);
     fn pending(&self) -> usize;
+    /// What [`State::delivered`] is once all that waits now was told.
+    fn pushed(&self) -> u64;
     fn resync_period(&self) -> Option<Duration>;
 }
 
@@ -37,6 +39,30 @@ pub(crate) struct State {
     /// No call is running, and none will be made.
     pub(crate) ended: CancellationToken,
     pub(crate) panics: AtomicU64,
+    /// Up to where in its queue the handler was told.
+    delivered: AtomicU64,
+    /// That was moved on.
+    moved_on: Notify,
+}
+
+impl State {
+    /// Waits until the handler was told of all before `wanted`.
+    pub(super) async fn delivered(&self, wanted: u64) {
+        loop {
+            let mut moved_on = pin!(self.moved_on.notified());
+            // From here on a move wakes this call, also one that comes before the await.
+            moved_on.as_mut().enable();
+            if self.delivered.load(Ordering::SeqCst) >= wanted {
+                return;
+            }
+            moved_on.await;
+        }
+    }
+
+    fn deliver(&self, front: u64) {
+        self.delivered.store(front, Ordering::SeqCst);
+        self.moved_on.notify_waiters();
+    }
 }
 
 /// How many notifications a handler's task takes out of its queue at once; they are not merged any
@@ -103,6 +129,8 @@ impl<K: Send + Sync + 'static> Listener<K> {
                 is_removed: AtomicBool::new(false),
                 ended: CancellationToken::new(),
                 panics: AtomicU64::new(0),
+                delivered: AtomicU64::new(0),
+                moved_on: Notify::new(),
             },
             resync: Mutex::new(None),
             metrics,
@@ -144,8 +172,8 @@ impl<K: Send + Sync + 'static> Listener<K> {
         }
     }
 
-    /// Takes the next events out of the queue, in order.
-    fn take(&self, taken: &mut Vec<Event<K>>) {
+    /// Takes the next events out of the queue, in order; gives its front.
+    fn take(&self, taken: &mut Vec<Event<K>>) -> u64 {
         let mut inner = self.inner.lock();
         let initial = inner.queue.initial();
         inner.queue.take(TAKEN_MAX, taken);
@@ -153,6 +181,7 @@ impl<K: Send + Sync + 'static> Listener<K> {
         // A merge may have left nothing initial to be taken.
         self.settle(&mut inner);
         self.taken.store(taken.len(), Ordering::Relaxed);
+        inner.queue.front()
     }
 
     /// A call with an initial addition has ended.
@@ -162,13 +191,16 @@ impl<K: Send + Sync + 'static> Listener<K> {
         self.settle(&mut inner);
     }
 
-    /// Waits until there are events. Cancel safe: what was taken is in `taken`.
-    async fn next(&self, taken: &mut Vec<Event<K>>) {
+    /// Waits until there are events; gives the queue's front behind them. Cancel safe: what was
+    /// taken is in `taken`.
+    async fn next(&self, taken: &mut Vec<Event<K>>) -> u64 {
         loop {
-            self.take(taken);
+            let front = self.take(taken);
             if !taken.is_empty() {
-                return;
+                return front;
             }
+            // What waited was merged into nothing, if anything.
+            self.state.deliver(front);
             self.arrived.notified().await;
         }
     }
@@ -196,12 +228,12 @@ impl<K: Send + Sync + 'static> Listener<K> {
         let mut stopped = pin!(stop.cancelled());
         let mut removed = pin!(self.state.removed.cancelled());
         loop {
-            tokio::select! {
+            let front = tokio::select! {
                 biased;
                 () = &mut stopped => break,
                 () = &mut removed => break,
-                () = self.next(&mut taken) => {}
-            }
+                front = self.next(&mut taken) => front,
+            };
             for event in taken.drain(..) {
                 if self.is_removed() || stop.is_cancelled() {
                     return;
@@ -231,6 +263,7 @@ impl<K: Send + Sync + 'static> Listener<K> {
                 }
                 tokio::task::coop::consume_budget().await;
             }
+            self.state.deliver(front);
         }
     }
 }
@@ -279,6 +312,10 @@ impl<K: Send + Sync + 'static> Registered for Listener<K> {
             return 0;
         }
         self.inner.lock().queue.len() + self.taken.load(Ordering::Relaxed)
+    }
+
+    fn pushed(&self) -> u64 {
+        self.inner.lock().queue.end()
     }
 
     fn resync_period(&self) -> Option<Duration> {

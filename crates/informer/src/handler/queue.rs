@@ -35,6 +35,9 @@ pub(super) struct Queue<K> {
     ring: VecDeque<Option<Event<K>>>,
     /// The sequence number of the ring's front; those behind it follow.
     front: u64,
+    /// The largest sequence number that ever was behind the ring. Packing moves notifications
+    /// before it.
+    end: u64,
     /// How many places of the ring are not holes.
     len: usize,
     initial: usize,
@@ -50,6 +53,7 @@ impl<K> Queue<K> {
             broken,
             ring: VecDeque::new(),
             front: 0,
+            end: 0,
             len: 0,
             initial: 0,
             last: HashMap::new(),
@@ -60,6 +64,17 @@ impl<K> Queue<K> {
     /// How many events wait.
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// The sequence number behind all that was pushed so far: once [`front`](Self::front) is there,
+    /// all of it was taken.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The sequence number up to which everything was taken.
+    pub(super) fn front(&self) -> u64 {
+        self.front
     }
 
     /// How many of them are additions out of the initial list.
@@ -113,14 +128,15 @@ impl<K> Queue<K> {
             }
             taken.push(event);
         }
-        if self.len <= self.queue_max / 2 {
-            self.forget_index();
-        }
         if self.len == 0 {
             // Only holes are left, if anything. A burst, the initial list for one, leaves no memory
             // behind.
+            self.front = self.end;
             self.ring.clear();
             self.ring.shrink_to(RING_KEPT_MAX);
+        }
+        if self.len <= self.queue_max / 2 {
+            self.forget_index();
         }
     }
 
@@ -137,6 +153,7 @@ impl<K> Queue<K> {
     fn append(&mut self, event: Event<K>) {
         self.count(&event);
         self.ring.push_back(Some(event));
+        self.end = self.end.max(self.front + self.ring.len() as u64);
     }
 
     /// Fills a hole.

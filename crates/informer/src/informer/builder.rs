@@ -236,6 +236,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         let board = Arc::new(board);
         let shared = Arc::new(Shared {
             resource_type: self.resource_type,
+            selection: self.source.selection(),
             lister,
             processor: Mutex::new(Processor::new(
                 indexer,

@@ -242,13 +242,15 @@ impl<K: Cacheable> Processor<K> {
             }
         }
         self.write(run, &mut applied);
-        self.indexer.announce();
         // One wake for all there is: what a handler's task does not find now it need not be woken
         // for.
         for place in self.places.iter_mut().filter(|place| place.has_news) {
             place.has_news = false;
             place.listener.wake();
         }
+        // After the handlers: who waits for a version finds them awake, with its event in their
+        // queues.
+        self.indexer.announce();
         applied
     }
 

@@ -8,8 +8,8 @@ pub use list::LIST_STREAM_BYTES_MAX;
 
 use super::query::Query;
 use super::{
-    LIST_BODY_BYTES_MAX, ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError,
-    WatchRequest, WatchStream, frame,
+    LIST_BODY_BYTES_MAX, ListPage, ListPart, ListRequest, ListStream, ListWatch, Selection,
+    SourceError, WatchRequest, WatchStream, frame,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -42,6 +42,7 @@ const METADATA: &str =
 pub struct ClientSource {
     client: Client,
     path: String,
+    namespace: Option<String>,
     label_selector: String,
     field_selector: String,
     shard_selector: String,
@@ -69,7 +70,7 @@ impl ClientSource {
     where
         K::DynamicType: Default,
     {
-        Self::with(client, K::url_path(&K::DynamicType::default(), None))
+        Self::dynamic::<K>(client, &K::DynamicType::default(), None)
     }
 
     /// The objects of `K` in one namespace.
@@ -77,7 +78,7 @@ impl ClientSource {
     where
         K::DynamicType: Default,
     {
-        Self::with(client, K::url_path(&K::DynamicType::default(), Some(namespace)))
+        Self::dynamic::<K>(client, &K::DynamicType::default(), Some(namespace))
     }
 
     /// The objects of a type known only at run time; `None` means every namespace.
@@ -86,13 +87,10 @@ impl ClientSource {
         dynamic_type: &K::DynamicType,
         namespace: Option<&str>,
     ) -> Self {
-        Self::with(client, K::url_path(dynamic_type, namespace))
-    }
-
-    fn with(client: Client, path: String) -> Self {
         Self {
             client,
-            path,
+            path: K::url_path(dynamic_type, namespace),
+            namespace: namespace.map(str::to_owned),
             label_selector: String::new(),
             field_selector: String::new(),
             shard_selector: String::new(),
@@ -278,7 +276,17 @@ impl ListWatch for ClientSource {
         async move { Ok(frame::frames_unchecked(self.open(request).await?.into_data_stream())) }
             .boxed()
     }
+
     fn can_stream_list(&self) -> bool {
         self.can_stream_list && self.shard_selector.is_empty()
+    }
+
+    fn selection(&self) -> Selection {
+        Selection {
+            namespace: self.namespace.clone(),
+            labels: self.label_selector.clone(),
+            fields: self.field_selector.clone(),
+            shard: self.shard_selector.clone(),
+        }
     }
 }

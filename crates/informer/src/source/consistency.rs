@@ -1,7 +1,7 @@
 //! A check that a streamed list says what a list says (FAC-9).
 use super::{
-    ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError, WatchFrame, WatchRequest,
-    WatchStream,
+    ListPage, ListPart, ListRequest, ListStream, ListWatch, Selection, SourceError, WatchFrame,
+    WatchRequest, WatchStream,
 };
 use crate::reflector::{LIST_PAGES_MAX, end_marker};
 use bytes::Bytes;
@@ -131,6 +131,10 @@ impl ListWatch for ConsistencyDetector {
 
     fn can_stream_list(&self) -> bool {
         self.source.can_stream_list()
+    }
+
+    fn selection(&self) -> Selection {
+        self.source.selection()
     }
 }
 

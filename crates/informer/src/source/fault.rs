@@ -9,8 +9,8 @@
 //! repeat, hold up or break off: what gets through is what the source behind it said, in its order.
 //! With the same seed and the same requests the same things go wrong at the same places.
 use super::{
-    ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError, WatchFrame, WatchRequest,
-    WatchStream,
+    ListPage, ListPart, ListRequest, ListStream, ListWatch, Selection, SourceError, WatchFrame,
+    WatchRequest, WatchStream,
 };
 use crate::backoff;
 use crate::reflector::end_marker;
@@ -283,6 +283,10 @@ impl ListWatch for FaultSource {
 
     fn can_stream_list(&self) -> bool {
         self.source.can_stream_list()
+    }
+
+    fn selection(&self) -> Selection {
+        self.source.selection()
     }
 }
 

@@ -270,6 +270,14 @@ impl CacheRegistration {
         try_join_all(self.0.iter().map(HandlerRegistration::synced)).await.map(drop)
     }
 
+    /// Waits until the handler was called with everything that waits for it now, or is removed.
+    /// Cancel safe: it only looks.
+    pub async fn delivered(&self) {
+        for registration in &*self.0 {
+            registration.delivered().await;
+        }
+    }
+
     /// Removes the handler: no call starts after those that may be running. Idempotent.
     pub fn remove(&self) {
         self.0.iter().for_each(HandlerRegistration::remove);

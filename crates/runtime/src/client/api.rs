@@ -186,7 +186,8 @@ impl<K: Resource> Api<K> {
         }
         if let Some(pass) = self.client.pass() {
             let outcome = WriteOutcome::of(&answer);
-            pass.note_written(&self.resource, &key, verb, version.as_deref(), outcome);
+            let written = version.as_deref().zip(answer.as_ref().ok());
+            pass.note_written(&self.resource, &key, verb, written, outcome);
         }
         answer
     }

@@ -11,6 +11,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -25,6 +26,10 @@ use crate::{
 /// How many reads and writes of one pass are told apart. 32: more than that nobody reads; a note is
 /// 96 bytes.
 pub const NOTES_MAX: usize = 32;
+
+/// How many writes of one resource in one namespace a pass remembers one by one. 32: a pass that
+/// writes more is taken to have written what any cache shows.
+const WRITES_MAX: usize = 32;
 
 /// What one pass read and wrote, between how it began and how it ended.
 #[derive(Debug)]
@@ -74,10 +79,52 @@ struct Noted {
     ended: Option<(Instant, PassOutcome)>,
 }
 
-/// The newest resourceVersion written of each resource in each namespace: caches of single
-/// namespaces see no other's.
+/// What was written of each resource in each namespace: caches of single namespaces see no other's.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Written(pub(crate) BTreeMap<(Arc<str>, Arc<str>), u64>);
+pub(crate) struct Written(pub(crate) BTreeMap<(Arc<str>, Arc<str>), Writes>);
+
+/// Writes of one resource in one namespace.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Writes {
+    /// The newest resourceVersion written.
+    pub(crate) newest: u64,
+    /// Each write, for caches that hold only some objects; nothing once there are more than
+    /// [`WRITES_MAX`].
+    objects: Vec<WrittenObject>,
+    has_more: bool,
+}
+
+/// An object as a write left it.
+#[derive(Debug, Clone)]
+struct WrittenObject {
+    key: Request,
+    version: u64,
+    json: Bytes,
+}
+
+impl Writes {
+    /// The newest version that a cache is going to show which holds the objects that match, and
+    /// those that it holds now. A write after which an object does not match any more is shown,
+    /// too: it leaves the cache.
+    pub(crate) fn newest_of(
+        &self,
+        matches: impl Fn(&[u8]) -> bool,
+        holds: impl Fn(&Request) -> bool,
+    ) -> Option<u64> {
+        if self.has_more {
+            return Some(self.newest);
+        }
+        let mut newest = None;
+        let mut shown: Vec<&Request> = Vec::new();
+        for WrittenObject { key, version, json } in &self.objects {
+            if shown.contains(&key) || matches(json) || holds(key) {
+                shown.push(key);
+                newest = newest.max(Some(*version));
+            }
+        }
+        newest
+    }
+}
 
 /// One read or write of a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,20 +244,22 @@ impl Pass {
         }
     }
 
-    /// Notes a write that ended; `resource_version` is that of the server's answer.
+    /// Notes a write that ended; `written` is the resourceVersion in the server's answer, and the
+    /// answer.
     pub(crate) fn note_written(
         &self,
         resource: &Arc<str>,
         key: &Request,
         verb: &'static str,
-        resource_version: Option<&str>,
+        written: Option<(&str, &Bytes)>,
         outcome: WriteOutcome,
     ) {
         // Versions are opaque where they are no numbers; then there is nothing to wait for.
-        let version = resource_version.and_then(|version| version.parse::<u64>().ok());
+        let written = written.and_then(|(version, json)| Some((version.parse().ok()?, json)));
+        let version: Option<u64> = written.map(|(version, _)| version);
         let mut noted = self.noted.lock();
-        if let Some(version) = version {
-            noted.written.add(resource, &key.namespace, version);
+        if let Some((version, json)) = written {
+            noted.written.add(resource, key, version, json);
         }
         if !self.is_blind {
             let resource_version = version.unwrap_or(0);
@@ -250,9 +299,17 @@ impl Noted {
 }
 
 impl Written {
-    fn add(&mut self, resource: &Arc<str>, namespace: &Arc<str>, version: u64) {
-        let newest = self.0.entry((resource.clone(), namespace.clone())).or_default();
-        *newest = version.max(*newest);
+    fn add(&mut self, resource: &Arc<str>, key: &Request, version: u64, json: &Bytes) {
+        let writes = self.0.entry((resource.clone(), key.namespace.clone())).or_default();
+        writes.newest = version.max(writes.newest);
+        if writes.objects.len() >= WRITES_MAX {
+            writes.has_more = true;
+            writes.objects = Vec::new();
+        }
+        if !writes.has_more {
+            let (key, json) = (key.clone(), json.clone());
+            writes.objects.push(WrittenObject { key, version, json });
+        }
     }
 }
 
@@ -310,7 +367,8 @@ mod tests {
 
     fn written(pass: &Pass, version: &str) {
         let key = Request::new("default", "a");
-        pass.note_written(&"pods".into(), &key, "update", Some(version), WriteOutcome::Done);
+        let written = Some((version, &Bytes::new()));
+        pass.note_written(&"pods".into(), &key, "update", written, WriteOutcome::Done);
     }
 
     #[test]
@@ -331,9 +389,11 @@ mod tests {
             let key = Request::cluster("n");
             pass.note_written(&"nodes".into(), &key, "delete", None, WriteOutcome::Done);
             let other = Request::new("other", "a");
-            pass.note_written(&"pods".into(), &other, "update", Some("6"), WriteOutcome::Done);
+            let version = Some(("6", &Bytes::new()));
+            pass.note_written(&"pods".into(), &other, "update", version, WriteOutcome::Done);
             let of = |namespace: &str| ("pods".into(), namespace.into());
-            assert_eq!(end(&pass).0, BTreeMap::from([(of("default"), 7), (of("other"), 6)]));
+            let newest = end(&pass).0.into_iter().map(|(of, writes)| (of, writes.newest));
+            assert!(newest.eq([(of("default"), 7), (of("other"), 6)]));
         }
     }
 
@@ -352,7 +412,30 @@ mod tests {
         assert_eq!(told[0].to_string(), "read pods default/0 from the cache, 2 times");
         // What was written is known even when nothing more is noted.
         written(&pass, "9");
-        assert_eq!(end(&pass).0.into_values().collect::<Vec<_>>(), [9]);
+        assert!(end(&pass).0.into_values().map(|writes| writes.newest).eq([9]));
+    }
+
+    #[test]
+    fn cache_shows_writes_of_objects_that_match_or_that_it_holds() {
+        let write = |written: &mut Written, name: &str, version: u64, json: &'static str| {
+            let key = Request::new("default", name);
+            written.add(&"pods".into(), &key, version, &Bytes::from_static(json.as_bytes()));
+        };
+        let newest = |written: &Written, held: &[&str]| {
+            let writes = &written.0[&("pods".into(), "default".into())];
+            writes.newest_of(|json| json == b"yes", |key| held.contains(&&*key.name))
+        };
+        let mut written = Written::default();
+        write(&mut written, "a", 5, "no");
+        assert_eq!(newest(&written, &[]), None);
+        assert_eq!(newest(&written, &["a"]), Some(5), "it leaves the cache");
+        write(&mut written, "b", 6, "yes");
+        write(&mut written, "c", 7, "no");
+        assert_eq!(newest(&written, &[]), Some(6));
+        write(&mut written, "b", 8, "no");
+        assert_eq!(newest(&written, &[]), Some(8), "it enters and leaves the cache");
+        (0..WRITES_MAX as u64).for_each(|n| write(&mut written, "c", 9 + n, "no"));
+        assert_eq!(newest(&written, &[]), Some(8 + WRITES_MAX as u64), "nobody knows");
     }
 
     #[test]

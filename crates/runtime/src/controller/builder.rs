@@ -318,11 +318,15 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// How long a key is held after a pass, at most, until the caches that this controller watches
-    /// show what the pass wrote. Default: 250 ms.
+    /// How long a key rests after a pass that wrote, at most, until the caches that this controller
+    /// watches show what the pass wrote. Default: 250 ms. Zero is never.
     ///
     /// So the next pass over the key reads its own writes, and their events lead to one pass
-    /// instead of one each. The worker waits with it. Zero never holds a key.
+    /// instead of one each. The worker is free meanwhile. A cache that will not show a write is not
+    /// waited for: one of another type, namespace or cluster, one whose label or field selector
+    /// does not match the object, one that has stopped.
+    /// [`ControllerStats::catch_up_timeouts`](super::ControllerStats::catch_up_timeouts) counts the
+    /// keys for which this was too short.
     pub fn catch_up(mut self, max: Duration) -> Self {
         self.chosen.catch_up = Some(max);
         self

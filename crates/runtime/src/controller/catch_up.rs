@@ -1,34 +1,67 @@
-//! Holding a key until the caches show what its pass wrote: reading one's own writes.
+//! Resting a key until the caches show what its pass wrote: the next pass reads its own writes.
 
-use std::time::Duration;
+use std::pin::pin;
 
-use crate::{client::Written, request::RequestKey, source::Sources};
+use futures::{StreamExt, stream::FuturesUnordered};
+use setpoint_workqueue::RestingItem;
+use tokio::time::{Instant, timeout_at};
 
-/// Waits until the watched caches have come as far as these writes, or for `max`. Says whether they
-/// have. Types that are not watched are not waited for.
-pub(super) async fn catch_up<R: RequestKey>(
-    sources: &Sources<R>,
-    written: &Written,
-    max: Duration,
-) -> bool {
-    let show = || {
-        let mut written = written.0.iter();
-        written
-            .all(|((resource, namespace), version)| sources.reached(resource, namespace, *version))
-    };
-    if max.is_zero() || show() {
-        return true;
-    }
-    let caught_up = async {
-        loop {
-            let mut arrived = std::pin::pin!(sources.arrived().notified());
-            // From here on an event wakes this call, also one that comes before the await.
-            arrived.as_mut().enable();
-            if show() {
+use super::{stats::count, worker::Worker};
+use crate::{request::RequestKey, source::Unshown};
+
+impl<R: RequestKey> Worker<R> {
+    /// Keeps a key from its next pass until these caches show what its last one wrote and its
+    /// handlers were told of it, so that the events of the writes lead to one pass; or until the
+    /// time-out passes or the controller stops.
+    pub(super) async fn catch_up(&self, item: RestingItem<R>, unshown: Vec<Unshown>) {
+        let deadline = Instant::now() + self.options.catch_up;
+        let caught_up = async {
+            let mut registrations = Vec::with_capacity(unshown.len());
+            let shown = async {
+                for Unshown { shown, registration } in unshown {
+                    shown.await;
+                    registrations.extend(registration);
+                }
+            };
+            if timeout_at(deadline, shown).await.is_err() {
+                count(&self.shared.counters.catch_up_timeouts);
+                tracing::debug!(controller = %self.options.name, object = %item.key(), "the caches do not show what was written yet");
                 return;
             }
-            arrived.await;
+            let delivered = async {
+                for registration in &registrations {
+                    registration.delivered().await;
+                }
+            };
+            _ = timeout_at(deadline, delivered).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.home.stopping.cancelled() => {}
+            // Cancel safe: it only looks.
+            () = caught_up => {}
         }
-    };
-    tokio::time::timeout(max, caught_up).await.is_ok()
+        item.done();
+    }
+}
+
+/// Awaits `work`, and meanwhile lets keys rest. Cancel safe if `work` is.
+pub(super) async fn beside<T>(
+    resting: &mut FuturesUnordered<impl Future<Output = ()>>,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    loop {
+        if resting.is_empty() {
+            return work.await;
+        }
+        tokio::select! {
+            biased;
+            // Cancel safe: it only looks. Before the work, so that keys that have rested are there
+            // for it.
+            _ = resting.next() => {}
+            // Cancel safe: it is pinned outside.
+            done = &mut work => return done,
+        }
+    }
 }

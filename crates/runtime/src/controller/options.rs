@@ -72,7 +72,7 @@ impl ControllerDefaults {
         self
     }
 
-    /// How long a key is held, at most, until the caches show what its pass wrote.
+    /// How long a key rests after a pass, at most, until the caches show what the pass wrote.
     pub fn catch_up(mut self, max: Duration) -> Self {
         self.chosen.catch_up = Some(max);
         self

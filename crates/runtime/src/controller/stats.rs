@@ -30,6 +30,9 @@ pub struct ControllerStats {
     pub not_ours: u64,
     /// Keys that were handed out and left without a pass until they may have one again.
     pub deferred: u64,
+    /// Keys that rested for as long as they [may](crate::ControllerBuilder::catch_up), and the
+    /// caches did not show what their pass wrote.
+    pub catch_up_timeouts: u64,
     /// Passes that run now.
     pub active: u64,
 }
@@ -53,6 +56,7 @@ pub(super) struct Counters {
     pub(super) given_up: AtomicU64,
     pub(super) not_ours: AtomicU64,
     pub(super) deferred: AtomicU64,
+    pub(super) catch_up_timeouts: AtomicU64,
     active: AtomicU64,
     /// How long passes took.
     pub(super) took: Durations,
@@ -82,6 +86,7 @@ impl Counters {
             given_up: read(&self.given_up),
             not_ours: read(&self.not_ours),
             deferred: read(&self.deferred),
+            catch_up_timeouts: read(&self.catch_up_timeouts),
             active: read(&self.active),
         }
     }

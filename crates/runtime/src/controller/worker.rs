@@ -9,14 +9,14 @@ use std::{
     },
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, future::BoxFuture, stream::FuturesUnordered};
 use setpoint_workqueue::{AddOptions, Item, WorkQueue};
 use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{
     ControllerError, Shared,
-    catch_up::catch_up,
+    catch_up::beside,
     error::{ReconcileTimeout, panic_message},
     gate::{GatePass, KeyGate},
     options::Options,
@@ -99,19 +99,25 @@ impl<R: RequestKey> Worker<R> {
         // touches.
         let stop = self.home.stopping.child_token();
         let home = Arc::new(Home { stopping: stop.clone(), ..self.home.clone() });
-        // Cancel safe: a dropped `get` has taken nothing.
-        while let Some(item) = self.queue.get().await {
+        let mut resting = FuturesUnordered::new();
+        while let Some(item) = beside(&mut resting, self.queue.get()).await {
             if stop.is_cancelled() || self.is_deposed() {
                 break;
             }
             let Some(admitted) = self.admit(&item) else { continue };
-            let written = self.pass(reconciler, &item, &home, admitted.as_ref()).await?;
+            let pass = self.pass(reconciler, &item, &home, admitted.as_ref());
+            let written = beside(&mut resting, pass).await?;
             drop(admitted);
             // The key was added again before, if it is to come back: its wait has begun.
-            if !written.0.is_empty() {
-                self.catch_up(&item, &written).await;
+            if written.0.is_empty() || self.options.catch_up.is_zero() {
+                item.done();
+                continue;
             }
-            item.done();
+            match self.sources.unshown(&written) {
+                unshown if unshown.is_empty() => item.done(),
+                // The worker goes on to other keys.
+                unshown => resting.push(self.catch_up(item.rest(), unshown)),
+            }
         }
         Ok(())
     }
@@ -148,18 +154,6 @@ impl<R: RequestKey> Worker<R> {
             return None;
         }
         Some(entered)
-    }
-
-    /// Holds a key until the caches show what its pass wrote, for a while.
-    async fn catch_up(&self, item: &Item<'_, R>, written: &Written) {
-        tokio::select! {
-            biased;
-            () = self.home.stopping.cancelled() => {}
-            // Cancel safe: it only looks.
-            shown = catch_up(&self.sources, written, self.options.catch_up) => if !shown {
-                tracing::debug!(controller = %self.options.name, object = %item.key(), "the caches do not show what was written yet");
-            },
-        }
     }
 
     /// One pass over a key; gives what it wrote.

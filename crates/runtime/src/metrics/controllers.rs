@@ -16,8 +16,8 @@ pub(crate) struct ControllerCollector(pub(crate) Controllers);
 /// A family of counters with a sample per controller.
 type Count = (&'static str, &'static str, fn(&ControllerStats) -> u64);
 
-/// Three of these have no counterpart in the field, and so another prefix.
-const COUNTS: [Count; 7] = [
+/// Four of these have no counterpart in the field, and so another prefix.
+const COUNTS: [Count; 8] = [
     ("controller_runtime_reconcile_errors", "Passes that failed", |stats| stats.error),
     (
         "controller_runtime_terminal_reconcile_errors",
@@ -37,6 +37,11 @@ const COUNTS: [Count; 7] = [
         "setpoint_reconcile_deferred",
         "Keys that were left until they may have a pass again",
         |stats| stats.deferred,
+    ),
+    (
+        "setpoint_reconcile_catch_up_timeouts",
+        "Keys that rested until their time-out before the caches showed what their pass wrote",
+        |stats| stats.catch_up_timeouts,
     ),
     ("setpoint_reconcile_not_ours", "Keys that were left to another replica", |stats| {
         stats.not_ours

@@ -38,7 +38,7 @@ impl Queue {
 
 type Gauge = (&'static str, &'static str, fn(&Stats) -> f64);
 
-const GAUGES: [Gauge; 4] = [
+const GAUGES: [Gauge; 5] = [
     ("workqueue_unfinished_work_seconds", "Sum of the ages of keys in flight", |stats| {
         stats.unfinished.as_secs_f64()
     }),
@@ -48,6 +48,9 @@ const GAUGES: [Gauge; 4] = [
         |stats| stats.longest_running.as_secs_f64(),
     ),
     ("workqueue_waiting", "Keys that wait for their due time", |stats| stats.waiting as f64),
+    ("workqueue_resting", "Keys that rest until the caches show what their pass wrote", |stats| {
+        stats.resting as f64
+    }),
     ("workqueue_rate_limited_keys", "Keys for which the rate limiter keeps state", |stats| {
         stats.limited as f64
     }),

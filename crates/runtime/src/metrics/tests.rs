@@ -10,7 +10,7 @@ use super::*;
 
 /// Families of `controller_runtime_*` and `workqueue_*` by their spec (runtime 11, workqueue 6),
 /// with their types.
-const FIELDS: [(&str, &str); 17] = [
+const FIELDS: [(&str, &str); 18] = [
     ("controller_runtime_active_workers", "gauge"),
     ("controller_runtime_max_concurrent_reconciles", "gauge"),
     ("controller_runtime_reconcile_errors_total", "counter"),
@@ -29,6 +29,7 @@ const FIELDS: [(&str, &str); 17] = [
     // Ours.
     ("workqueue_rate_limited_keys", "gauge"),
     ("workqueue_waiting", "gauge"),
+    ("workqueue_resting", "gauge"),
 ];
 
 fn over(controllers: Vec<crate::ControllerHandle>) -> Metrics {

@@ -8,11 +8,11 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use setpoint_informer::{Cacheable, Event, HandlerOptions, Stopped};
 use setpoint_workqueue::WorkQueue;
-use tokio::sync::Notify;
 
 use super::{Enqueue, EventHandler, enqueue::priority_of};
 use crate::{
     cache::{Cache, CacheInformer, CacheLease, CacheRegistration, MemberStatus},
+    client::Writes,
     explain::{Cause, Seen, find_seen},
     predicate::{AnyEvent, EventFilter, Predicate},
     request::RequestKey,
@@ -25,8 +25,6 @@ pub(crate) struct Target<R> {
     pub(crate) low_priority: i32,
     /// Which of the controller's watches it is, in the order of their declaration.
     pub(crate) source: usize,
-    /// Told whenever an event arrives.
-    pub(crate) arrived: Arc<Notify>,
 }
 
 /// A watched type that knows its informers; whatever its type is.
@@ -40,9 +38,9 @@ pub(crate) trait Feed<R>: Send + Sync {
     /// Waits until one of its informers has ended.
     fn stopped(&self) -> BoxFuture<'static, ()>;
 
-    /// Whether its cache of a namespace has come as far as `version`; a namespace that it does not
-    /// cache always has.
-    fn reached(&self, namespace: &str, version: u64) -> bool;
+    /// Waits until its cache shows what was written to a namespace. `None` if it does, or never
+    /// will: it caches other namespaces or other objects, or it has stopped.
+    fn unshown(&self, namespace: &str, writes: &Writes) -> Option<BoxFuture<'static, ()>>;
 
     /// Whether it watches another cluster than the manager's own, whose versions are not
     /// comparable.
@@ -51,7 +49,7 @@ pub(crate) trait Feed<R>: Send + Sync {
     /// The cached objects that have one of these versions.
     fn find_seen(&self, versions: &BTreeSet<u64>) -> BTreeMap<u64, Seen>;
 
-    /// Begins to add keys, and to say whenever an event arrives.
+    /// Begins to add keys.
     fn start(&self, target: Target<R>) -> Result<CacheRegistration, Stopped>;
 
     /// Adds the keys of everything that is cached, as far as `only` wants them.
@@ -118,10 +116,27 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         async move { informer.stopped().await }.boxed()
     }
 
-    fn reached(&self, namespace: &str, version: u64) -> bool {
-        let Ok(informer) = self.informer.of_namespace(namespace) else { return true };
-        let reached = informer.lister().resource_version();
-        reached.parse::<u64>().is_ok_and(|reached| reached >= version)
+    fn unshown(&self, namespace: &str, writes: &Writes) -> Option<BoxFuture<'static, ()>> {
+        let informer = self.informer.of_namespace(namespace).ok()?;
+        let (selection, lister) = (informer.selection(), informer.lister());
+        let is_other = selection.namespace.as_deref().is_some_and(|of| of != namespace);
+        if is_other || informer.has_stopped() {
+            return None;
+        }
+        let version = match selection.is_whole() {
+            true => writes.newest,
+            false => writes
+                .newest_of(|json| selection.matches(json), |key| lister.object(key).is_some())?,
+        };
+        let reached = lister.resource_version();
+        if reached.parse::<u64>().is_ok_and(|reached| reached >= version) {
+            return None;
+        }
+        let shown = async move {
+            // A cache that stops, or whose versions have no order, shows it never.
+            _ = lister.at_least(&version.to_string()).await;
+        };
+        Some(shown.boxed())
     }
 
     fn is_elsewhere(&self) -> bool {
@@ -135,7 +150,6 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
     fn start(&self, target: Target<R>) -> Result<CacheRegistration, Stopped> {
         let rule = self.rule.clone();
         let handler = move |event: Event<K>| {
-            target.arrived.notify_waiters();
             let priority = priority_of(&event, target.low_priority);
             let cause = Cause::of_event(target.source, &event);
             rule.apply(&event, &Enqueue::new(&target.queue, priority, cause, None));

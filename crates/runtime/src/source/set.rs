@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use setpoint_workqueue::WorkQueue;
 use tokio::sync::Notify;
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, CacheRegistration, MemberStatus},
+    client::Written,
     explain::WatchedSource,
     predicate::EventFilter,
     request::RequestKey,
@@ -35,8 +36,6 @@ pub(crate) struct Sources<R> {
 
     // State.
     state: Mutex<State<R>>,
-    /// An event arrived.
-    arrived: Arc<Notify>,
     /// A source waits to be started.
     added: Notify,
     /// A watch came or went.
@@ -83,6 +82,14 @@ pub(crate) struct Awaited<R> {
     pub(crate) registration: CacheRegistration,
 }
 
+/// A cache that does not show yet what was written.
+pub(crate) struct Unshown {
+    /// Ends when it does, or never will.
+    pub(crate) shown: BoxFuture<'static, ()>,
+    /// The handler that adds keys.
+    pub(crate) registration: Option<CacheRegistration>,
+}
+
 /// How one watch of a controller does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -124,7 +131,6 @@ impl<R: RequestKey> Sources<R> {
             filters: filters.into(),
             n_built,
             state: Mutex::new(state),
-            arrived: Arc::default(),
             added: Notify::new(),
             changed: Notify::new(),
         }
@@ -155,12 +161,7 @@ impl<R: RequestKey> Sources<R> {
     }
 
     fn target(&self, source: usize) -> Target<R> {
-        Target {
-            queue: self.queue.clone(),
-            low_priority: self.low_priority,
-            source,
-            arrived: self.arrived.clone(),
-        }
+        Target { queue: self.queue.clone(), low_priority: self.low_priority, source }
     }
 
     /// The way into the queue for sources that are no watches.
@@ -323,20 +324,22 @@ impl<R: RequestKey> Sources<R> {
         self.added.notified().await;
     }
 
-    /// Whether the watched caches of a namespace of `resource` have come as far as `version`; those
-    /// of a type that is not watched always have, and those of other clusters are not asked.
-    pub(crate) fn reached(&self, resource: &str, namespace: &str, version: u64) -> bool {
+    /// The caches that are going to show what was written, and do not yet. Those of types that are
+    /// not watched are not asked, nor those of other clusters.
+    pub(crate) fn unshown(&self, written: &Written) -> Vec<Unshown> {
         let state = self.state.lock();
-        let mut of_resource = state
-            .watches
-            .iter()
-            .filter(|watched| *watched.resource == *resource && !watched.feed.is_elsewhere());
-        of_resource.all(|watched| watched.feed.reached(namespace, version))
-    }
-
-    /// Told whenever an event arrives.
-    pub(crate) fn arrived(&self) -> &Notify {
-        &self.arrived
+        let mut unshown = Vec::new();
+        for ((resource, namespace), writes) in &written.0 {
+            let is_of = |watched: &&Watched<R>| {
+                *watched.resource == **resource && !watched.feed.is_elsewhere()
+            };
+            for watched in state.watches.iter().filter(is_of) {
+                if let Some(shown) = watched.feed.unshown(namespace, writes) {
+                    unshown.push(Unshown { shown, registration: watched.registration.clone() });
+                }
+            }
+        }
+        unshown
     }
 
     /// Adds the keys of everything that the watches' caches hold, as far as `only` wants them.

@@ -64,9 +64,9 @@ async fn finalizer_is_on_before_apply_and_off_after_cleanup() {
     server.put(MAPS, object);
     server.put(MAPS, config_map("b"));
     settle().await;
-    // Each is applied as the finalizer is put on, and again for the change that this was, which
-    // goes before what the initial list brought.
-    expect!["apply under example.com/other example.com/guard · apply under example.com/other example.com/guard · apply under example.com/guard · apply under example.com/guard"]
+    // Each is applied as the finalizer is put on, and again for the change that this was: while `a`
+    // rests, `b` has its turn.
+    expect!["apply under example.com/other example.com/guard · apply under example.com/guard · apply under example.com/other example.com/guard · apply under example.com/guard"]
         .assert_eq(&trace.take());
 
     server.delete(&format!("{MAPS}/b"));

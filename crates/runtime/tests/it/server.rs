@@ -47,6 +47,7 @@ struct State {
     faults: VecDeque<(Method, &'static str, u16)>,
     revision: u64,
     watch_delay: Duration,
+    is_mute: bool,
     /// Counts how often all watches were ended.
     epoch: u64,
     /// Watches cannot begin before this revision.
@@ -211,6 +212,23 @@ impl Server {
         self.0.state.lock().watch_delay = delay;
     }
 
+    /// Sends watches nothing but bookmarks from now on.
+    pub(crate) fn mute_watches(&self) {
+        self.0.state.lock().is_mute = true;
+    }
+
+    /// Sends every watch of a resource a bookmark of the present version.
+    pub(crate) fn bookmark(&self, resource: &str) {
+        let mut state = self.0.state.lock();
+        state.revision += 1;
+        let revision = state.revision;
+        let meta = json!({"resourceVersion": revision.to_string()});
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta});
+        state.log.push((resource.to_owned(), revision, "BOOKMARK", object));
+        drop(state);
+        self.0.changed.notify_waiters();
+    }
+
     /// The writes that were asked for so far, and forgets them.
     pub(crate) fn take_writes(&self) -> Vec<String> {
         std::mem::take(&mut self.0.state.lock().requests)
@@ -318,7 +336,11 @@ impl Server {
                         if state.epoch != epoch {
                             return None;
                         }
-                        let news = state.log.iter().filter(|(of, at, _, object)| {
+                        let is_mute = state.is_mute;
+                        let news = state.log.iter().filter(|(of, at, event, object)| {
+                            if is_mute && *event != "BOOKMARK" {
+                                return false;
+                            }
                             let in_namespace = namespace.is_empty()
                                 || object["metadata"]["namespace"] == *namespace;
                             *of == resource

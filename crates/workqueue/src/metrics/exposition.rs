@@ -25,11 +25,11 @@ pub struct Exposed<'a> {
 ///
 /// The seven families of client-go and controller-runtime (`workqueue_depth`, `…_adds_total`,
 /// `…_queue_duration_seconds`, `…_work_duration_seconds`, `…_unfinished_work_seconds`,
-/// `…_longest_running_processor_seconds`, `…_retries_total`), and three that they lack:
-/// `workqueue_waiting`, `workqueue_rate_limited_keys` and `workqueue_oldest_ready_seconds`. Ages
-/// are of this moment, where client-go refreshes them twice a second. With more than
-/// [`PRIORITY_LABELS_MAX`](super::PRIORITY_LABELS_MAX) priorities a queue's depth is given once, as
-/// their sum, with the label `exceeded_cardinality_limit`.
+/// `…_longest_running_processor_seconds`, `…_retries_total`), and four that they lack:
+/// `workqueue_waiting`, `workqueue_resting`, `workqueue_rate_limited_keys` and
+/// `workqueue_oldest_ready_seconds`. Ages are of this moment, where client-go refreshes them twice
+/// a second. With more than [`PRIORITY_LABELS_MAX`](super::PRIORITY_LABELS_MAX) priorities a
+/// queue's depth is given once, as their sum, with the label `exceeded_cardinality_limit`.
 pub fn exposition(queues: &[Exposed<'_>]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -61,6 +61,8 @@ impl Exposition<'_> {
             writeln!(to, " {}", queue.recorder.retries())
         })?;
         self.gauge(to, "waiting", "Keys that wait for their due time", |stats| stats.waiting)?;
+        let about = "Keys that rest until the caches show what their pass wrote";
+        self.gauge(to, "resting", about, |stats| stats.resting)?;
         let about = "Keys for which the rate limiter keeps state";
         self.gauge(to, "rate_limited_keys", about, |stats| stats.limited)?;
         self.oldest(to)

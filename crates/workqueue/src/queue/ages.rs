@@ -71,9 +71,21 @@ impl Ages {
     /// The key is given back; says how long it was held. What it was wanted since, it is queued
     /// since.
     pub(super) fn give_back(&mut self, idx: SlotIdx, now: Moment) -> Duration {
+        let worked_for = self.rest(idx, now);
+        self.end_rest(idx);
+        worked_for
+    }
+
+    /// A resting key is given back. What it was wanted since, it is queued since.
+    pub(super) fn end_rest(&mut self, idx: SlotIdx) {
+        let age = self.age(idx);
+        age.since = age.wanted;
+    }
+
+    /// The worker of the key is done with it; says how long it was held.
+    pub(super) fn rest(&mut self, idx: SlotIdx, now: Moment) -> Duration {
         let age = self.age(idx);
         let worked_for = age.since.age(now);
-        age.since = age.wanted;
         let place = age.place;
         self.held.swap_remove(place as usize);
         if let Some(moved) = self.held.get(place as usize).copied() {

@@ -74,6 +74,19 @@ impl<'q, K> Item<'q, K> {
         OwnedItem { shared: self.shared.clone(), handed: Handed { key, idx, priority, n_adds } }
     }
 
+    /// Ends the work, and keeps the key from being handed out until the [`RestingItem`] is dropped.
+    ///
+    /// The worker and the key's place in its [group](crate::Builder::group_in_flight_max) are free.
+    /// The key stays in flight: what is added makes it dirty, and a drain waits for it.
+    pub fn rest(mut self) -> RestingItem<K>
+    where
+        K: Clone,
+    {
+        let idx = std::mem::replace(&mut self.idx, MOVED);
+        self.shared.rest(idx);
+        RestingItem { shared: self.shared.clone(), key: self.key.clone(), idx }
+    }
+
     /// Gives the key back, as dropping does: to be written where a reader should see it.
     pub fn done(self) {}
 }
@@ -142,5 +155,36 @@ impl<K> Drop for OwnedItem<K> {
 impl<K: fmt::Debug> fmt::Debug for OwnedItem<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("OwnedItem").field(&self.handed.key).finish()
+    }
+}
+
+/// A key whose work is done and that is not to be handed out yet: [`Item::rest`]. Dropping it is
+/// `done`.
+#[must_use = "dropping an item at once says that its key may be handed out"]
+pub struct RestingItem<K> {
+    shared: Arc<Shared<K>>,
+    key: K,
+    idx: SlotIdx,
+}
+
+impl<K> RestingItem<K> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Gives the key back, as dropping does.
+    pub fn done(self) {}
+}
+
+impl<K> Drop for RestingItem<K> {
+    fn drop(&mut self) {
+        self.shared.step(|state| state.end_rest(self.idx));
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for RestingItem<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RestingItem").field(&self.key).finish()
     }
 }

@@ -102,6 +102,15 @@ impl<K, L: Lock<State<K>>> Shared<K, L> {
         }
     }
 
+    /// Frees the worker of a key, which counts as worked off.
+    pub(super) fn rest(&self, idx: SlotIdx) {
+        let now = self.aged_now();
+        let worked_for = self.step(|state| state.rest(idx, now));
+        if let (Some(metrics), Some(worked_for)) = (&self.metrics, worked_for) {
+            metrics.done(worked_for);
+        }
+    }
+
     pub(super) fn shut_down(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         self.step(State::shut_down);

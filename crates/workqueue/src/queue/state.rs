@@ -58,7 +58,10 @@ pub(super) struct State<K> {
 
     // Counts.
     n_waiting: usize,
+    /// Keys that were handed out and not given back, those that rest included.
     n_in_flight: usize,
+    /// Keys that were handed out and that no worker holds any more.
+    n_resting: usize,
     n_dirty: usize,
     /// So many of the next keys' slots have been looked at already.
     n_touched: usize,
@@ -109,6 +112,7 @@ impl<K> State<K> {
             tags: Tags::default(),
             n_waiting: 0,
             n_in_flight: 0,
+            n_resting: 0,
             n_dirty: 0,
             n_touched: 0,
             workers: Parking::default(),
@@ -241,9 +245,41 @@ impl<K> State<K> {
     #[inline]
     pub(super) fn done(&mut self, idx: SlotIdx, now: Option<Moment>) -> Option<Duration> {
         self.absorb();
-        self.n_in_flight -= 1;
         let worked_for = self.ages.as_mut().zip(now).map(|(ages, now)| ages.give_back(idx, now));
         let is_freed = self.ready.lanes().is_some_and(|lanes| lanes.release(idx));
+        self.give_back(idx);
+        if is_freed {
+            self.workers.call_one(&mut self.effects.wakes);
+        }
+        worked_for
+    }
+
+    /// Frees the worker of a key, and its place in its group; says how long it was held, if ages
+    /// are kept. Nobody gets the key before [`end_rest`](Self::end_rest).
+    pub(super) fn rest(&mut self, idx: SlotIdx, now: Option<Moment>) -> Option<Duration> {
+        self.absorb();
+        self.n_resting += 1;
+        let worked_for = self.ages.as_mut().zip(now).map(|(ages, now)| ages.rest(idx, now));
+        if self.ready.lanes().is_some_and(|lanes| lanes.release(idx)) {
+            self.workers.call_one(&mut self.effects.wakes);
+        }
+        worked_for
+    }
+
+    /// Gives a resting key back.
+    pub(super) fn end_rest(&mut self, idx: SlotIdx) {
+        self.absorb();
+        self.n_resting -= 1;
+        if let Some(ages) = &mut self.ages {
+            ages.end_rest(idx);
+        }
+        self.give_back(idx);
+    }
+
+    /// Moves a held key on: it is absent, waits, or is queued again.
+    #[inline]
+    fn give_back(&mut self, idx: SlotIdx) {
+        self.n_in_flight -= 1;
         match self.keys.slot(idx).stage {
             Stage::InFlight => self.remove(idx),
             Stage::Returning => self.keys.slot_mut(idx).stage = Stage::Waiting,
@@ -257,13 +293,9 @@ impl<K> State<K> {
                 unreachable!("only a held key is done")
             }
         }
-        if is_freed {
-            self.workers.call_one(&mut self.effects.wakes);
-        }
         if self.is_shutting_down() {
             self.tell_the_end();
         }
-        worked_for
     }
 
     /// Calls those who wait for the end of the queue, if it has come.
@@ -351,8 +383,8 @@ impl<K: Clone> State<K> {
         let since = |idx| ages.as_ref().map_or_else(Moment::default, |ages: &Ages| ages.since(idx));
         let Some(idx) = self.ready.pop(since) else {
             // A dirty key is still to come: to the worker that holds it, who calls `done` and then
-            // `get`.
-            let is_over = self.is_shutting_down() && self.ready.is_empty();
+            // `get`. Nobody holds one that rests.
+            let is_over = self.is_shutting_down() && self.ready.is_empty() && self.n_resting == 0;
             return (if is_over { Taken::ShutDown } else { Taken::Nothing }, None);
         };
         let priority = self.ready.priority(idx);

@@ -13,6 +13,7 @@ mod model;
 mod parallel;
 mod priority;
 mod priority_model;
+mod rest;
 mod script;
 mod simulation;
 mod table;

@@ -9,7 +9,9 @@ use std::{
 };
 
 use expect_test::Expect;
-use setpoint_workqueue::{AddOptions, Builder, Exponential, Item, OwnedItem, WorkQueue};
+use setpoint_workqueue::{
+    AddOptions, Builder, Exponential, Item, OwnedItem, RestingItem, WorkQueue,
+};
 
 pub(crate) type Key = &'static str;
 type Getting = Pin<Box<dyn Future<Output = Option<OwnedItem<Key>>>>>;
@@ -18,8 +20,9 @@ type Getting = Pin<Box<dyn Future<Output = Option<OwnedItem<Key>>>>>;
 ///
 /// Steps are divided by `;`: `add k`, `add k PRIORITY`, `after k MS`, `after k MS PRIORITY`, `retry
 /// k`, `retry k MS` (the shorter of both), `forget k`, `requeues k`, `cancel k`, `get`, `try`,
-/// `done k`, `panic k`, `sleep MS`, `len`, `waiting`, `stats`, `shut_down`, `drain`, and for
-/// waiters `wait NAME`, `poll NAME`, `leave NAME`.
+/// `rest k` (takes the next key, which is to be this, and lets it rest), `done k`, `panic k`,
+/// `sleep MS`, `len`, `waiting`, `stats`, `shut_down`, `drain`, and for waiters `wait NAME`, `poll
+/// NAME`, `leave NAME`.
 #[track_caller]
 pub(crate) fn check(script: &'static str, expect: Expect) {
     check_on(|builder| builder, script, expect);
@@ -44,6 +47,7 @@ async fn run(choose: impl FnOnce(Builder<Key>) -> Builder<Key>, script: &'static
     let limiter = Exponential::new(Duration::from_millis(5), Duration::from_millis(20)).unwrap();
     let queue = choose(WorkQueue::builder().rate_limiter(limiter)).build();
     let mut held: BTreeMap<Key, OwnedItem<Key>> = BTreeMap::new();
+    let mut resting: BTreeMap<Key, RestingItem<Key>> = BTreeMap::new();
     let mut waiters: BTreeMap<&str, Getting> = BTreeMap::new();
     let mut drains: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
     let mut said: Vec<String> = Vec::new();
@@ -82,7 +86,15 @@ async fn run(choose: impl FnOnce(Builder<Key>) -> Builder<Key>, script: &'static
             ["try"] => {
                 said.push(see(Poll::Ready(queue.try_get().map(Item::into_owned)), &mut held))
             }
-            ["done", key] => held.remove(key).unwrap().done(),
+            ["rest", key] => {
+                let item = queue.try_get().unwrap();
+                assert_eq!(*item.key(), key);
+                resting.insert(key, item.rest());
+            }
+            ["done", key] => match resting.remove(key) {
+                Some(item) => item.done(),
+                None => held.remove(key).unwrap().done(),
+            },
             ["panic", key] => {
                 let item = held.remove(key).unwrap();
                 let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {

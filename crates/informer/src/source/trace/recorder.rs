@@ -1,8 +1,8 @@
 //! Writing down what passes between a reflector and its source.
 use super::line::{self, Failure, Line, Said};
 use crate::source::{
-    ListItem, ListPage, ListPart, ListRequest, ListStream, ListWatch, SourceError, WatchFrame,
-    WatchRequest, WatchStream,
+    ListItem, ListPage, ListPart, ListRequest, ListStream, ListWatch, Selection, SourceError,
+    WatchFrame, WatchRequest, WatchStream,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
@@ -226,5 +226,9 @@ impl ListWatch for Recorder {
 
     fn can_stream_list(&self) -> bool {
         self.source.can_stream_list()
+    }
+
+    fn selection(&self) -> Selection {
+        self.source.selection()
     }
 }

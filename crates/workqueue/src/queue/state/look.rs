@@ -67,7 +67,8 @@ impl<K> State<K> {
         Stats {
             queued: self.ready.len(),
             waiting: self.n_waiting,
-            in_flight: self.n_in_flight,
+            in_flight: self.n_in_flight - self.n_resting,
+            resting: self.n_resting,
             dirty: self.n_dirty,
             limited: 0,
             unfinished,

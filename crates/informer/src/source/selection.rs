@@ -1,0 +1,72 @@
+//! Which objects of a type a source gives.
+use setpoint_object::field_selector::FieldSelector;
+use setpoint_object::label::Selector;
+use setpoint_object::skim::{Skim, scalar};
+
+/// Which objects of a type are cached (FAC-2).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Selection {
+    /// Only objects of this namespace; `None` is all of them.
+    pub namespace: Option<String>,
+    /// A label selector in the query form.
+    pub labels: String,
+    /// A field selector in the query form.
+    pub fields: String,
+    /// A shard selector (KEP-5866), see [`ClientSource::shard`](super::ClientSource::shard); empty
+    /// is everything.
+    pub shard: String,
+}
+
+impl Selection {
+    /// Whether it selects every object of its namespace, shards aside.
+    pub fn is_whole(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether labels and fields of this object, as JSON, match. `true` where that cannot be told:
+    /// of text that is no selector, and of shards.
+    ///
+    /// A field is looked up by its path in the object. Servers also have fields that are no paths;
+    /// of these only an empty value matches.
+    pub fn matches(&self, object: &[u8]) -> bool {
+        let by_fields = FieldSelector::parse(&self.fields).ok().is_none_or(|selector| {
+            selector.matches(|path| {
+                let path: Vec<&str> = path.split('.').collect();
+                scalar(object, &path).unwrap_or_default()
+            })
+        });
+        let by_labels = || {
+            let Ok(selector) = Selector::parse(&self.labels) else { return true };
+            let Ok(skim) = Skim::of(object) else { return true };
+            selector.matches(|key| skim.label(key))
+        };
+        by_fields && (self.labels.is_empty() || by_labels())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_matches_by_its_labels_and_by_its_fields() {
+        let object =
+            br#"{"metadata":{"name":"a","labels":{"app":"web"}},"spec":{"nodeName":"n1"}}"#;
+        for (labels, fields, expected) in [
+            ("", "", true),
+            ("app=web", "", true),
+            ("app=db", "", false),
+            ("!app", "", false),
+            ("app in (web,db)", "spec.nodeName=n1", true),
+            ("", "spec.nodeName=n2", false),
+            ("", "metadata.name!=a", false),
+            ("", "status.phase=", true),
+            ("no selector (", "", true),
+        ] {
+            let selection =
+                Selection { labels: labels.into(), fields: fields.into(), ..Selection::default() };
+            assert_eq!(selection.matches(object), expected, "{labels:?} {fields:?}");
+        }
+    }
+}

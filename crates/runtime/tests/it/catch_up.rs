@@ -1,0 +1,156 @@
+//! A key rests until the caches show what its pass wrote; its worker goes on.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::json;
+use setpoint_informer::{ClientSource, SharedInformer};
+use setpoint_runtime::{
+    Action, BoxError, Context, Controller, ControllerBuilder, Reconciler, Request, Watch,
+};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    server::Server,
+    world::{CONFIG_MAPS, EVENTS, Trace, config_map, pass, run, settle},
+};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn server() -> Server {
+    Server::new(&[CONFIG_MAPS, EVENTS])
+}
+
+fn controller() -> ControllerBuilder {
+    Controller::builder("config").for_(Watch::<ConfigMap>::new())
+}
+
+/// Says when each pass begins, and writes the object once.
+fn writer(trace: &Trace) -> impl Reconciler<Request> + use<> {
+    let (trace, begun) = (trace.clone(), Instant::now());
+    move |request: Request, context: Context| {
+        let trace = trace.clone();
+        async move {
+            trace.say(format!("{} at {:?}", request.name, begun.elapsed()));
+            let data = json!({"data": {"written": "yes"}});
+            let api = context.client().api::<ConfigMap>();
+            api.patch(&request, &kube_core::params::Patch::Merge(data)).await?;
+            Ok::<_, BoxError>(Action::await_change())
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn worker_of_a_pass_that_wrote_takes_other_keys_at_once() {
+    let (server, trace) = (server(), Trace::default());
+    for name in ["a", "b", "c"] {
+        server.put(MAPS, config_map(name));
+    }
+    server.delay_watches(Duration::from_millis(20));
+    let (running, handle) = run(&server, controller().build(writer(&trace)).unwrap());
+    settle().await;
+    expect!["a at 0ns · b at 0ns · c at 0ns"].assert_eq(&trace.take());
+    let queue = handle.queue();
+    assert_eq!((queue.in_flight, queue.resting), (0, 3));
+
+    pass(Duration::from_millis(60)).await;
+    // One pass each for the events of their writes; it changes nothing.
+    expect!["a at 20ms · b at 40ms · c at 40ms"].assert_eq(&trace.take());
+    assert_eq!(handle.queue().resting, 0);
+    assert_eq!(handle.stats().catch_up_timeouts, 0);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_that_is_wanted_while_it_rests_waits_for_the_time_out_which_is_counted() {
+    let (server, trace) = (server(), Trace::default());
+    server.put(MAPS, config_map("a"));
+    server.mute_watches();
+    let (keys, channel) = mpsc::channel(8);
+    let controller = controller().channel(channel).build(writer(&trace)).unwrap();
+    let (running, handle) = run(&server, controller);
+    settle().await;
+    keys.send(Request::new("default", "a")).await.unwrap();
+    keys.send(Request::new("default", "b")).await.unwrap();
+    settle().await;
+    expect!["a at 0ns · b at 1ms"].assert_eq(&trace.take());
+    pass(Duration::from_millis(300)).await;
+    // The write of `b` was refused: it backs off, and rests for nothing.
+    let taken = trace.take();
+    assert!(taken.contains("a at 250ms"), "{taken}");
+    assert_eq!(taken.matches("a at").count(), 1, "{taken}");
+    assert_eq!(handle.stats().catch_up_timeouts, 1);
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmark_past_the_write_shows_it() {
+    let (server, trace) = (server(), Trace::default());
+    server.put(MAPS, config_map("a"));
+    server.mute_watches();
+    let (running, handle) = run(&server, controller().build(writer(&trace)).unwrap());
+    settle().await;
+    assert_eq!(handle.queue().resting, 1);
+    server.bookmark(CONFIG_MAPS);
+    settle().await;
+    assert_eq!(handle.queue().resting, 0);
+    assert_eq!(handle.stats().catch_up_timeouts, 0);
+    running.stop().await.unwrap();
+}
+
+/// A controller that is told of keys by a channel, and whose passes create an object. Its cache
+/// selects other objects, or another namespace, or has stopped.
+async fn check_not_waited_for(choose: impl FnOnce(ClientSource) -> ClientSource, stops: bool) {
+    let server = server();
+    let source = choose(ClientSource::all::<ConfigMap>(server.client()));
+    let (informer, worker) = SharedInformer::<ConfigMap>::builder(source).build();
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(worker.run(stop.clone()));
+    let (keys, channel) = mpsc::channel(8);
+    let reconciler = |request: Request, context: Context| async move {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(request.name.to_string());
+        object.metadata.namespace = Some("default".into());
+        context.client().api::<ConfigMap>().create(&object).await?;
+        Ok::<_, BoxError>(Action::await_change())
+    };
+    let watch = Watch::<ConfigMap>::new().informer(informer);
+    let controller = Controller::builder("config").for_(watch).channel(channel);
+    let (running, handle) = run(&server, controller.build(reconciler).unwrap());
+    settle().await;
+    server.mute_watches();
+    if stops {
+        stop.cancel();
+        settle().await;
+    }
+    keys.send(Request::new("default", "a")).await.unwrap();
+    settle().await;
+    let queue = handle.queue();
+    assert_eq!((handle.stats().success, queue.in_flight, queue.resting), (1, 0, 0));
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_that_will_not_show_a_write_are_not_waited_for() {
+    check_not_waited_for(|source| source.labels("app=web"), false).await;
+    check_not_waited_for(|source| source.fields("metadata.name=other"), false).await;
+    check_not_waited_for(|source| source, true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_does_not_wait_for_keys_that_rest() {
+    let (server, trace) = (server(), Trace::default());
+    server.put(MAPS, config_map("a"));
+    server.mute_watches();
+    let controller = controller().catch_up(Duration::from_secs(3600)).build(writer(&trace));
+    let (running, handle) = run(&server, controller.unwrap());
+    settle().await;
+    assert_eq!(handle.queue().resting, 1);
+    let begun = Instant::now();
+    running.stop().await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(handle.queue().resting, 0);
+}
