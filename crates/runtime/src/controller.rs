@@ -26,6 +26,7 @@ use setpoint_workqueue::{LevelStats, Stats, WorkQueue, metrics::Recorder};
 use tokio::sync::watch;
 
 pub(crate) use self::gate::{GatePass, KeyGate};
+pub(crate) use self::run::Environment;
 pub use self::{
     build_error::BuildError,
     builder::{CONTROLLER_NAME_CHARS_MAX, ControllerBuilder, PRIORITY_AGEING},
@@ -33,7 +34,6 @@ pub use self::{
     options::ControllerDefaults,
     stats::ControllerStats,
 };
-pub(crate) use self::{error::panic_message, run::Environment};
 use self::{options::Chosen, pace::Pace, stats::Counters, worker::DynReconciler};
 use crate::{
     explain::{Explain, Explainer, Explanation},

@@ -228,3 +228,12 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| error.source())
 }
+
+/// What a panic said, if it said it in words.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "something that is no text".to_owned(),
+    }
+}

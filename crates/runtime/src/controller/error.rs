@@ -123,12 +123,3 @@ pub(super) struct ReconcilePanic {
 pub(super) struct ReconcileTimeout {
     pub(super) timeout: Duration,
 }
-
-/// What a panic said, if it said it in words.
-pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "something that is no text".to_owned(),
-    }
-}

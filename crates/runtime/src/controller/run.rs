@@ -8,7 +8,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Controller, ControllerDefaults, ControllerError, ControllerState, Shared,
-    error::panic_message,
     gate::KeyGate,
     options::Options,
     start::Started,
@@ -16,7 +15,7 @@ use super::{
 };
 use crate::{
     broken::Rule, cache::Cache, client::Client, context::Home, events::EventRecorder, fence::Fence,
-    request::RequestKey, shard::Attached,
+    reconciler::panic_message, request::RequestKey, shard::Attached,
 };
 
 /// What a controller lives in.

@@ -12,11 +12,11 @@ use tokio::{
 
 use super::{
     ControllerError,
-    error::{ReconcilePanic, SyncHint, panic_message},
+    error::{ReconcilePanic, SyncHint},
 };
 use crate::{
     cache::MemberStatus,
-    reconciler::BoxError,
+    reconciler::{BoxError, panic_message},
     request::RequestKey,
     source::{Awaited, DynSource, Sources},
 };
@@ -127,6 +127,8 @@ impl<R: RequestKey> Started<R> {
                     let controller = &self.name;
                     tracing::warn!(%controller, %resource, "an informer of a watch has ended: its events are missing from now on");
                 },
+                // Cancel safe: an event that it has taken is handled in the same poll.
+                () = sources.retry() => {}
                 // Cancel safe: a dropped `notified` that was not told leaves what it would have
                 // been told.
                 () = sources.foreign_added() => for source in sources.take_foreign() {

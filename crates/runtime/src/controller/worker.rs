@@ -17,7 +17,7 @@ use tracing::Instrument;
 use super::{
     ControllerError, Shared,
     catch_up::beside,
-    error::{ReconcileTimeout, panic_message},
+    error::ReconcileTimeout,
     gate::{GatePass, KeyGate},
     options::Options,
     pace::Pace,
@@ -29,7 +29,7 @@ use crate::{
     context::{Context, Home, ReconcileId, Which},
     explain::{Began, Cause, Explainer, PassOutcome, cut},
     fence::Fence,
-    reconciler::Reconciler,
+    reconciler::{Reconciler, panic_message},
     request::{Request, RequestKey},
     source::Sources,
     telemetry::{Trace, within},

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::{Endpoint, HEALTHZ_PATH, READYZ_PATH, route::text};
 use crate::{
-    controller::panic_message,
+    reconciler::panic_message,
     reconciler::{BoxError, chain},
 };
 

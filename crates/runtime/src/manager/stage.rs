@@ -14,7 +14,7 @@ use super::{
     runnable::Start,
 };
 use crate::{
-    controller::panic_message,
+    reconciler::panic_message,
     reconciler::{BoxError, chain},
 };
 

@@ -73,6 +73,12 @@ impl Collector for ControllerCollector {
                 family.count(&[("controller", handle.name())], of(stats))?;
             }
         }
+        let help = "Panics of predicates, filters and event handlers";
+        let mut panics = counter(encoder, "setpoint_event_panics", help)?;
+        for (handle, _) in &controllers {
+            let count = handle.sources().iter().map(|source| source.panics).sum();
+            panics.count(&[("controller", handle.name())], count)?;
+        }
         let help = "How long passes took, without the time their keys were queued";
         let mut took = histogram(encoder, "controller_runtime_reconcile_time_seconds", help)?;
         for (handle, _) in &controllers {

@@ -6,10 +6,14 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use setpoint_informer::{Cacheable, Event, HandlerOptions, Stopped};
+use setpoint_informer::{Cacheable, Event, HandlerOptions, Key, Stopped};
 use setpoint_workqueue::WorkQueue;
 
-use super::{Enqueue, EventHandler, enqueue::priority_of};
+use super::{
+    Enqueue, EventHandler, Retries,
+    enqueue::priority_of,
+    retry::{PanicStatus, Panics},
+};
 use crate::{
     cache::{Cache, CacheInformer, CacheLease, CacheRegistration, MemberStatus},
     client::Writes,
@@ -25,6 +29,8 @@ pub(crate) struct Target<R> {
     pub(crate) low_priority: i32,
     /// Which of the controller's watches it is, in the order of their declaration.
     pub(crate) source: usize,
+    /// Where to add events whose handler panicked.
+    pub(crate) retries: Retries,
 }
 
 /// A watched type that knows its informers; whatever its type is.
@@ -51,6 +57,12 @@ pub(crate) trait Feed<R>: Send + Sync {
 
     /// Begins to add keys.
     fn start(&self, target: Target<R>) -> Result<CacheRegistration, Stopped>;
+
+    /// Handles the events of an object again whose handler panicked.
+    fn retry(&self, target: &Target<R>, key: &Key);
+
+    /// How often functions of the user panicked, and what became of it.
+    fn panics(&self) -> PanicStatus;
 
     /// Adds the keys of everything that is cached, as far as `only` wants them.
     fn requeue(&self, target: &Target<R>, only: &dyn Fn(&R) -> bool);
@@ -90,14 +102,29 @@ pub(super) struct Rule<K, R> {
     pub(super) predicates: Vec<Predicate<K>>,
     pub(super) filters: Arc<[EventFilter]>,
     pub(super) handler: Box<dyn EventHandler<K, R>>,
+    pub(super) panics: Panics<K>,
 }
 
 impl<K: Cacheable, R: RequestKey> Rule<K, R> {
-    fn apply(&self, event: &Event<K>, keys: &Enqueue<'_, R>) {
-        let admitted = self.predicates.iter().all(|predicate| predicate.admits(event))
-            && self.filters.iter().all(|filter| filter.admits(&AnyEvent::of(event)));
-        if admitted {
-            self.handler.handle(event, keys);
+    /// Adds the keys of an event; one whose handler panics is kept, to be handled again.
+    fn apply(&self, event: Event<K>, keys: &Enqueue<'_, R>, target: &Target<R>) {
+        let admits = || {
+            self.predicates.iter().all(|predicate| predicate.admits(&event))
+                && self.filters.iter().all(|filter| filter.admits(&AnyEvent::of(&event)))
+        };
+        // What a predicate cannot tell of passes.
+        if self.panics.catch("a predicate or filter", event.key(), admits).unwrap_or(true) {
+            self.handle(event, keys, target);
+        }
+    }
+
+    fn handle(&self, event: Event<K>, keys: &Enqueue<'_, R>, target: &Target<R>) {
+        let handled = self.panics.catch("an event handler", event.key(), || {
+            self.handler.handle(&event, keys);
+        });
+        let key = event.key().clone();
+        if handled.is_none() && self.panics.keep(event) {
+            target.retries.add_rate_limited((target.source, key));
         }
     }
 }
@@ -152,7 +179,8 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         let handler = move |event: Event<K>| {
             let priority = priority_of(&event, target.low_priority);
             let cause = Cause::of_event(target.source, &event);
-            rule.apply(&event, &Enqueue::new(&target.queue, priority, cause, None));
+            let keys = Enqueue::new(&target.queue, priority, cause, None);
+            rule.apply(event, &keys, &target);
         };
         self.informer.add_handler(handler, HandlerOptions::default())
     }
@@ -163,8 +191,26 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
             for object in lister.snapshot().iter() {
                 // As a handler that begins now would be told.
                 let event = Event::Added { object: object.clone(), in_initial_list: true };
-                self.rule.apply(&event, &keys);
+                self.rule.apply(event, &keys, target);
             }
         }
+    }
+
+    fn retry(&self, target: &Target<R>, key: &Key) {
+        let events = self.rule.panics.take(key);
+        let n_before = self.rule.panics.status().n;
+        for event in events {
+            let priority = priority_of(&event, target.low_priority);
+            let cause = Cause::of_event(target.source, &event);
+            let keys = Enqueue::new(&target.queue, priority, cause, None);
+            self.rule.handle(event, &keys, target);
+        }
+        if self.rule.panics.status().n == n_before {
+            target.retries.forget(&(target.source, key.clone()));
+        }
+    }
+
+    fn panics(&self) -> PanicStatus {
+        self.rule.panics.status()
     }
 }

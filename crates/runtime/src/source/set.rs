@@ -8,8 +8,9 @@ use setpoint_workqueue::WorkQueue;
 use tokio::sync::Notify;
 
 use super::{
-    DynSource, KeySink, Unbound, WatchError,
+    DynSource, KeySink, Retries, Unbound, WatchError,
     feed::{Binding, Feed, Hold, Target},
+    retry,
 };
 use crate::{
     cache::{Cache, CacheRegistration, MemberStatus},
@@ -36,6 +37,8 @@ pub(crate) struct Sources<R> {
 
     // State.
     state: Mutex<State<R>>,
+    /// Events that are to be handled again.
+    retries: Retries,
     /// A source waits to be started.
     added: Notify,
     /// A watch came or went.
@@ -106,6 +109,16 @@ pub struct SourceStatus {
     /// informer with its causes. Of a type that is cached by namespace it is the first that fails,
     /// with its name, and how many others do.
     pub degraded: Option<String>,
+    /// How often its predicates, the controller's filters and its event handler have panicked: see
+    /// the [module](crate::source).
+    pub panics: u64,
+    /// The last of these panics: what panicked, for which object, and what it said.
+    pub last_panic: Option<String>,
+    /// Objects of which events wait to be handled again.
+    pub retrying: usize,
+    /// Events that were dropped after a panic, because [too many](super::RETRIED_OBJECTS_MAX)
+    /// waited.
+    pub lost: u64,
 }
 
 impl<R: RequestKey> Sources<R> {
@@ -131,6 +144,7 @@ impl<R: RequestKey> Sources<R> {
             filters: filters.into(),
             n_built,
             state: Mutex::new(state),
+            retries: retry::retries(),
             added: Notify::new(),
             changed: Notify::new(),
         }
@@ -161,7 +175,8 @@ impl<R: RequestKey> Sources<R> {
     }
 
     fn target(&self, source: usize) -> Target<R> {
-        Target { queue: self.queue.clone(), low_priority: self.low_priority, source }
+        let (queue, retries) = (self.queue.clone(), self.retries.clone());
+        Target { queue, low_priority: self.low_priority, source, retries }
     }
 
     /// The way into the queue for sources that are no watches.
@@ -293,6 +308,25 @@ impl<R: RequestKey> Sources<R> {
         }
     }
 
+    /// Handles events again whose handler panicked, as they fall due. Never ends, for one who runs
+    /// it. Cancel safe.
+    pub(crate) async fn retry(&self) {
+        while let Some(item) = self.retries.get().await {
+            let (number, key) = item.key();
+            let feed = {
+                let state = self.state.lock();
+                let watched = state.watches.iter().find(|watched| watched.number == *number);
+                watched.map(|watched| watched.feed.clone())
+            };
+            match feed {
+                Some(feed) => feed.retry(&self.target(*number), key),
+                // It was removed.
+                None => self.retries.forget(item.key()),
+            }
+        }
+        std::future::pending().await
+    }
+
     /// Adds a source that is no watch.
     pub(crate) fn add_foreign(&self, source: Box<dyn DynSource<R>>) -> Result<(), WatchError> {
         let mut state = self.state.lock();
@@ -399,12 +433,16 @@ impl<R> Watched<R> {
     }
 
     fn status(&self) -> SourceStatus {
-        let statuses = self.feed.statuses();
+        let (statuses, panics) = (self.feed.statuses(), self.feed.panics());
         SourceStatus {
             has_stopped: statuses.iter().any(|member| member.status.has_stopped),
             resource: self.resource.to_string(),
             has_synced: self.registration.as_ref().is_some_and(CacheRegistration::has_synced),
             degraded: degraded(&statuses),
+            panics: panics.n,
+            last_panic: panics.last,
+            retrying: panics.n_waiting,
+            lost: panics.n_lost,
         }
     }
 }

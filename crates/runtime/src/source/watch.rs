@@ -10,6 +10,7 @@ use super::{
     EventHandler, Owner, Unbound,
     feed::{Binding, Hold, Rule, WatchFeed},
     handler::{ForObject, ForOwner},
+    retry::Panics,
 };
 use crate::{
     cache::{Cache, CacheInformer},
@@ -154,7 +155,8 @@ impl<K: Cacheable> Watch<K> {
                     (CacheInformer::clone(&lease), Some(lease))
                 }
             };
-            let rule = Rule { predicates, filters, handler: Box::new(handler) };
+            let (handler, panics) = (Box::new(handler), Panics::default());
+            let rule = Rule { predicates, filters, handler, panics };
             Arc::new(WatchFeed { informer, is_elsewhere, _lease: lease, rule: Arc::new(rule) })
         })
     }

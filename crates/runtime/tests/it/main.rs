@@ -20,6 +20,7 @@ mod manager_cache;
 mod manager_election;
 mod metadata;
 mod namespaces;
+mod panics;
 mod patch;
 mod results;
 mod server;

@@ -1,0 +1,129 @@
+//! Events whose handler panicked, to be handled again.
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use setpoint_informer::{Event, Key};
+use setpoint_workqueue::{Exponential, WorkQueue};
+
+use crate::reconciler::panic_message;
+
+/// How many objects of a watch may have events that wait to be handled again.
+///
+/// 4096: a function that panics for more than that panics for all, and its program is to be mended.
+/// The event of one more object is dropped, which is logged and counted.
+pub const RETRIED_OBJECTS_MAX: usize = 4096;
+
+/// The first and the longest wait of an event whose handler panicked. 1 s, as client-go waits after
+/// a panic; 1000 s, as a key whose passes fail.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1000));
+
+/// Which events are to be handled again: the number of a watch, and the key of an object.
+pub(crate) type Retries = WorkQueue<(usize, Key)>;
+
+pub(super) fn retries() -> Retries {
+    let queue = WorkQueue::builder();
+    match Exponential::new(BACKOFF.0, BACKOFF.1) {
+        Ok(limiter) => queue.rate_limiter(limiter).build(),
+        Err(_) => queue.build(),
+    }
+}
+
+/// The panics of one watch's functions, and what became of them.
+#[derive(Debug)]
+pub(super) struct Panics<K> {
+    n: AtomicU64,
+    n_lost: AtomicU64,
+    last: Mutex<Option<String>>,
+    /// Events by object, at most two each: a deletion, and what came after it.
+    waiting: Mutex<BTreeMap<Key, Vec<Event<K>>>>,
+}
+
+/// What there is to see of [`Panics`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PanicStatus {
+    pub(crate) n: u64,
+    pub(crate) n_lost: u64,
+    pub(crate) last: Option<String>,
+    pub(crate) n_waiting: usize,
+}
+
+impl<K> Default for Panics<K> {
+    fn default() -> Self {
+        let (n, n_lost) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { n, n_lost, last: Mutex::default(), waiting: Mutex::default() }
+    }
+}
+
+impl<K> Panics<K> {
+    /// Runs a function of the user; `None` if it panicked, which is counted and logged.
+    pub(super) fn catch<T>(&self, what: &str, key: &Key, f: impl FnOnce() -> T) -> Option<T> {
+        catch_unwind(AssertUnwindSafe(f)).map_err(|panic| self.note(what, key, &*panic)).ok()
+    }
+
+    fn note(&self, what: &str, key: &Key, panic: &(dyn Any + Send)) {
+        let said = panic_message(panic);
+        self.n.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(%key, "{what} panicked: {said}");
+        *self.last.lock() = Some(format!("{what} panicked for {key}: {said}"));
+    }
+
+    /// Keeps an event to be handled again. Says whether there was room.
+    pub(super) fn keep(&self, event: Event<K>) -> bool {
+        let key = event.key().clone();
+        let mut waiting = self.waiting.lock();
+        if waiting.len() >= RETRIED_OBJECTS_MAX && !waiting.contains_key(&key) {
+            drop(waiting);
+            self.n_lost.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(%key, "too many events wait to be handled again: this one is dropped");
+            return false;
+        }
+        merge(waiting.entry(key).or_default(), event);
+        true
+    }
+
+    /// The events of an object that wait.
+    pub(super) fn take(&self, key: &Key) -> Vec<Event<K>> {
+        self.waiting.lock().remove(key).unwrap_or_default()
+    }
+
+    pub(super) fn status(&self) -> PanicStatus {
+        PanicStatus {
+            n: self.n.load(Ordering::Relaxed),
+            n_lost: self.n_lost.load(Ordering::Relaxed),
+            last: self.last.lock().clone(),
+            n_waiting: self.waiting.lock().len(),
+        }
+    }
+}
+
+/// Adds an event of an object to those that wait, as a handler's queue does; but what came and went
+/// is still told of.
+fn merge<K>(waiting: &mut Vec<Event<K>>, event: Event<K>) {
+    let event = match (waiting.pop(), event) {
+        (None, event) => event,
+        (Some(Event::Updated { old, .. }), Event::Updated { new, .. }) => {
+            Event::Updated { old, new }
+        }
+        (Some(Event::Added { in_initial_list, .. }), Event::Updated { new, .. }) => {
+            Event::Added { object: new, in_initial_list }
+        }
+        (Some(deleted @ Event::Deleted { .. }), event @ Event::Deleted { .. }) => {
+            // The later knows less where the deletion was missed.
+            if event.object().is_some() { event } else { deleted }
+        }
+        (Some(deleted @ Event::Deleted { .. }), event) => {
+            waiting.clear();
+            waiting.push(deleted);
+            event
+        }
+        (Some(_), event) => event,
+    };
+    waiting.push(event);
+}
