@@ -16,6 +16,7 @@
 //! | `etcd` | [`etcd`] | `h2` |
 //! | `encryption` | [`encryption`] at rest | ciphers |
 //! | `log` | [`log`]: log lines of a program on standard error | `tracing-subscriber` |
+//! | `testenv` | [`testenv`](mod@testenv): a control plane for tests, in virtual time, with faults | `server` |
 //! | `full` | all of them | |
 //!
 //! `kube-client`, `kube-core`, `kube-derive` and `k8s-openapi` are re-exported in the versions that
@@ -107,29 +108,14 @@ folder, serves `kubectl` over TLS, and stops cleanly on SIGINT or SIGTERM
 #![cfg_attr(feature = "disk", doc = include_str!("../examples/embed.rs"))]
 #![cfg_attr(feature = "disk", doc = "```")]
 
-#[cfg(feature = "server")]
-mod built_in;
-#[cfg(feature = "server")]
-pub mod control_plane;
-#[cfg(feature = "server")]
-mod extensions;
-#[cfg(feature = "server")]
-mod request_metrics;
-#[cfg(feature = "server")]
-pub mod serve;
-#[cfg(feature = "server")]
-pub mod source;
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 mod webhook_metrics;
 
 #[cfg(feature = "server")]
-pub use control_plane::{ControlPlane, ControlPlaneBuilder};
-#[cfg(feature = "server")]
-pub use request_metrics::{REQUEST_SECONDS, RequestMetrics};
-#[cfg(feature = "server")]
-pub use serve::{ServeError, ServeOptions, Serving};
-#[cfg(feature = "server")]
-pub use source::InProcessSource;
+pub use setpoint_control_plane::{
+    ControlPlane, ControlPlaneBuilder, InProcessSource, REQUEST_SECONDS, RequestMetrics,
+    ServeError, ServeOptions, Serving, control_plane, serve, source,
+};
 #[cfg(all(feature = "runtime", feature = "webhook"))]
 pub use webhook_metrics::{LATENCY_SECONDS, WebhookMetrics};
 
@@ -158,6 +144,10 @@ pub use setpoint_runtime as runtime;
 pub use setpoint_store as store;
 #[cfg(feature = "etcd")]
 pub use setpoint_store_etcd as etcd;
+#[cfg(feature = "testenv")]
+pub use setpoint_testenv as testenv;
+#[cfg(feature = "testenv")]
+pub use setpoint_testenv::test;
 #[cfg(feature = "webhook")]
 pub use setpoint_webhook as webhook;
 #[cfg(feature = "runtime")]

@@ -9,9 +9,9 @@ mod networks;
 #[path = "../../../setpoint/tests/it/plane.rs"]
 #[allow(dead_code, reason = "it is that of the library's tests")]
 mod plane;
+#[path = "../../../setpoint/tests/it/replay.rs"]
+#[allow(dead_code, reason = "it is that of the library's tests")]
+mod replay;
 mod simulation;
 mod up;
-#[path = "../../../setpoint/tests/it/wire.rs"]
-#[allow(dead_code, reason = "it is that of the library's tests")]
-mod wire;
 mod world;

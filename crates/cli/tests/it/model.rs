@@ -2,13 +2,14 @@
 //! the address registry and the objects say the same.
 
 use crate::plane::{Person, network, networks};
-use crate::wire::{Crash, Faults, Replay, Trace, Wire, seeds};
+use crate::replay::{Replay, seeds};
 use crate::world::lives;
 use network::subnet::Subnet;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use setpoint::ControlPlane;
+use setpoint::testenv::wire::{Crash, Faults, Wire};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -96,7 +97,7 @@ async fn live(seed: u64) {
         _ => Some(Crash::After(rng.random_range(1..40))),
     };
     let faults = Faults { seed, chance: 0.2, faults_max: 100 };
-    let trace = Trace::new();
+    let trace = crate::replay::trace();
     let wire = Wire::new(plane.client(), "controller", trace.clone(), faults, crash);
     let mut running = JoinSet::new();
     running.spawn(async move { plane.run(CancellationToken::new()).await.unwrap() });

@@ -1,13 +1,13 @@
 //! The Network controller over back ends that fail, hang and refuse, and through its own death.
 
 use crate::plane::{Person, network, networks, with_person};
-use crate::wire::{Crash, Faults, Trace, Wire};
 use futures::future::{BoxFuture, FutureExt, pending};
 use kube_client::Client;
 use network::backend::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use serde_json::{Value, json};
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::runtime::ControllerHandle;
+use setpoint::testenv::wire::{Crash, Faults, Wire};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -120,7 +120,7 @@ struct Controller {
 
 /// A controller's way to the server, which it dies on.
 fn crashing(person: &Person, crash: Crash) -> Wire {
-    let (client, trace) = (person.client.clone(), Trace::new());
+    let (client, trace) = (person.client.clone(), crate::replay::trace());
     Wire::new(client, "controller", trace, Faults::default(), Some(crash))
 }
 
@@ -332,7 +332,7 @@ async fn resync_of_unchanged_networks_does_nothing() {
     with_person(async |person| {
         person.define_networks().await;
         let backend = Arc::new(Scripted::default());
-        let wire = Wire::clean(person.client.clone(), "controller", Trace::new());
+        let wire = Wire::clean(person.client.clone(), "controller", crate::replay::trace());
         let controller = start(wire.client(), &backend);
         for n in 0..20 {
             let (cidr, gateway) = (format!("10.0.{n}.0/24"), format!("10.0.{n}.1"));

@@ -1,9 +1,10 @@
 //! The demo's whole story in simulated time: the same seed tells it the same way, and nothing that
 //! happens to the controller on its way changes where it ends.
 
-use crate::wire::{Crash, Faults, Replay, assert_same, seeds};
+use crate::replay::{Replay, assert_same, seeds};
 use crate::world::{Play, Played, play};
 use setpoint::store::fault;
+use setpoint::testenv::wire::{Crash, Faults};
 use setpoint_cli::story::{Events, Told};
 
 /// How many requests the controller may make for one story, however much goes wrong: a loop without

@@ -2,7 +2,6 @@
 //! from one seed.
 
 use crate::inline::at_once;
-use crate::wire::{Crash, Faults, Trace, Wire};
 use futures::future::BoxFuture;
 use http::{Method, StatusCode};
 use kube_client::Client;
@@ -13,6 +12,7 @@ use setpoint::object::time::{Clock, Timestamp};
 use setpoint::runtime::{ControllerHandle, ControllerState};
 use setpoint::store::fault::{self, FaultStore};
 use setpoint::store::{MemoryStore, RangeRequest, Store};
+use setpoint::testenv::wire::{Crash, Faults, Wire};
 use setpoint_cli::story::{self, Events, Journal, Told};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -112,7 +112,7 @@ pub(crate) fn play(play: Play) -> Played {
 }
 
 async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
-    let trace = Trace::new();
+    let trace = crate::replay::trace();
     let store = FaultStore::new(MemoryStore::default(), fault::Faults::default(), play.seed);
     let plane = ControlPlane::builder().simulated(play.seed).store(Arc::new(store.clone())).build();
     let person = Wire::clean(plane.client(), "person", trace.clone());
@@ -142,9 +142,9 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
     store.set_faults(play.store);
     let broke_off = story::tell(&client, reconciles, &journal, play.events, |step| {
         for line in journal.drain() {
-            trace.say(line);
+            trace.line(line);
         }
-        trace.say(format_args!("{}\n{}", step.title, step.seen));
+        trace.line(format_args!("{}\n{}", step.title, step.seen));
         told.push(step.clone());
     })
     .await;
@@ -157,7 +157,7 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
         ended.unwrap();
     }
     for line in journal.drain() {
-        trace.say(line);
+        trace.line(line);
     }
     let range = store.inner().range(RangeRequest::prefix("")).await.unwrap();
     let mut left: Vec<String> = range
@@ -176,7 +176,7 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
     Played {
         told,
         broke_off: broke_off.err().map(|error| chain(&error)),
-        trace: trace.told(),
+        trace: trace.text(),
         held,
         left,
         n_requests,

@@ -17,13 +17,15 @@ mod mapper;
 mod namespaces;
 mod plane;
 mod protection;
+#[allow(dead_code, reason = "tests of the program use more of it")]
+mod replay;
 mod request_metrics;
 mod runtime;
 mod serve;
 mod shared;
 mod sources;
 mod storms;
+#[path = "../../../../docs/testing/copier.rs"]
+mod testing_page;
 mod umbrella;
 mod webhooks;
-#[allow(dead_code, reason = "tests of the program use more of it")]
-mod wire;

@@ -1,12 +1,13 @@
 //! The built-in controllers through faults and crashes: what is to go goes, and nothing else.
 
 use crate::plane::{Person, map, maps, network, networks, owner};
-use crate::wire::{Crash, Faults, Replay, Trace, Wire, assert_same, seeds};
+use crate::replay::{Replay, assert_same, seeds};
 use serde_json::json;
 use setpoint::ControlPlane;
 use setpoint::object::time::{Clock, Timestamp};
 use setpoint::store::fault::{self, FaultStore};
 use setpoint::store::{MemoryStore, RangeRequest, Store};
+use setpoint::testenv::wire::{Crash, Faults, Wire};
 use setpoint_controllers::{GarbageCollector, NamespaceController};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +61,7 @@ async fn live(
     crash: Option<Crash>,
     store_faults: fault::Faults,
 ) -> Ended {
-    let trace = Trace::new();
+    let trace = crate::replay::trace();
     let store = FaultStore::new(MemoryStore::default(), fault::Faults::default(), seed);
     let plane = ControlPlane::builder()
         .simulated(seed)
@@ -115,7 +116,7 @@ async fn live(
     let keys = range.value.entries.iter().map(|entry| String::from_utf8_lossy(&entry.key));
     Ended {
         left: keys.filter(|key| !key.contains("/events/")).map(String::from).collect(),
-        trace: trace.told(),
+        trace: trace.text(),
         n_writes: wire.n_writes(),
         n_requests_afterwards: wire.n_requests() - before,
     }

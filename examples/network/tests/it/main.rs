@@ -3,3 +3,4 @@
 
 #[cfg(feature = "netns-tests")]
 mod bridge;
+mod plans;

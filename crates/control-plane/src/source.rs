@@ -40,8 +40,9 @@ const PART_ITEMS_MAX: usize = 1000;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// use k8s_openapi::api::core::v1::Namespace;
-/// use setpoint::ControlPlane;
-/// use setpoint::prelude::*;
+/// use setpoint_control_plane::ControlPlane;
+/// use setpoint_informer::SharedInformer;
+/// use tokio_util::sync::CancellationToken;
 ///
 /// let plane = ControlPlane::builder().build();
 /// let (informer, worker) = SharedInformer::<Namespace>::builder(plane.source::<Namespace>()).build();

@@ -44,7 +44,8 @@ pub const REQUEST_SECONDS: [f64; 23] = [
 /// highest.
 ///
 /// ```
-/// use setpoint::{ControlPlane, runtime::metrics::Metrics};
+/// use setpoint_control_plane::ControlPlane;
+/// use setpoint_runtime::metrics::Metrics;
 ///
 /// let metrics = Metrics::new();
 /// // Counts, and serves `/metrics`.

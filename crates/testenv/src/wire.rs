@@ -1,105 +1,49 @@
-//! What lies between a client and the server in this process: it writes down what passes, and does
-//! what networks and servers do to clients.
+//! What lies between a client and the server in this process: it records what passes, and does what
+//! networks and servers do to clients.
+//!
+//! | a request may | a watch may, too |
+//! |---|---|
+//! | be refused: 500, 429 with `Retry-After`, a write 409 | end after some frames |
+//! | not reach the server | break in the middle |
+//! | be carried out, and its answer be lost | expire: `410 Gone` |
+//! | meet the [`Crash`] of its process | be slow |
+//!
+//! Which request meets what is decided by dice with a seed: the same requests in the same order
+//! meet the same faults.
+
+mod trace;
+mod watched;
+
+pub use trace::Trace;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::future::pending;
-use http::{Method, Request, Response, StatusCode};
-use http_body::Frame;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyDataStream, BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, Full};
 use kube_client::Client;
 use kube_client::client::Body;
+use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Passed = UnsyncBoxBody<Bytes, BoxError>;
 
-/// An expired watch, as it ends.
-const EXPIRED: &[u8] = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}}
-"#;
-
-/// How many frames a broken watch brings at most before it breaks.
+/// How many frames a watch that fails brings at most before it does.
 const FRAMES_MAX: u32 = 4;
 
-/// Everything that passed, one line each, with the time since the start in ms.
-#[derive(Clone)]
-pub(crate) struct Trace(Arc<Lines>);
-
-struct Lines {
-    started: Instant,
-    lines: Mutex<String>,
-    /// A replay shows them as they come.
-    is_replay: bool,
-}
-
-impl Trace {
-    pub(crate) fn new() -> Self {
-        let is_replay = std::env::var_os("SEED").is_some();
-        Self(Arc::new(Lines { started: Instant::now(), lines: Mutex::default(), is_replay }))
-    }
-
-    pub(crate) fn say(&self, line: impl std::fmt::Display) {
-        let Lines { started, lines, is_replay } = &*self.0;
-        let line = format!("{:>8} {line}", started.elapsed().as_millis());
-        if *is_replay {
-            eprintln!("{line}");
-        }
-        writeln!(lines.lock().unwrap(), "{line}").unwrap();
-    }
-
-    pub(crate) fn told(&self) -> String {
-        self.0.lines.lock().unwrap().clone()
-    }
-}
-
-/// Fails at the first line in which two traces differ.
-pub(crate) fn assert_same(left: &str, right: &str) {
-    for (n, (left, right)) in left.lines().zip(right.lines()).enumerate() {
-        assert_eq!(left, right, "line {n}");
-    }
-    assert_eq!(left.lines().count(), right.lines().count());
-}
-
-/// Says how to play a seed again when the test fails with it.
-pub(crate) struct Replay {
-    pub(crate) seed: u64,
-    pub(crate) test: &'static str,
-}
-
-impl Drop for Replay {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Self { seed, test } = self;
-            let package = env!("CARGO_PKG_NAME");
-            eprintln!(
-                "replay: SEED={seed} cargo test -p {package} --test it {test} -- --nocapture"
-            );
-        }
-    }
-}
-
-/// The seeds to try: `SEED` alone, or as many as `SEEDS` says, or `n`.
-pub(crate) fn seeds(n: u64) -> std::ops::Range<u64> {
-    let asked = |name| std::env::var(name).ok().map(|number| number.parse::<u64>().unwrap());
-    match asked("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..asked("SEEDS").unwrap_or(n),
-    }
-}
-
 /// What goes wrong, and how often.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Faults {
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Faults {
     /// The seed of the dice.
     pub seed: u64,
-    /// How likely each request is to meet a fault, from 0.0 to 1.0.
+    /// How likely each request is to meet a fault, from 0.0 to 1.0. A watch is three times as
+    /// likely: there are few, and each lives long.
     pub chance: f64,
     /// After so many faults everything works.
     pub faults_max: usize,
@@ -107,20 +51,28 @@ pub(crate) struct Faults {
 
 /// When a client's process dies: at its write of this number, counted from 1 over all of its lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Crash {
+pub enum Crash {
+    /// The write does not leave.
     Before(usize),
+    /// The write is carried out, and nobody hears of it.
     After(usize),
 }
 
 /// One client's connection to the server. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Wire {
+pub struct Wire {
     inner: Client,
-    who: &'static str,
+    who: Arc<str>,
     trace: Trace,
     shared: Arc<Shared>,
     /// In which life of the client this connection was made; one of an earlier life is dead.
     life: usize,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").field("who", &self.who).field("life", &self.life).finish()
+    }
 }
 
 struct Shared {
@@ -159,9 +111,10 @@ enum Fate {
 }
 
 impl Wire {
-    pub(crate) fn new(
+    /// A connection over `inner`, of a client that the trace calls `who`.
+    pub fn new(
         inner: Client,
-        who: &'static str,
+        who: &str,
         trace: Trace,
         faults: Faults,
         crash: Option<Crash>,
@@ -179,17 +132,17 @@ impl Wire {
             chance: faults.chance,
             crash,
         };
-        Self { inner, who, trace, shared: Arc::new(shared), life: 0 }
+        Self { inner, who: who.into(), trace, shared: Arc::new(shared), life: 0 }
     }
 
     /// A connection without faults.
-    pub(crate) fn clean(inner: Client, who: &'static str, trace: Trace) -> Self {
+    pub fn clean(inner: Client, who: &str, trace: Trace) -> Self {
         Self::new(inner, who, trace, Faults::default(), None)
     }
 
     /// The client, in its present life.
-    pub(crate) fn client(&self) -> Client {
-        let wire = Self { life: self.shared.state.lock().unwrap().life, ..self.clone() };
+    pub fn client(&self) -> Client {
+        let wire = Self { life: self.shared.state.lock().life, ..self.clone() };
         let service = tower::service_fn(move |request| {
             let wire = wire.clone();
             async move { wire.send(request).await }
@@ -197,32 +150,34 @@ impl Wire {
         Client::new(service, "default")
     }
 
-    /// Waits until the client's process dies.
-    pub(crate) async fn crashed(&self) {
+    /// Waits until the client's process dies. Cancel safe; one caller at a time.
+    pub async fn crashed(&self) {
         self.shared.crashed.notified().await;
     }
 
     /// From now on everything works.
-    pub(crate) fn heal(&self) {
-        self.shared.state.lock().unwrap().faults_left = 0;
+    pub fn heal(&self) {
+        self.shared.state.lock().faults_left = 0;
     }
 
-    pub(crate) fn n_requests(&self) -> usize {
-        self.shared.state.lock().unwrap().n_requests
+    /// How many requests were made, over all lives.
+    pub fn n_requests(&self) -> usize {
+        self.shared.state.lock().n_requests
     }
 
-    pub(crate) fn n_writes(&self) -> usize {
-        self.shared.state.lock().unwrap().n_writes
+    /// How many of them wrote.
+    pub fn n_writes(&self) -> usize {
+        self.shared.state.lock().n_writes
     }
 
     fn is_dead(&self) -> bool {
-        self.shared.state.lock().unwrap().life != self.life
+        self.shared.state.lock().life != self.life
     }
 
     /// The process dies here: nothing that it began goes on.
     async fn die<T>(&self) -> T {
-        self.trace.say(format_args!("{} dies", self.who));
-        self.shared.state.lock().unwrap().life += 1;
+        self.trace.line(format_args!("{} dies", self.who));
+        self.shared.state.lock().life += 1;
         self.shared.crashed.notify_one();
         pending().await
     }
@@ -235,7 +190,7 @@ impl Wire {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
         let line = format!("{} {} {}", self.who, request.method(), request.uri());
         let (fate, n_writes) = {
-            let mut state = self.shared.state.lock().unwrap();
+            let mut state = self.shared.state.lock();
             state.n_requests += 1;
             state.n_writes += usize::from(is_write);
             (state.fate(is_write, is_watch, self.shared.chance), state.n_writes)
@@ -244,21 +199,21 @@ impl Wire {
             return self.die().await;
         }
         if let Fate::Refuse(status, reason) = fate {
-            self.trace.say(format_args!("{line}: {fate:?}"));
+            self.trace.line(format_args!("{line}: {fate:?}"));
             return Ok(refusal(status, reason));
         }
         let answer: Result<_, BoxError> = match fate {
             Fate::Unreachable => Err("connection refused".into()),
             Fate::AnswerLost => {
                 let answer = self.inner.send(request).await?;
-                self.trace.say(format_args!("{line}: {} on its way back", answer.status()));
+                self.trace.line(format_args!("{line}: {} on its way back", answer.status()));
                 Err("connection reset by peer".into())
             }
             _ => Ok(self.inner.send(request).await?),
         };
         match &answer {
-            Ok(answer) => self.trace.say(format_args!("{line}: {} {fate:?}", answer.status())),
-            Err(error) => self.trace.say(format_args!("{line}: {error}")),
+            Ok(answer) => self.trace.line(format_args!("{line}: {} {fate:?}", answer.status())),
+            Err(error) => self.trace.line(format_args!("{line}: {error}")),
         }
         if is_write && self.shared.crash == Some(Crash::After(n_writes)) {
             return self.die().await;
@@ -268,23 +223,10 @@ impl Wire {
         }
         match answer {
             Ok(answer) if is_watch && answer.status().is_success() => {
-                Ok(self.watched(answer, line, fate))
+                Ok(watched::pass(self, answer, line, fate))
             }
             other => Ok(other?.map(|body| body.map_err(BoxError::from).boxed_unsync())),
         }
-    }
-
-    /// A watch's answer, frame by frame.
-    fn watched(self, answer: Response<Body>, line: String, fate: Fate) -> Response<Passed> {
-        let (parts, body) = answer.into_parts();
-        let watched = Watched { wire: self, line, fate, frames: body.into_data_stream(), n: 0 };
-        let frames = futures::stream::unfold(Some(watched), |watched| async {
-            let mut watched = watched?;
-            let frame = watched.next().await?;
-            let goes_on = frame.is_ok() && !matches!(&frame, Ok(frame) if frame == EXPIRED);
-            Some((frame.map(Frame::data), goes_on.then_some(watched)))
-        });
-        Response::from_parts(parts, StreamBody::new(frames).boxed_unsync())
     }
 }
 
@@ -325,53 +267,10 @@ fn refusal(code: StatusCode, reason: &str) -> Response<Passed> {
     let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());
     *response.status_mut() = code;
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if code == StatusCode::TOO_MANY_REQUESTS {
-        response
-            .headers_mut()
-            .insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
     response
-}
-
-/// A watch under way.
-struct Watched {
-    wire: Wire,
-    line: String,
-    fate: Fate,
-    frames: BodyDataStream<Body>,
-    /// How many frames have come.
-    n: u32,
-}
-
-impl Watched {
-    async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
-        match self.fate {
-            Fate::Ends(n) if n == self.n => return None,
-            Fate::Expires(n) if n == self.n => return Some(Ok(Bytes::from_static(EXPIRED))),
-            Fate::Slow(pause) => tokio::time::sleep(pause).await,
-            _ => {}
-        }
-        let frame = self.frames.next().await?;
-        if self.wire.is_dead() {
-            return pending().await;
-        }
-        if self.fate.breaks_at(self.n) {
-            return Some(Err("connection reset by peer".into()));
-        }
-        self.n += 1;
-        if let Ok(frame) = &frame {
-            let text = String::from_utf8_lossy(frame);
-            self.wire.trace.say(format_args!("{}: {}", self.line, text.trim_end()));
-        }
-        Some(frame.map_err(BoxError::from))
-    }
-}
-
-impl Fate {
-    fn breaks_at(self, n_frames: u32) -> bool {
-        matches!(self, Self::Breaks(n) if n == n_frames)
-    }
 }

@@ -1,0 +1,65 @@
+//! A user who asks again when the server cannot answer.
+
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use kube_client::Client;
+use kube_client::client::Body;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a user waits between two tries.
+const PAUSE: Duration = Duration::from_millis(100);
+/// For how long a user tries.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Asks again on 429 and 5xx. What is gone at the second try of a delete was deleted by the first,
+/// and what is there at the second try of a create was created by it.
+pub(super) fn patient(inner: Client) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let inner = inner.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect_bytes().await?;
+            let started = Instant::now();
+            let mut n_tries = 0;
+            loop {
+                let again = Request::from_parts(parts.clone(), Body::from(body.clone()));
+                let mut answer = inner.send(again).await?;
+                let status = answer.status();
+                n_tries += 1;
+                let may_pass = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+                if !may_pass || started.elapsed() > PATIENCE {
+                    match (&parts.method, status) {
+                        (&Method::DELETE, StatusCode::NOT_FOUND) if n_tries > 1 => {
+                            *answer.status_mut() = StatusCode::OK;
+                        }
+                        (&Method::POST, StatusCode::CONFLICT) if n_tries > 1 => {
+                            if let Some(created) = created(&inner, &parts, &body).await? {
+                                return Ok(created);
+                            }
+                        }
+                        _ => {}
+                    }
+                    return Ok::<_, kube_client::Error>(answer);
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// The answer that the first try of a create would have had: the object as it is now. `None` where
+/// the object has no name, or is gone by now.
+async fn created(
+    client: &Client,
+    parts: &Parts,
+    body: &[u8],
+) -> Result<Option<Response<Body>>, kube_client::Error> {
+    let tree: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let Some(name) = tree["metadata"]["name"].as_str() else { return Ok(None) };
+    let get = Request::get(format!("{}/{name}", parts.uri.path()));
+    let get = get.body(Body::empty()).map_err(kube_client::Error::HttpError)?;
+    let found = client.send(get).await?;
+    Ok(found.status().is_success().then_some(found))
+}

@@ -1,0 +1,234 @@
+//! What goes wrong in one play.
+
+use crate::wire::{Crash, Faults};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How likely a request of a storm meets a fault.
+const STORM_CHANCE: f64 = 0.25;
+/// After so many faults a storm is over.
+const STORM_FAULTS_MAX: usize = 40;
+/// How likely a call of the store fails in a storm that reaches it.
+const STORE_CHANCE: f64 = 0.05;
+/// Up to which write storms kill the process.
+const STORM_WRITES: u64 = 14;
+/// How far clocks of a storm are apart at most.
+const SKEW_SECS: u64 = 30;
+
+/// What goes wrong in one play of a scenario. It is written as one line, `seed=3 crash=before:2
+/// faults=0.25x40 store=0.05 skew=-7`, of which all but the seed may be missing, and read again from
+/// that.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// Of everything random: the control plane, the process, the dice.
+    pub seed: u64,
+    /// When the process dies.
+    pub crash: Option<Crash>,
+    /// How likely a request of the process meets a fault.
+    pub fault_chance: f64,
+    /// After so many faults everything works.
+    pub faults_max: usize,
+    /// How likely a call of the store fails while users act.
+    pub store_chance: f64,
+    /// How many seconds the clock of the process is before the server's.
+    pub skew_secs: i64,
+}
+
+impl Plan {
+    /// Nothing goes wrong.
+    pub fn clean(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// A storm: everything may go wrong, as a seed has it.
+    pub fn storm(seed: u64) -> Self {
+        let n = usize::try_from(seed / 3 % STORM_WRITES).unwrap_or_default();
+        let skew = i64::try_from(seed.wrapping_mul(7) % (2 * SKEW_SECS + 1)).unwrap_or_default();
+        Self {
+            seed,
+            crash: match seed % 3 {
+                0 => None,
+                1 => Some(Crash::Before(n)),
+                _ => Some(Crash::After(n)),
+            },
+            fault_chance: STORM_CHANCE,
+            faults_max: STORM_FAULTS_MAX,
+            store_chance: if seed % 5 == 4 { STORE_CHANCE } else { 0.0 },
+            skew_secs: if seed % 4 == 3 { skew - SKEW_SECS.cast_signed() } else { 0 },
+        }
+    }
+
+    pub(super) fn faults(&self) -> Faults {
+        Faults { seed: self.seed, chance: self.fault_chance, faults_max: self.faults_max }
+    }
+
+    /// A time as the process has it.
+    pub(super) fn skewed(&self, since_epoch: Duration) -> Duration {
+        let skew = Duration::from_secs(self.skew_secs.unsigned_abs());
+        match self.skew_secs < 0 {
+            true => since_epoch.saturating_sub(skew),
+            false => since_epoch.saturating_add(skew),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed={}", self.seed)?;
+        match self.crash {
+            Some(Crash::Before(n)) => write!(f, " crash=before:{n}")?,
+            Some(Crash::After(n)) => write!(f, " crash=after:{n}")?,
+            None => {}
+        }
+        if self.fault_chance > 0.0 {
+            write!(f, " faults={}x{}", self.fault_chance, self.faults_max)?;
+        }
+        if self.store_chance > 0.0 {
+            write!(f, " store={}", self.store_chance)?;
+        }
+        if self.skew_secs != 0 {
+            write!(f, " skew={}", self.skew_secs)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{word:?} is none of seed=N, crash=before:N, crash=after:N, faults=PxN, store=P, skew=SECONDS"
+)]
+pub struct ParsePlanError {
+    word: String,
+}
+
+impl FromStr for Plan {
+    type Err = ParsePlanError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePlanError> {
+        fn read(plan: &mut Plan, word: &str) -> Option<()> {
+            let chance =
+                |text: &str| text.parse::<f64>().ok().filter(|chance| (0.0..=1.0).contains(chance));
+            let (name, value) = word.split_once('=')?;
+            match name {
+                "seed" => plan.seed = value.parse().ok()?,
+                "crash" => {
+                    let (side, n) = value.split_once(':')?;
+                    let n = n.parse().ok()?;
+                    plan.crash = Some(match side {
+                        "before" => Crash::Before(n),
+                        "after" => Crash::After(n),
+                        _ => return None,
+                    });
+                }
+                "faults" => {
+                    let (of, n) = value.split_once('x')?;
+                    (plan.fault_chance, plan.faults_max) = (chance(of)?, n.parse().ok()?);
+                }
+                "store" => plan.store_chance = chance(value)?,
+                "skew" => plan.skew_secs = value.parse().ok()?,
+                _ => return None,
+            }
+            Some(())
+        }
+        let mut plan = Self::default();
+        for word in text.split_whitespace() {
+            read(&mut plan, word).ok_or_else(|| ParsePlanError { word: word.to_owned() })?;
+        }
+        Ok(plan)
+    }
+}
+
+/// Which plans are played.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct Plans {
+    first_seed: u64,
+    crashes: bool,
+    storms: u64,
+    others: Vec<Plan>,
+}
+
+impl Plans {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The seed of the clean play and of crashes, and the first of the storms. Default: 0.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.first_seed = seed;
+        self
+    }
+
+    /// The process dies before and after each write that the clean play has.
+    pub fn crashes(mut self) -> Self {
+        self.crashes = true;
+        self
+    }
+
+    /// So many [storms](Plan::storm).
+    pub fn storms(mut self, n: u64) -> Self {
+        self.storms = n;
+        self
+    }
+
+    /// One more.
+    pub fn plan(mut self, plan: Plan) -> Self {
+        self.others.push(plan);
+        self
+    }
+
+    pub(super) fn first_seed(&self) -> u64 {
+        self.first_seed
+    }
+
+    /// All of them, where the clean play has so many writes.
+    pub(super) fn of(&self, n_writes: usize) -> Vec<Plan> {
+        let clean = Plan::clean(self.first_seed);
+        let mut plans = self.others.clone();
+        if self.crashes {
+            for n in 1..=n_writes {
+                for crash in [Crash::Before(n), Crash::After(n)] {
+                    plans.push(Plan { crash: Some(crash), ..clean });
+                }
+            }
+        }
+        plans.extend((0..self.storms).map(|n| Plan::storm(self.first_seed.wrapping_add(n))));
+        plans
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_is_read_from_what_it_is_written_as() {
+        let crashes = (1..4).flat_map(|n| [Crash::Before(n), Crash::After(n)]);
+        let crashes = crashes.map(|crash| Plan { crash: Some(crash), ..Plan::clean(7) });
+        for plan in (0..200).map(Plan::storm).chain(crashes).chain([Plan::default()]) {
+            assert_eq!(plan.to_string().parse(), Ok(plan));
+        }
+    }
+
+    #[test]
+    fn what_is_no_plan_is_named() {
+        for word in ["seed", "seed=x", "crash=during:1", "faults=2x3", "store=-1", "moon=full"] {
+            let refused = format!("seed=1 {word}").parse::<Plan>().unwrap_err();
+            assert_eq!(refused.word, word);
+        }
+    }
+
+    #[test]
+    fn storms_differ_in_everything() {
+        let storms: Vec<Plan> = (0..120).map(Plan::storm).collect();
+        assert!(storms.iter().any(|plan| plan.crash.is_none()));
+        assert!(storms.iter().any(|plan| matches!(plan.crash, Some(Crash::After(n)) if n > 0)));
+        assert!(storms.iter().any(|plan| plan.store_chance > 0.0));
+        assert!(storms.iter().any(|plan| plan.skew_secs > 0));
+        assert!(storms.iter().any(|plan| plan.skew_secs < 0));
+    }
+}

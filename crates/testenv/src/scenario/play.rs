@@ -1,0 +1,133 @@
+//! One play of a scenario.
+
+use super::patient::patient;
+use super::state;
+use super::{Life, Plan, Scenario};
+use crate::env::chain;
+use crate::wire::{Trace, Wire};
+use crate::{TestEnv, Timeline};
+use kube_client::Client;
+use serde_json::Value;
+use setpoint_object::time::{Clock, Timestamp};
+use setpoint_store::MemoryStore;
+use setpoint_store::fault::{FaultStore, Faults};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long a process that died stays dead.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// How long a play goes on after everything was done.
+const AFTERWARDS: Duration = Duration::from_secs(70);
+
+/// What came of a play.
+pub(super) struct Played {
+    /// What is left of each object, by key.
+    pub objects: BTreeMap<String, Value>,
+    /// What is left outside.
+    pub outside: Value,
+    /// Every request and watch frame.
+    pub trace: String,
+    pub timeline: Timeline,
+    /// How many requests of the process wrote.
+    pub n_writes: usize,
+    /// How many it made after everything was done.
+    pub n_afterwards: usize,
+}
+
+/// Plays it, in virtual time.
+pub(super) fn play<S: Scenario>(scenario: &S, plan: Plan, is_shown: bool) -> Played {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime = runtime.unwrap_or_else(|error| panic!("build a runtime: {error}"));
+    runtime.block_on(async {
+        let trace = Trace::new(is_shown);
+        let store = FaultStore::new(MemoryStore::default(), Faults::default(), plan.seed);
+        let builder = TestEnv::builder()
+            .simulated(plan.seed)
+            .store(Arc::new(store.clone()))
+            .definitions(scenario.definitions())
+            .control_plane(|builder| scenario.control_plane(builder));
+        let started = builder.start().await;
+        let mut env = started.unwrap_or_else(|error| panic!("start: {}", chain(&error)));
+        let direct = env.client();
+        let user = Wire::clean(direct.clone(), "user", trace.clone());
+        env.replace_client(patient(user.client()));
+        let world = scenario.world();
+        let process = Process {
+            wire: Wire::new(direct, "process", trace.clone(), plan.faults(), plan.crash),
+            trace: trace.clone(),
+            plan,
+            stop: CancellationToken::new(),
+        };
+
+        let chance = plan.store_chance;
+        let faults = Faults { unavailable: chance, answer_lost: chance, feed_broken: chance };
+        let acting = async {
+            store.set_faults(faults);
+            scenario.drive(&env, &world).await;
+            store.set_faults(Faults::default());
+            process.wire.heal();
+            let n_requests = process.wire.n_requests();
+            tokio::time::sleep(AFTERWARDS).await;
+            let n_afterwards = process.wire.n_requests() - n_requests;
+            process.stop.cancel();
+            n_afterwards
+        };
+        let living = process.live(scenario, &world, env.clock());
+        let (n_afterwards, ()) = tokio::join!(acting, living);
+        let objects = state::of(&**env.store()).await;
+        let objects = objects.unwrap_or_else(|error| panic!("read the end: {}", chain(&error)));
+        let timeline = env.timeline().clone();
+        let outside = scenario.outside(&world);
+        if let Err(error) = env.stop().await {
+            panic!("{}", chain(&error));
+        }
+        let n_writes = process.wire.n_writes();
+        Played { objects, outside, trace: trace.text(), timeline, n_writes, n_afterwards }
+    })
+}
+
+/// The process under test, life after life.
+struct Process {
+    wire: Wire,
+    trace: Trace,
+    plan: Plan,
+    stop: CancellationToken,
+}
+
+impl Process {
+    async fn live<S: Scenario>(&self, scenario: &S, world: &S::World, clock: &Clock) {
+        for number in 1.. {
+            let life = self.life(self.wire.client(), clock, number);
+            tokio::select! {
+                biased;
+                () = self.wire.crashed() => {}
+                ended = scenario.live(life, world.clone()) => match ended {
+                    Ok(()) if self.stop.is_cancelled() => return,
+                    Ok(()) => self.trace.line("process ends by itself"),
+                    Err(error) => {
+                        self.trace.line(format_args!("process fails: {}", chain(&*error)));
+                    }
+                },
+            }
+            if self.stop.is_cancelled() {
+                return;
+            }
+            tokio::time::sleep(RESTART_PAUSE).await;
+        }
+    }
+
+    fn life(&self, client: Client, clock: &Clock, number: usize) -> Life {
+        let base = Timestamp(self.plan.skewed(clock.now().0));
+        Life {
+            client,
+            clock: Clock::starting_at(base),
+            // Each life draws its own: a process that restarts does not repeat itself.
+            seed: self.plan.seed.wrapping_mul(1_000).wrapping_add(number as u64),
+            number,
+            stop: self.stop.clone(),
+        }
+    }
+}

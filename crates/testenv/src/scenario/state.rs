@@ -1,0 +1,165 @@
+//! What a play leaves: every object, without what two plays cannot agree on.
+
+use serde_json::Value;
+use setpoint_object::time::Timestamp;
+use setpoint_store::{RangeRequest, Store, StoreError};
+use std::collections::BTreeMap;
+
+/// Parts of keys whose objects do not count: who leads, and what was told.
+const PASSED_OVER: [&str; 2] = ["/events/", "/leases/"];
+/// Metadata that two plays cannot agree on.
+const VOLATILE: [&str; 5] =
+    ["creationTimestamp", "generation", "managedFields", "resourceVersion", "uid"];
+
+/// The objects of a store, by key. An object with a generated name has its prefix and a number in
+/// the order of what is in it.
+pub(super) async fn of(store: &dyn Store) -> Result<BTreeMap<String, Value>, StoreError> {
+    let range = store.range(RangeRequest::prefix("")).await?;
+    let mut found = Vec::new();
+    for entry in range.value.entries {
+        let key = String::from_utf8_lossy(&entry.key).into_owned();
+        let is_passed_over = PASSED_OVER.iter().any(|part| key.contains(part));
+        let tree = serde_json::from_slice::<Value>(&entry.value).ok();
+        let tree = tree.filter(|tree| tree["kind"].is_string() && tree["metadata"].is_object());
+        if let Some(tree) = tree.filter(|_| !is_passed_over) {
+            found.push((key, tree));
+        }
+    }
+    let names: BTreeMap<String, String> = found
+        .iter()
+        .filter_map(|(_, tree)| {
+            let metadata = &tree["metadata"];
+            let name = stable_name(metadata).unwrap_or(metadata["name"].as_str()?);
+            Some((metadata["uid"].as_str()?.to_owned(), format!("<uid of {name}>")))
+        })
+        .collect();
+    let mut plain = BTreeMap::new();
+    let mut generated: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for (key, mut tree) in found {
+        let prefix = stable_name(&tree["metadata"]).map(str::to_owned);
+        settle(&mut tree, &names);
+        let Some(prefix) = prefix else {
+            plain.insert(key, tree);
+            continue;
+        };
+        tree["metadata"]["name"] = format!("{prefix}*").into();
+        let folder = key.rsplit_once('/').map_or("", |(folder, _)| folder);
+        generated.entry(format!("{folder}/{prefix}*")).or_default().push(tree);
+    }
+    for (key, mut trees) in generated {
+        trees.sort_by_cached_key(Value::to_string);
+        plain.extend(trees.into_iter().enumerate().map(|(n, tree)| (format!("{key}{n}"), tree)));
+    }
+    Ok(plain)
+}
+
+/// The prefix of a generated name.
+fn stable_name(metadata: &Value) -> Option<&str> {
+    metadata["generateName"].as_str()
+}
+
+/// Takes out what two plays cannot agree on.
+fn settle(tree: &mut Value, names: &BTreeMap<String, String>) {
+    if let Some(metadata) = tree["metadata"].as_object_mut() {
+        metadata.retain(|name, _| !VOLATILE.contains(&name.as_str()));
+    }
+    settle_values(tree, names);
+}
+
+fn settle_values(tree: &mut Value, names: &BTreeMap<String, String>) {
+    match tree {
+        Value::String(text) => {
+            if let Some(name) = names.get(text.as_str()) {
+                name.clone_into(text);
+            } else if Timestamp::parse(text).is_some() {
+                "<time>".clone_into(text);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| settle_values(item, names)),
+        Value::Object(fields) => {
+            // It follows the generation.
+            fields.remove("observedGeneration");
+            fields.values_mut().for_each(|value| settle_values(value, names));
+        }
+        _ => {}
+    }
+}
+
+/// How two ends differ, a line each.
+pub(super) fn differences(
+    wanted: &BTreeMap<String, Value>,
+    found: &BTreeMap<String, Value>,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (key, wanted) in wanted {
+        match found.get(key) {
+            None => lines.push(format!("  missing: {key}")),
+            Some(found) if found != wanted => {
+                lines.push(format!("  {key} is\n{found:#}\n  rather than\n{wanted:#}"));
+            }
+            Some(_) => {}
+        }
+    }
+    let extra = found.iter().filter(|(key, _)| !wanted.contains_key(*key));
+    lines.extend(extra.map(|(key, tree)| format!("  left over: {key}\n{tree:#}")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use setpoint_store::{MemoryStore, Op, Txn};
+
+    async fn kept(objects: &[(&str, Value)]) -> BTreeMap<String, Value> {
+        let store = MemoryStore::default();
+        for (key, object) in objects {
+            let key = format!("/registry/{key}").into();
+            let put = Op::Put(key, object.to_string().into());
+            store.commit(Txn { ops: vec![put], ..Txn::default() }).await.unwrap();
+        }
+        of(&store).await.unwrap()
+    }
+
+    fn owned(uid: &str, suffix: &str, time: &str) -> [(String, Value); 2] {
+        let owner =
+            json!({"kind": "Job", "metadata": {"name": "j", "uid": uid, "resourceVersion": "9"}});
+        let pod = json!({"kind": "Pod", "metadata": {
+            "name": format!("j-{suffix}"), "generateName": "j-", "creationTimestamp": time,
+            "ownerReferences": [{"name": "j", "uid": uid}],
+        }, "status": {"startTime": time}});
+        [("jobs/n/j".to_owned(), owner), (format!("pods/n/j-{suffix}"), pod)]
+    }
+
+    #[tokio::test]
+    async fn uids_times_and_generated_names_make_no_difference() {
+        let first = owned("u1", "abc", "2026-01-01T00:00:00Z");
+        let second = owned("u2", "xyz", "2026-01-01T00:00:09Z");
+        let kept_of = async |objects: &[(String, Value)]| {
+            let objects: Vec<_> =
+                objects.iter().map(|(key, tree)| (key.as_str(), tree.clone())).collect();
+            kept(&objects).await
+        };
+        let (first, second) = (kept_of(&first).await, kept_of(&second).await);
+        assert_eq!(differences(&first, &second), [""; 0]);
+        assert!(first.contains_key("/registry/pods/n/j-*0"), "{first:#?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_left_over_or_changed_is_named() {
+        let map = |color: &str| json!({"kind": "ConfigMap", "metadata": {}, "data": {"c": color}});
+        let wanted = kept(&[("cm/a", map("red")), ("cm/b", map("red"))]).await;
+        let found = kept(&[("cm/b", map("blue")), ("cm/c", map("red"))]).await;
+        let lines = differences(&wanted, &found);
+        assert_eq!(lines.len(), 3, "{lines:#?}");
+        assert!(lines[0].contains("missing: /registry/cm/a"));
+        assert!(lines[1].contains("\"blue\""));
+        assert!(lines[2].contains("left over: /registry/cm/c"));
+    }
+
+    #[tokio::test]
+    async fn events_and_leases_do_not_count() {
+        let object = json!({"kind": "Event", "metadata": {"name": "a"}});
+        assert!(kept(&[("events/n/a", object.clone()), ("leases/n/a", object)]).await.is_empty());
+    }
+}

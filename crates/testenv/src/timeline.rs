@@ -1,0 +1,256 @@
+//! What became of every object, in the order in which the store has it.
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use setpoint_store::{Change, Revision, Store, StoreError};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How many changes are kept: the newest.
+const LINES_MAX: usize = 4_096;
+/// How many changed fields a line names.
+const FIELDS_MAX: usize = 6;
+/// How much of a value a line shows, in characters.
+const VALUE_CHARS_MAX: usize = 48;
+/// How deep two versions of an object are compared; below that a value has changed as a whole.
+const DEPTH_MAX: usize = 16;
+
+/// Every change of every object since a [`TestEnv`](crate::TestEnv) started, but for those that a
+/// control plane begins with. It displays one line for each: seconds, revision, what happened, the
+/// object, who wrote it, and which fields changed. The newest 4,096 are kept. Clones share it.
+#[derive(Clone)]
+pub struct Timeline {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    started: Instant,
+    lines: Mutex<Lines>,
+    /// The revision up to which it is written.
+    reached: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Lines {
+    newest: VecDeque<String>,
+    n_dropped: usize,
+}
+
+impl fmt::Debug for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timeline").field("reached", &*self.inner.reached.borrow()).finish()
+    }
+}
+
+impl fmt::Display for Timeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.inner.lines.lock();
+        if lines.n_dropped > 0 {
+            writeln!(f, "… {} earlier changes", lines.n_dropped)?;
+        }
+        lines.newest.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl Timeline {
+    pub(crate) fn new() -> Self {
+        let reached = watch::Sender::new(0);
+        let inner = Inner { started: Instant::now(), lines: Mutex::default(), reached };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Adds a line of the test's own.
+    pub fn note(&self, text: impl fmt::Display) {
+        let elapsed = self.inner.started.elapsed().as_secs_f64();
+        self.push(format!("{elapsed:>9.3}s        {text}"));
+    }
+
+    /// Is sent to after each change.
+    pub(crate) fn moves(&self) -> watch::Receiver<u64> {
+        self.inner.reached.subscribe()
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.inner.lines.lock();
+        if lines.newest.len() == LINES_MAX {
+            lines.newest.pop_front();
+            lines.n_dropped += 1;
+        }
+        lines.newest.push_back(line);
+    }
+
+    /// Follows a store after a revision, until its feed ends.
+    pub(crate) async fn follow(
+        self,
+        store: Arc<dyn Store>,
+        after: Revision,
+    ) -> Result<(), StoreError> {
+        let mut feed = store.changes("/".into(), after).await?;
+        loop {
+            let batch = feed.next().await?;
+            for change in &batch.changes {
+                if let Some(line) = told(change) {
+                    let elapsed = self.inner.started.elapsed().as_secs_f64();
+                    self.push(format!("{elapsed:>9.3}s r{:<6} {line}", change.revision.0));
+                }
+            }
+            self.inner.reached.send_replace(batch.revision.0);
+        }
+    }
+}
+
+/// What a change did, in words; `None` for what is no object.
+fn told(change: &Change) -> Option<String> {
+    let tree = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
+    let old = change.previous.as_ref().and_then(|entry| tree(&entry.value));
+    let new = change.value.as_ref().and_then(|value| tree(value));
+    let object = new.as_ref().or(old.as_ref())?;
+    let kind = object["kind"].as_str()?;
+    let name = object["metadata"]["name"].as_str()?;
+    let name = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{kind} {namespace}/{name}"),
+        None => format!("{kind} {name}"),
+    };
+    Some(match (&old, &new) {
+        (None, _) => match writer(None, object) {
+            Some(writer) => format!("created  {name}  by {writer}"),
+            None => format!("created  {name}"),
+        },
+        (Some(_), None) => format!("deleted  {name}"),
+        (Some(old), Some(new)) => {
+            let mut fields = Vec::new();
+            differences(&mut String::new(), old, new, 0, &mut fields);
+            let more = fields.len().saturating_sub(FIELDS_MAX);
+            fields.truncate(FIELDS_MAX);
+            if more > 0 {
+                fields.push(format!("{more} more"));
+            }
+            let writer = writer(Some(old), new).map(|writer| format!("  by {writer}"));
+            format!("updated  {name}{}: {}", writer.unwrap_or_default(), fields.join(", "))
+        }
+    })
+}
+
+/// The field manager whose entry is new.
+fn writer<'a>(old: Option<&Value>, new: &'a Value) -> Option<&'a str> {
+    let entries = |object: &Value| object["metadata"]["managedFields"].as_array().cloned();
+    let before = old.and_then(entries).unwrap_or_default();
+    let after = new["metadata"]["managedFields"].as_array()?;
+    let entry = after.iter().rev().find(|entry| !before.contains(entry))?;
+    entry["manager"].as_str()
+}
+
+/// The fields in which two versions differ, each with its values.
+fn differences(path: &mut String, old: &Value, new: &Value, depth: usize, found: &mut Vec<String>) {
+    if old == new || path == "metadata.managedFields" || path == "metadata.resourceVersion" {
+        return;
+    }
+    let length = path.len();
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) if depth < DEPTH_MAX => {
+            let keys = old.keys().chain(new.keys().filter(|key| !old.contains_key(*key)));
+            for key in keys {
+                if length > 0 {
+                    path.push('.');
+                }
+                path.push_str(key);
+                let at = |tree: &serde_json::Map<String, Value>| {
+                    tree.get(key).cloned().unwrap_or(Value::Null)
+                };
+                differences(path, &at(old), &at(new), depth + 1, found);
+                path.truncate(length);
+            }
+        }
+        // Conditions and their like: an element is the one of its type.
+        (Value::Array(old), Value::Array(new)) if depth < DEPTH_MAX && are_typed(old, new) => {
+            let of = |list: &[Value], kind: &str| {
+                list.iter().find(|item| item["type"] == *kind).cloned().unwrap_or(Value::Null)
+            };
+            let types = old.iter().chain(new).filter_map(|item| item["type"].as_str());
+            let mut types: Vec<&str> = types.collect();
+            types.sort_unstable();
+            types.dedup();
+            for kind in types {
+                path.push_str(&format!("[{kind}]"));
+                differences(path, &of(old, kind), &of(new, kind), depth + 1, found);
+                path.truncate(length);
+            }
+        }
+        _ => found.push(format!("{path} {} → {}", shown(old), shown(new))),
+    }
+}
+
+fn are_typed(old: &[Value], new: &[Value]) -> bool {
+    old.iter().chain(new).all(|item| item["type"].is_string())
+}
+
+fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::Null => return "nothing".to_owned(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    let mut chars = text.chars();
+    let start: String = chars.by_ref().take(VALUE_CHARS_MAX).collect();
+    if chars.next().is_some() { start + "…" } else { start }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use setpoint_store::KeyValue;
+
+    fn change(old: Option<Value>, new: Option<Value>) -> Change {
+        let bytes = |value: Value| bytes::Bytes::from(value.to_string());
+        Change {
+            revision: Revision(7),
+            key: "/registry/x".into(),
+            value: new.map(bytes),
+            previous: old.map(|value| KeyValue {
+                key: "/registry/x".into(),
+                value: bytes(value),
+                created: Revision(1),
+                modified: Revision(6),
+            }),
+        }
+    }
+
+    fn pod(status: &str, manager: &str) -> Value {
+        json!({
+            "kind": "Pod",
+            "metadata": {"namespace": "n", "name": "a", "managedFields": [{"manager": manager}]},
+            "status": {"conditions": [{"type": "Ready", "status": status}]},
+        })
+    }
+
+    #[test]
+    fn line_says_what_changed_and_who_did_it() {
+        let line = |old, new| told(&change(old, new)).unwrap();
+        assert_eq!(line(None, Some(pod("False", "kubectl"))), "created  Pod n/a  by kubectl");
+        assert_eq!(
+            line(Some(pod("False", "kubectl")), Some(pod("True", "node"))),
+            "updated  Pod n/a  by node: status.conditions[Ready].status False → True",
+        );
+        assert_eq!(line(Some(pod("True", "node")), None), "deleted  Pod n/a");
+    }
+
+    #[test]
+    fn line_names_a_few_fields_and_counts_the_rest() {
+        let map = |n: u32| {
+            let data: serde_json::Map<_, _> =
+                (0..9).map(|key| (format!("k{key}"), json!(n))).collect();
+            json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+        };
+        let line = told(&change(Some(map(1)), Some(map(2)))).unwrap();
+        assert!(line.ends_with("data.k5 1 → 2, 3 more"), "{line}");
+    }
+
+    #[test]
+    fn what_is_no_object_has_no_line() {
+        assert_eq!(told(&change(None, Some(json!(3)))), None);
+    }
+}

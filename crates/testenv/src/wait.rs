@@ -1,0 +1,176 @@
+//! Waiting for what must become true.
+
+use crate::matcher::{self, Matcher};
+use crate::{TestEnv, Timeline};
+use kube_client::core::{ApiResource, DynamicObject};
+use kube_client::{Api, Resource};
+use serde::de::DeserializeOwned;
+use std::panic::Location;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// The first pause between two looks at what no change of an object tells of.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+/// The pauses grow to this.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Looks again after every change of an object, and now and then.
+struct Looks {
+    moves: watch::Receiver<u64>,
+    pause: Duration,
+    end: Instant,
+}
+
+impl Looks {
+    fn new(timeline: &Timeline, patience: Duration) -> Self {
+        Self { moves: timeline.moves(), pause: PAUSE_MIN, end: Instant::now() + patience }
+    }
+
+    /// Waits for the next look; `false` when patience is over.
+    async fn next(&mut self) -> bool {
+        if Instant::now() >= self.end {
+            return false;
+        }
+        tokio::select! {
+            biased;
+            // Without a timeline nothing moves: its task has ended.
+            Ok(()) = self.moves.changed() => {}
+            () = tokio::time::sleep(self.pause) => self.pause = (self.pause * 2).min(PAUSE_MAX),
+        }
+        true
+    }
+}
+
+impl TestEnv {
+    /// Waits until `look` returns something, and returns that. It looks after every change of any
+    /// object, and at growing pauses of at most 2 s.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # let env = setpoint_testenv::TestEnv::start().await.unwrap();
+    /// let client = env.client();
+    /// let version = env.eventually("the server tells its version", async || {
+    ///     client.apiserver_version().await.ok()
+    /// }).await;
+    /// assert_eq!(version.major, "1");
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When nothing was returned within the environment's
+    /// [patience](crate::TestEnvBuilder::patience), or when a manager of the environment ended
+    /// with an error meanwhile.
+    #[track_caller]
+    pub fn eventually<'a, T>(
+        &'a self,
+        what: &'a str,
+        mut look: impl AsyncFnMut() -> Option<T> + 'a,
+    ) -> impl Future<Output = T> + 'a {
+        let place = Location::caller();
+        async move {
+            let mut looks = Looks::new(self.timeline(), self.patience());
+            loop {
+                if let Some(found) = look().await {
+                    return found;
+                }
+                self.check_managers(place);
+                if !looks.next().await {
+                    panic!("{place}: waited {:?} until {what}", self.patience());
+                }
+            }
+        }
+    }
+
+    /// Waits until an object, or its absence, matches, and returns it as it was then.
+    ///
+    /// # Panics
+    ///
+    /// As [`eventually`](Self::eventually); the object is shown as it was seen last. Also when it
+    /// cannot be read, or not as a `K`.
+    #[track_caller]
+    pub fn until<'a, K>(
+        &'a self,
+        api: &'a Api<K>,
+        name: &'a str,
+        matcher: Matcher,
+    ) -> impl Future<Output = Option<K>> + 'a
+    where
+        K: Resource + DeserializeOwned,
+    {
+        let place = Location::caller();
+        async move {
+            let mut looks = Looks::new(self.timeline(), self.patience());
+            loop {
+                // The matcher looks at what `K` may not declare.
+                let found = self.raw(api.resource_url(), name, place).await;
+                if matcher.is_met(found.as_ref()) {
+                    return found.map(|object| {
+                        let tree = serde_json::to_value(object).and_then(serde_json::from_value);
+                        tree.unwrap_or_else(|error| panic!("{place}: decode {name}: {error}"))
+                    });
+                }
+                self.check_managers(place);
+                if !looks.next().await {
+                    let shown = matcher::shown(found.as_ref());
+                    let patience = self.patience();
+                    panic!("{place}: waited {patience:?} until {name} {matcher}\n{shown}");
+                }
+            }
+        }
+    }
+
+    /// Waits until an Event with this reason is told about an object of this name, and returns its
+    /// message.
+    ///
+    /// # Panics
+    ///
+    /// As [`eventually`](Self::eventually).
+    #[track_caller]
+    pub fn event<'a>(
+        &'a self,
+        namespace: &'a str,
+        about: &'a str,
+        reason: &'a str,
+    ) -> impl Future<Output = String> + 'a {
+        let place = Location::caller();
+        async move {
+            let what = format!("the event {reason} is told about {about}");
+            let resource = ApiResource {
+                group: "events.k8s.io".into(),
+                version: "v1".into(),
+                api_version: "events.k8s.io/v1".into(),
+                kind: "Event".into(),
+                plural: "events".into(),
+            };
+            let events: Api<DynamicObject> =
+                Api::namespaced_with(self.client(), namespace, &resource);
+            let mut looks = Looks::new(self.timeline(), self.patience());
+            loop {
+                let list = events.list(&kube_client::api::ListParams::default()).await;
+                let list = list.unwrap_or_else(|error| panic!("{place}: list events: {error}"));
+                let told = list.items.into_iter().find(|event| {
+                    event.data["regarding"]["name"] == *about && event.data["reason"] == *reason
+                });
+                if let Some(event) = told {
+                    return event.data["note"].as_str().unwrap_or_default().to_owned();
+                }
+                self.check_managers(place);
+                if !looks.next().await {
+                    panic!("{place}: waited {:?} until {what}", self.patience());
+                }
+            }
+        }
+    }
+
+    async fn raw(&self, url: &str, name: &str, place: &Location<'_>) -> Option<DynamicObject> {
+        let request = http::Request::get(format!("{url}/{name}")).body(Vec::new());
+        let request = request.unwrap_or_else(|error| panic!("{place}: {name}: {error}"));
+        match self.client().request(request).await {
+            Ok(object) => Some(object),
+            Err(kube_client::Error::Api(status)) if status.code == 404 => None,
+            Err(error) => panic!("{place}: get {name}: {error}"),
+        }
+    }
+}
