@@ -1,7 +1,6 @@
 //! What definitions and a first object of each weigh, in a program that counts what it allocates.
 
 use crate::definitions::{DEFINITIONS, PATH, create, established, large, object, path};
-use kube_client::Client;
 use serde::{Deserialize, Serialize};
 use setpoint::ControlPlane;
 use setpoint::prelude::CancellationToken;

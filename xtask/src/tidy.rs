@@ -297,7 +297,16 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "registry",
         &[
-            &["followed", "foreign", "request", "stored", "verb", "subresource", "threads"],
+            &[
+                "followed",
+                "foreign",
+                "origins",
+                "request",
+                "stored",
+                "verb",
+                "subresource",
+                "threads",
+            ],
             // The cells that a kind's rows are printed with.
             &["table"],
             &["kind"],
@@ -319,7 +328,7 @@ const MODULES: &[(&str, &[&[&str]])] = &[
     (
         "apiserver",
         &[
-            &["go", "identity", "scan", "version"],
+            &["go", "scan", "version"],
             &["query", "negotiate", "verb"],
             &["body", "options", "route", "table"],
             // A long list is written within the places that a filter counts, and a refusal by both.

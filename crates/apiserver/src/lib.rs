@@ -42,7 +42,6 @@ mod extra;
 mod filter;
 mod go;
 mod health;
-mod identity;
 mod list;
 pub mod listen;
 mod negotiate;
@@ -71,7 +70,6 @@ pub use backend::{
 pub use body::{BODY_BYTES_MAX, Body, BodyError, RequestBody};
 pub use extra::Handler;
 pub use filter::authenticate::{Authentication, Authenticator, Credentials};
-pub use identity::Origin;
 pub use observe::{AuditEvent, AuditQueue, AuditSink, Metrics, Stage};
 pub use server::{ApiServer, ApiServerBuilder, Events};
 pub use setpoint_registry::{Attributes, Identity, Requested, ResourcePath, Subresource, Verb};

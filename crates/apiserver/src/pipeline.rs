@@ -35,7 +35,7 @@ use crate::verb::{self, NotServed};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use setpoint_object::status::Details;
-use setpoint_object::{ApiError, Reason};
+use setpoint_object::{ApiError, Origin, Reason};
 use setpoint_registry::{Attributes, Catalog, Identity, Requested, ResourcePath};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -147,12 +147,12 @@ impl Inner {
             None => verb::of_path(&parts.method),
         };
         let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        let origin = match parts.extensions.get::<crate::Origin>() {
-            Some(origin) => Some(origin.0.clone()),
-            None => header(crate::Origin::HEADER).map(Arc::from),
+        let origin = match parts.extensions.get::<Origin>() {
+            Some(origin) => Some(origin.clone()),
+            None => header(Origin::HEADER).and_then(Origin::parse),
         };
         let attributes = Attributes {
-            origin,
+            origin: origin.map(Arc::new),
             user_agent: header("user-agent").unwrap_or_default().to_owned(),
             label_selector: query.text("labelSelector").to_owned(),
             field_selector: query.text("fieldSelector").to_owned(),

@@ -3,7 +3,7 @@ use crate::catalog::Resource;
 use crate::subresource::Subresource;
 use crate::verb::Verb;
 use parking_lot::Mutex;
-use setpoint_object::ApiError;
+use setpoint_object::{ApiError, Origin};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
@@ -145,8 +145,8 @@ pub enum Requested {
 pub struct Attributes {
     /// The user.
     pub identity: Identity,
-    /// Controller, key and reconcile id of a request that comes from a reconciler.
-    pub origin: Option<Arc<str>>,
+    /// Which reconcile the request comes from, as the client says.
+    pub origin: Option<Arc<Origin>>,
     /// The `User-Agent` header. Its first word is the default field manager.
     pub user_agent: String,
     /// What it does.

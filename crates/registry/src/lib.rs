@@ -47,6 +47,7 @@ mod crd;
 mod followed;
 mod foreign;
 pub mod kind;
+mod origins;
 mod read;
 pub mod registry;
 pub mod request;

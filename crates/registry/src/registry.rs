@@ -5,6 +5,7 @@ use crate::authorize::{self, Authorizer};
 use crate::conversion::ConversionProvider;
 use crate::followed::Followed;
 use crate::kind::CompiledKind;
+use crate::origins::Origins;
 use crate::shared::Inner;
 use crate::threads::Threads;
 use crate::{bootstrap, cache, crd, foreign};
@@ -147,6 +148,7 @@ impl RegistryBuilder {
             replayed_revisions,
             event_ttl: self.event_ttl,
             history: self.history,
+            origins: Origins::default(),
             allocator: Allocator::default(),
             admission: admission::Chain::new(self.admission),
             authorization: authorize::Chain::new(self.authorizers),

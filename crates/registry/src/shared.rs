@@ -11,10 +11,11 @@ use crate::cache;
 use crate::catalog::{Catalog, Resource};
 use crate::conversion::{ConversionProvider, Converter};
 use crate::followed::Followed;
+use crate::origins::Origins;
 use crate::stored::{NOT_ENCRYPTING, store_error, unreadable};
 use crate::threads::Threads;
-use setpoint_object::ApiError;
 use setpoint_object::time::Clock;
+use setpoint_object::{ApiError, Origin};
 use setpoint_store::{At, KeyValue, Revision, Store, is_sealed};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub(crate) struct Inner {
     pub(crate) event_ttl: Duration,
     /// How long history is kept.
     pub(crate) history: Duration,
+    /// Which reconciles recent changes come from.
+    pub(crate) origins: Origins,
     /// Cluster addresses and node ports in use.
     pub(crate) allocator: Allocator,
     /// Who may change or refuse a write.
@@ -125,6 +128,11 @@ impl Registry {
     pub async fn store_answers(&self) -> bool {
         let answer = tokio::time::timeout(HEALTH_PATIENCE, self.inner.store.revision()).await;
         matches!(answer, Ok(Ok(_)))
+    }
+    /// Which reconcile made a change, as its client said: controller, key and pass. Known of the
+    /// newest 8,192 changes that come from one, through this server since it started.
+    pub fn origin_of(&self, revision: Revision) -> Option<Arc<Origin>> {
+        self.inner.origins.of(revision)
     }
     /// Every object there is and every change of one, in order, for a reader in this process: one
     /// of these instead of a watch of every resource. Costs the server nothing until it is made,

@@ -51,9 +51,11 @@ use self::{
 };
 use crate::{
     cache::Cache,
-    context::ReconcileId,
     fence::{Both, Fence, Fenced},
 };
+/// Which reconcile sends a request: an extension and a header of every request that a reconciler's
+/// client sends, for its layers and for the server.
+pub use setpoint_object::Origin;
 
 /// The largest answer to a single request that is read, in bytes.
 ///
@@ -78,19 +80,6 @@ pub struct Client {
     pass: Option<Arc<dyn AnyPass>>,
     /// What holds back its writes, if anything may.
     fence: Option<Arc<dyn Fence>>,
-}
-
-/// Who sends a request: an extension of every `http::Request` that a reconciler's client sends, for
-/// a layer of that client or a server in the same process to see.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Origin {
-    /// The controller's name.
-    pub controller: Arc<str>,
-    /// The key that is reconciled, as it displays.
-    pub request: Arc<str>,
-    /// The pass.
-    pub reconcile_id: ReconcileId,
 }
 
 impl Client {
@@ -200,7 +189,12 @@ impl Client {
             request.extensions_mut().insert(DefaultOwner);
         }
         if let Some(pass) = &self.pass {
-            request.extensions_mut().insert(pass.origin());
+            let origin = pass.origin();
+            let header = origin.to_header();
+            if let Some(Ok(value)) = header.map(http::HeaderValue::try_from) {
+                request.headers_mut().insert(Origin::HEADER, value);
+            }
+            request.extensions_mut().insert(origin);
         }
         request
             .headers_mut()

@@ -140,8 +140,7 @@ impl Write<'_> {
         compares.extend(fence.map(Fence::compare));
         let ttl = self.resource.kind.expires.then_some(self.inner.event_ttl);
         let txn = with(claims, Txn { compares, ops: vec![Op::Put(key, value)], ttl });
-        self.at_fence.commit();
-        let committed = self.inner.store.commit(txn).await?;
+        let committed = self.commit_txn(txn).await?;
         if let (Some(fence), Committed::Refused { found, .. }) = (fence, &committed) {
             let is_there = |kv: &KeyValue| kv.modified == fence.revision;
             // The store answers in the order of the compares: the key, the preconditions, the
@@ -167,8 +166,16 @@ impl Write<'_> {
             ttl: None,
         };
         let txn = with(claims, txn);
+        Ok(outcome(self.commit_txn(txn).await.map_err(store_error)?))
+    }
+    /// Commits, and takes note of whom a change comes from.
+    async fn commit_txn(&self, txn: Txn) -> Result<Committed, StoreError> {
         self.at_fence.commit();
-        Ok(outcome(self.inner.store.commit(txn).await.map_err(store_error)?))
+        let committed = self.inner.store.commit(txn).await?;
+        if let (Committed::Done(revision), Some(origin)) = (&committed, &self.attributes.origin) {
+            self.inner.origins.note(*revision, origin.clone());
+        }
+        Ok(committed)
     }
     /// The 404 of the target.
     pub(super) fn not_found(&self) -> ApiError {

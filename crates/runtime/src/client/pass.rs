@@ -63,11 +63,8 @@ impl<R: RequestKey> AnyPass for KeyedPass<R> {
     }
 
     fn origin(&self) -> Origin {
-        Origin {
-            controller: self.controller.clone(),
-            request: self.key.to_string().into(),
-            reconcile_id: self.pass.began.reconcile_id,
-        }
+        let reconcile_id = self.pass.began.reconcile_id.to_string();
+        Origin::new(self.controller.clone(), self.key.to_string(), reconcile_id)
     }
 }
 

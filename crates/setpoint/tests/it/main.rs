@@ -15,6 +15,7 @@ mod garbage;
 mod in_process;
 mod mapper;
 mod namespaces;
+mod origins;
 mod plane;
 mod protection;
 #[allow(dead_code, reason = "tests of the program use more of it")]

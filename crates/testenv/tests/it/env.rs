@@ -34,8 +34,8 @@ async fn controller_runs_until_the_end_and_what_it_owns_goes_with_the_owner(env:
 async fn time_is_virtual_and_a_seed_decides(env: &TestEnv) -> Result<(), kube_client::Error> {
     let before = env.clock().now();
     // Nobody waits that long.
-    tokio::time::sleep(Duration::from_secs(100 * 24 * 3600)).await;
-    assert_eq!(env.clock().now().since(before).as_secs(), 100 * 24 * 3600);
+    tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
+    assert_eq!(env.clock().now().since(before).as_secs(), 3 * 3600);
     let mut names = Vec::new();
     for _ in 0..2 {
         let fresh = TestEnv::builder().simulated(env.seed()).start().await.unwrap();
