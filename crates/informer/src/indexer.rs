@@ -11,6 +11,7 @@
 //! Index functions run once per write, and without the lock. The values they gave are kept with the
 //! object, so that taking it out of an index never depends on what a function says later; a
 //! function that fails rejects the write, and the indices stay in step with the objects (IDX-5).
+//! One that panics gives no value: the object is in the cache, and not in that index.
 
 mod freshness;
 mod held;
@@ -30,6 +31,7 @@ pub use transaction::Write;
 use crate::broken::{Broken, Rule};
 use crate::key::Key;
 use crate::object::Object;
+use crate::status::Panics;
 use freshness::Announcer;
 use held::Held;
 use index::{Function, Index, Values, values_of};
@@ -46,6 +48,7 @@ pub const NAMESPACE_INDEX: &str = "namespace";
 pub struct Indexer<K> {
     state: Arc<RwLock<Arc<State<K>>>>,
     pub(crate) broken: Broken,
+    pub(crate) panics: Panics,
     announcer: Announcer,
     /// Additions come in no order: their versions are not the cache's.
     is_replaying: bool,
@@ -110,6 +113,7 @@ impl<K> Default for Indexer<K> {
             functions: Vec::new(),
             is_packed: false,
             broken: Broken::default(),
+            panics: Panics::default(),
             announcer: Announcer::default(),
             is_replaying: false,
         }
@@ -148,7 +152,7 @@ impl<K> Indexer<K> {
             {
                 return Err(IndexExists(name).into());
             }
-            let function = Function::new(name, function);
+            let function = Function::new(name, function, self.panics.clone());
             let mut index = Index::new(function.clone());
             let n_before = state.indices.len();
             let mut filed = Vec::with_capacity(state.objects.len());

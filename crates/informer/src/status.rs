@@ -1,7 +1,11 @@
 //! How an informer is doing, as a state that any number of tasks may await.
+use crate::key::Key;
 use crate::reflector::ReflectorError;
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The state of one informer at one moment.
@@ -19,6 +23,45 @@ pub struct InformerStatus {
     /// Set while the cache is not being kept up to date: since the first failure after which no
     /// watch was opened.
     pub degraded: Option<Degraded>,
+    /// How often an index function or the transform has panicked. The object is in the cache
+    /// nevertheless: not in that index, and as it came.
+    pub panics: u64,
+    /// The last of these panics: what panicked, for which object, and what it said.
+    pub last_panic: Option<Arc<str>>,
+}
+
+/// Where panics of functions of the user are counted: in an informer's status.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Panics(watch::Sender<InformerStatus>);
+
+impl Panics {
+    pub(crate) fn of(status: &watch::Sender<InformerStatus>) -> Self {
+        Self(status.clone())
+    }
+
+    /// Runs a function of the user; `None` if it panicked, which is counted and logged.
+    pub(crate) fn catch<T>(
+        &self,
+        what: impl fmt::Display,
+        key: &Key,
+        f: impl FnOnce() -> T,
+    ) -> Option<T> {
+        catch_unwind(AssertUnwindSafe(f)).map_err(|panic| self.note(what, key, &*panic)).ok()
+    }
+
+    fn note(&self, what: impl fmt::Display, key: &Key, panic: &(dyn Any + Send)) {
+        let said = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("something that is no text");
+        tracing::error!(%key, "{what} panicked: {said}");
+        let last = Arc::from(format!("{what} panicked for {key}: {said}"));
+        self.0.send_modify(|status| {
+            status.panics += 1;
+            status.last_panic = Some(last);
+        });
+    }
 }
 
 /// Why a cache is falling behind. The informer never gives up by itself (REF-33): this is how its

@@ -9,7 +9,8 @@ use std::sync::Arc;
 ///
 /// It must be cheap and deterministic, and leave alone what keys and index functions need
 /// (FIFO-25): the key and the resourceVersion are taken before it. A failure rejects a watched
-/// object, and fails a list as a whole, which is then repeated.
+/// object, and fails a list as a whole, which is then repeated. Where it panics, the object is
+/// taken in as it came, and [`InformerStatus::panics`](crate::InformerStatus::panics) counts it.
 pub type Transform = Arc<dyn Fn(Bytes) -> Result<Bytes, TransformError> + Send + Sync>;
 
 /// A transform failed.

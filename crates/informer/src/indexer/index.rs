@@ -2,6 +2,7 @@
 use super::tree::{Iter, Tree};
 use crate::key::Key;
 use crate::object::Object;
+use crate::status::Panics;
 use imbl::OrdMap;
 use std::sync::Arc;
 
@@ -25,22 +26,26 @@ pub struct IndexError {
 pub(super) struct Function<K> {
     pub(super) name: Arc<str>,
     function: IndexFn<K>,
+    panics: Panics,
 }
 
 impl<K> Clone for Function<K> {
     fn clone(&self) -> Self {
-        Self { name: self.name.clone(), function: self.function.clone() }
+        let (name, panics) = (self.name.clone(), self.panics.clone());
+        Self { name, function: self.function.clone(), panics }
     }
 }
 
 impl<K> Function<K> {
-    pub(super) fn new(name: Arc<str>, function: IndexFn<K>) -> Self {
-        Self { name, function }
+    pub(super) fn new(name: Arc<str>, function: IndexFn<K>, panics: Panics) -> Self {
+        Self { name, function, panics }
     }
 
-    /// Asks the function; values come back sorted and without duplicates.
+    /// Asks the function; values come back sorted and without duplicates. None if it panics.
     pub(super) fn values(&self, object: &Object<K>) -> Result<Box<[Arc<str>]>, IndexError> {
-        let mut values = (self.function)(object).map_err(|reason| IndexError {
+        let what = format_args!("the function of the index {:?}", self.name);
+        let said = self.panics.catch(what, object.key(), || (self.function)(object));
+        let mut values = said.unwrap_or(Ok(Vec::new())).map_err(|reason| IndexError {
             index: self.name.clone(),
             key: object.key().clone(),
             reason,

@@ -2,7 +2,7 @@
 use crate::metrics::{self, Metrics};
 use crate::reflector::{ReflectorError, ReflectorObserver};
 use crate::source::SourceError;
-use crate::status::{Degraded, InformerStatus, chain};
+use crate::status::{Degraded, InformerStatus, Panics, chain};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,11 @@ impl Board {
             resource_version: Mutex::default(),
             metrics,
         }
+    }
+
+    /// Where panics of functions of the user are counted.
+    pub(super) fn panics(&self) -> Panics {
+        Panics::of(&self.status)
     }
 
     pub(super) fn last_resource_version(&self) -> Arc<str> {

@@ -222,18 +222,19 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
                 return Err(IndexExists(name.clone()));
             }
         }
-        let mut indexer = Indexer::new();
-        indexer.broken = self.reflector.broken;
-        // The names are distinct and there are no objects yet: nothing to fail.
-        let added = indexer.add_indices(self.indices);
-        debug_assert!(added.is_ok());
-        let lister = indexer.lister();
         let reserved = self.metrics.and_then(|(registry, informer)| {
             registry.reserve(informer, &self.resource_type.resource)
         });
         let metrics = reserved.as_ref().map(|reserved| reserved.metrics().clone());
         let board = Board::new(self.resource_type.to_string(), self.on_error, metrics.clone());
         let board = Arc::new(board);
+        let mut indexer = Indexer::new();
+        indexer.broken = self.reflector.broken;
+        indexer.panics = board.panics();
+        // The names are distinct and there are no objects yet: nothing to fail.
+        let added = indexer.add_indices(self.indices);
+        debug_assert!(added.is_ok());
+        let lister = indexer.lister();
         let shared = Arc::new(Shared {
             resource_type: self.resource_type,
             selection: self.source.selection(),
@@ -253,6 +254,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             self.prune,
             self.transform,
             Pool::new(self.policy, self.decoded_objects),
+            shared.board.panics(),
         );
         let worker = InformerWorker::new(shared.clone(), self.source, self.reflector, intake, rng)
             .give_up_after(self.give_up_after)

@@ -9,6 +9,7 @@ use crate::record::{Arrival, RecordError};
 use crate::reflector::ObjectError;
 use crate::resource_type::ResourceType;
 use crate::source::ListItem;
+use crate::status::Panics;
 use crate::transform::{Transform, TransformError};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -28,6 +29,7 @@ pub(super) struct ObjectIntake<K> {
     prune: Option<Prune>,
     transform: Option<Transform>,
     pool: Arc<Pool<K>>,
+    panics: Panics,
     // State.
     /// Of the last object that was taken in.
     namespace: Arc<str>,
@@ -43,12 +45,14 @@ impl<K> ObjectIntake<K> {
         prune: Option<Prune>,
         transform: Option<Transform>,
         pool: Arc<Pool<K>>,
+        panics: Panics,
     ) -> Self {
         Self {
             resource_type,
             prune,
             transform,
             pool,
+            panics,
             namespace: Arc::from(""),
             training: Training::default(),
             json: Vec::new(),
@@ -73,7 +77,16 @@ impl<K: Cacheable> ObjectIntake<K> {
             let mut copy = Vec::new();
             let head = arrival.copy(&self.resource_type, self.prune.as_ref(), &mut copy)?;
             let version = head.resource_version(&copy).into_owned();
-            let json = transform(Bytes::from(copy))?;
+            let changed = self.panics.catch("the transform", &key, || transform(Bytes::from(copy)));
+            let json = match changed {
+                Some(changed) => changed?,
+                None => {
+                    // As it came.
+                    let mut copy = Vec::new();
+                    arrival.copy(&self.resource_type, self.prune.as_ref(), &mut copy)?;
+                    Bytes::from(copy)
+                }
+            };
             let head = Head::of(&json).map_err(RecordError::from)?;
             // FIFO-25: both are taken before it.
             if *head.name(&json) != *key.name || *head.resource_version(&json) != version {

@@ -350,3 +350,42 @@ async fn evt_9_invariant_15_what_comes_at_once_is_told_as_what_comes_one_by_one(
         running.end().await;
     }
 }
+
+/// A panic must not end the informer, nor lose its object.
+#[tokio::test(start_paused = true)]
+async fn object_whose_transform_or_index_function_panics_is_cached_and_the_panic_is_counted() {
+    let script = Script::new([
+        page("5", &[("a", 1), ("b", 2)]),
+        Answer::Watch(vec![wait(2), modified("a", 7), modified("b", 8)]),
+    ]);
+    let fussy = |name: &str| assert_ne!(name, "a", "not this one");
+    let informer = builder(&script)
+        .transform(move |object| {
+            let text = String::from_utf8_lossy(&object).into_owned();
+            fussy(if text.contains(r#""name":"a""#) { "a" } else { "b" });
+            Ok(object)
+        })
+        .object_index("name", move |object| {
+            fussy(&object.key().name);
+            vec![object.key().name.to_string()]
+        });
+    let running = Running::start(informer);
+    running.informer.synced().await.unwrap();
+    let lister = running.informer.lister();
+    assert_eq!((lister.len(), running.informer.status().panics), (2, 2));
+    pass(3).await;
+    assert_eq!((lister.len(), &*lister.resource_version()), (2, "8"));
+    assert!(lister.objects_by_index("name", "a").unwrap().is_empty());
+    assert_eq!(lister.objects_by_index("name", "b").unwrap().len(), 1);
+    let late = move |map: &ConfigMap| {
+        fussy(map.metadata.name.as_deref().unwrap());
+        vec!["late".to_owned()]
+    };
+    running.informer.add_index("late", late).unwrap();
+    assert_eq!(lister.objects_by_index("late", "late").unwrap().len(), 1);
+    let status = running.informer.status();
+    assert_eq!((status.panics, status.has_stopped), (5, false));
+    let last = status.last_panic.unwrap();
+    assert!(last.starts_with(r#"the function of the index "late" panicked for ns/a:"#), "{last}");
+    running.end().await;
+}
