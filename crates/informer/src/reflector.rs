@@ -25,7 +25,7 @@ mod round;
 
 pub(crate) use initial::end_marker;
 pub use initial::{INITIAL_EVENTS_END, LIST_OBJECTS_MAX, LIST_PAGES_MAX};
-pub use live::WATCH_GRACE;
+pub use live::{WATCH_GRACE, WATCH_QUIET_TIMEOUT};
 pub use resync::Resync;
 pub use round::{ReflectorState, WATCH_TIMEOUT_MIN};
 
@@ -203,6 +203,10 @@ pub struct ReflectorOptions {
     pub stream_list: bool,
     /// The shortest watch asked for; longer than [`WATCH_TIMEOUT_MIN`], or it is ignored.
     pub watch_timeout_min: Duration,
+    /// How long a watch may bring nothing before another is opened, and how long a request for one
+    /// may wait for its answer: see [`WATCH_QUIET_TIMEOUT`]. `None` is until its own timeout.
+    /// Noticed at most a quarter later.
+    pub watch_quiet_timeout: Option<Duration>,
     /// How long the initial events may bring no object before pages are tried.
     pub initial_events_timeout: Duration,
     /// How long the initial events may take in all before pages are tried.
@@ -225,6 +229,7 @@ impl Default for ReflectorOptions {
             page_size: None,
             stream_list: true,
             watch_timeout_min: WATCH_TIMEOUT_MIN,
+            watch_quiet_timeout: Some(WATCH_QUIET_TIMEOUT),
             initial_events_timeout: INITIAL_EVENTS_TIMEOUT,
             initial_events_total: INITIAL_EVENTS_TOTAL,
             list_quiet_timeout: LIST_QUIET_TIMEOUT,

@@ -24,7 +24,7 @@ mod until;
 pub use until::{until, until_with_sync};
 
 use crate::backoff;
-use crate::reflector::{WATCH_GRACE, WATCH_TIMEOUT_MIN};
+use crate::reflector::{WATCH_GRACE, WATCH_QUIET_TIMEOUT, WATCH_TIMEOUT_MIN};
 use crate::source::{ListWatch, SourceError, WatchFrame, WatchRequest, WatchStream};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -104,6 +104,8 @@ pub struct RetryWatcher {
     // State.
     resource_version: String,
     watch: Option<OpenWatch>,
+    /// The server has sent a bookmark: a watch that is quiet for long is dead.
+    has_bookmarks: bool,
     /// Not before then is a watch begun.
     next_try: Option<Instant>,
     is_over: bool,
@@ -112,6 +114,8 @@ pub struct RetryWatcher {
 struct OpenWatch {
     frames: WatchStream,
     deadline: Instant,
+    /// When the last frame came.
+    heard: Instant,
 }
 
 impl fmt::Debug for RetryWatcher {
@@ -140,7 +144,15 @@ impl RetryWatcher {
             return Err(RetryWatcherError::Start(resource_version));
         }
         let rng = backoff::rng(seed, 11);
-        Ok(Self { source, rng, resource_version, watch: None, next_try: None, is_over: false })
+        Ok(Self {
+            source,
+            rng,
+            resource_version,
+            watch: None,
+            has_bookmarks: false,
+            next_try: None,
+            is_over: false,
+        })
     }
 
     /// Where it would go on: the version of the last change or bookmark.
@@ -163,7 +175,11 @@ impl RetryWatcher {
                 }
                 continue;
             };
-            match timeout_at(watch.deadline, watch.frames.next()).await {
+            let quiet = self.has_bookmarks.then(|| watch.heard + WATCH_QUIET_TIMEOUT);
+            let until = quiet.map_or(watch.deadline, |quiet| quiet.min(watch.deadline));
+            let next = timeout_at(until, watch.frames.next()).await;
+            watch.heard = Instant::now();
+            match next {
                 Ok(Some(Ok(frame))) => match self.take(frame) {
                     Ok(Some(change)) => return Some(Ok(change)),
                     Ok(None) => {}
@@ -201,8 +217,11 @@ impl RetryWatcher {
         let began = Instant::now();
         self.next_try = Some(began + RETRY_WAIT_MIN);
         let deadline = began + request.timeout + WATCH_GRACE;
-        match timeout_at(deadline, self.source.watch(request)).await {
-            Ok(Ok(frames)) => self.watch = Some(OpenWatch { frames, deadline }),
+        let answer = deadline.min(began + WATCH_QUIET_TIMEOUT);
+        match timeout_at(answer, self.source.watch(request)).await {
+            Ok(Ok(frames)) => {
+                self.watch = Some(OpenWatch { frames, deadline, heard: Instant::now() });
+            }
             Ok(Err(error)) => self.failed(error)?,
             Err(_) => {}
         }
@@ -233,6 +252,7 @@ impl RetryWatcher {
             WatchFrame::Modified(object) => Change::Modified(object),
             WatchFrame::Deleted(object) => Change::Deleted(object),
             WatchFrame::Bookmark(object) => {
+                self.has_bookmarks = true;
                 self.resource_version = version_of(&object)?;
                 return Ok(None);
             }

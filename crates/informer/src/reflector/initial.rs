@@ -174,6 +174,7 @@ impl<T: Keyed> Reflector<T> {
                     Err(error) => untaken = self.untaken(error, &object),
                 },
                 WatchFrame::Bookmark(object) => {
+                    self.state.has_bookmarks = true;
                     if let Some(resource_version) = end_marker(&object) {
                         self.intake.settle(items.objects()).await;
                         let items = items.finish();

@@ -22,6 +22,19 @@ pub(super) const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
 /// silence would keep the cache as it is for ever.
 pub const WATCH_GRACE: Duration = Duration::from_secs(30);
 
+/// How long a watch may bring nothing, not even a bookmark, before another is opened from where it
+/// has come.
+///
+/// 90 s: servers send a bookmark about every minute, kube-apiserver and `setpoint` after at most 75
+/// seconds. A connection that died in silence is known by the bookmark that does not come, whatever
+/// the protocol below: clients of Kubernetes have no pings to be turned on. It holds once the
+/// server has sent a bookmark, that of a streamed list included; one that sends none has
+/// [`WATCH_GRACE`] only.
+pub const WATCH_QUIET_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// A watch is looked at so often within its quiet timeout, instead of once per event.
+const QUIET_LOOKS: u32 = 4;
+
 /// Internal errors are forgotten after so long without one: 1 min, as client-go.
 const INTERNAL_ERROR_QUIET: Duration = Duration::from_secs(60);
 
@@ -58,6 +71,23 @@ enum Closed {
     By(SourceError),
     /// The queue is closed.
     Queue,
+}
+
+/// Whether a watch is quiet.
+#[derive(Default)]
+struct Quiet {
+    n_events: u64,
+    n_looks: u32,
+}
+
+impl Quiet {
+    /// One look at a watch that has brought so many events: whether it has brought none for as many
+    /// looks as make the timeout.
+    fn is_over(&mut self, n_events: u64) -> bool {
+        self.n_looks = if n_events == self.n_events { self.n_looks + 1 } else { 0 };
+        self.n_events = n_events;
+        self.n_looks >= QUIET_LOOKS
+    }
 }
 
 /// The internal errors of late (REF-30 f).
@@ -126,7 +156,9 @@ impl<T: Keyed> Reflector<T> {
         let opened = Instant::now();
         let deadline = opened + request.timeout + WATCH_GRACE;
         let source = self.source.clone();
-        let frames = match timeout_at(deadline, source.watch_unchecked(request)).await {
+        let quiet = self.options.watch_quiet_timeout.map(|timeout| opened + timeout);
+        let answer = quiet.map_or(deadline, |quiet| quiet.min(deadline));
+        let frames = match timeout_at(answer, source.watch_unchecked(request)).await {
             Ok(frames) => frames?,
             Err(_) => return Err(SourceError::protocol("no answer to a watch within its timeout")),
         };
@@ -134,14 +166,28 @@ impl<T: Keyed> Reflector<T> {
     }
 
     async fn follow(&mut self, watch: &mut OpenWatch) -> Closed {
-        let mut deadline = std::pin::pin!(sleep_until(watch.deadline));
+        let mut quiet = Quiet::default();
+        let look = self.options.watch_quiet_timeout.map(|timeout| timeout / QUIET_LOOKS);
+        let next =
+            |deadline: Instant| look.map_or(deadline, |look| deadline.min(Instant::now() + look));
+        let mut timer = std::pin::pin!(sleep_until(next(watch.deadline)));
         loop {
-            // Cancel safe: a stream that is not polled to its next frame keeps it, and the deadline
+            // Cancel safe: a stream that is not polled to its next frame keeps it, and the timer
             // stays where it is.
             let frame = tokio::select! {
                 biased;
                 frame = watch.frames.next() => frame,
-                () = &mut deadline => return Closed::Normally,
+                () = &mut timer => {
+                    if watch.deadline <= Instant::now() {
+                        return Closed::Normally;
+                    }
+                    if quiet.is_over(watch.events) && self.state.has_bookmarks {
+                        tracing::info!(resource = %self.resource_type, "a watch is quiet for too long: another is opened");
+                        return Closed::Normally;
+                    }
+                    timer.as_mut().reset(next(watch.deadline));
+                    continue;
+                }
             };
             let frame = match frame {
                 Some(Ok(WatchFrame::Error(error))) => return Closed::By(error.into()),
@@ -242,6 +288,7 @@ impl<T: Keyed> Reflector<T> {
             Ok(resource_version) if resource_version.is_empty() => {}
             Ok(resource_version) => {
                 if matches!(frame, WatchFrame::Bookmark(_)) {
+                    self.state.has_bookmarks = true;
                     *is_ordered = true;
                     let bookmark = Delta::Bookmark { resource_version: resource_version.clone() };
                     self.push(bookmark).await?;

@@ -26,6 +26,9 @@ pub struct ReflectorState {
     pub is_paged: bool,
     /// A streamed list never ended: this server does not know them (REF-13).
     pub cannot_stream: bool,
+    /// The server has sent a bookmark: a watch that is quiet for long is dead
+    /// ([`WATCH_QUIET_TIMEOUT`](super::WATCH_QUIET_TIMEOUT)).
+    pub has_bookmarks: bool,
 }
 
 /// Why a round is over. All but the first lead to a wait and another round.

@@ -568,6 +568,41 @@ async fn a_watch_that_the_server_never_closes_is_given_up_after_its_timeout() {
     running.end().await;
 }
 
+/// A connection that died in silence is known by the bookmark that does not come.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_goes_quiet_is_opened_again_from_where_it_had_come() {
+    for (quiet, expected) in [(None, 90.0..115.0), (Some(8), 8.0..11.0)] {
+        let script = Script::new([
+            page("5", &[]),
+            Answer::Watch(vec![wait(50), bookmark(7), wait(80), bookmark(8), Step::Hang]),
+            Answer::Watch(vec![Step::Hang]),
+        ]);
+        let start = Instant::now();
+        let mut options = ReflectorOptions::default();
+        if let Some(quiet) = quiet {
+            options.watch_quiet_timeout = Some(Duration::from_secs(quiet));
+        }
+        let running = Running::start(builder(&script).reflector(options));
+        pass(300).await;
+        let (asked, at) = (asked(&script), asked_at(&script, start));
+        // Each bookmark counts as a sign of life, and until the first there is none to be missed.
+        let last = if quiet.is_some() { 50.0 } else { 130.0 };
+        assert!(expected.contains(&(at[2] - last)), "{asked:?} at {at:?}");
+        assert!(asked[2].contains(if quiet.is_some() { "7" } else { "8" }), "{asked:?}");
+        assert!(running.informer.status().degraded.is_none());
+        running.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_bookmarks_may_be_quiet() {
+    let script = Script::new([page("5", &[]), Answer::Watch(vec![Step::Hang])]);
+    let running = Running::start(builder(&script));
+    pass(300).await;
+    assert_eq!(asked(&script).len(), 2, "{:?}", asked(&script));
+    running.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn ref_8_30h_a_stop_is_honoured_at_once_in_every_phase() {
     let scripts = [

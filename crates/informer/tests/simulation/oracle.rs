@@ -20,6 +20,7 @@ const INITIAL_TOTAL: Duration = Duration::from_secs(600);
 const LIST_QUIET: Duration = Duration::from_secs(120);
 const LIST_TOTAL: Duration = Duration::from_secs(600);
 const WATCH_GRACE: Duration = Duration::from_secs(30);
+const WATCH_QUIET: Duration = Duration::from_secs(90);
 const INTERNAL_ERROR_QUIET: Duration = Duration::from_secs(60);
 /// The timer's grain.
 const GRAIN: Duration = Duration::from_millis(2);
@@ -79,6 +80,8 @@ struct Watching {
     is_initial: bool,
     /// When the last initial object came.
     heard: Instant,
+    /// When the last frame of any kind came.
+    last: Instant,
 }
 
 impl Watching {
@@ -301,6 +304,7 @@ impl Oracle {
                 || !matches!(&*request.resource_version, "" | "0"),
             is_initial: request.send_initial_events,
             heard: now,
+            last: now,
         });
         self.next = Next::Nothing;
     }

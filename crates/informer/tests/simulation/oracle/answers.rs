@@ -1,7 +1,7 @@
 //! What follows from each answer.
 use super::{
     GRAIN, INTERNAL_ERROR_QUIET, LIST_QUIET, LIST_TOTAL, Next, Oracle, VERY_SHORT, WATCH_GRACE,
-    When,
+    WATCH_QUIET, When,
 };
 use crate::coverage::Seen;
 use setpoint_informer::SourceError;
@@ -185,7 +185,7 @@ impl Oracle {
         let Some(watching) = self.watching else { return };
         let deadline = watching.opened + watching.timeout + WATCH_GRACE;
         let now = Instant::now();
-        let late = now + GRAIN >= deadline;
+        let late = now + GRAIN >= deadline || now + GRAIN >= watching.last + WATCH_QUIET;
         if watching.is_initial {
             if !watching.has_stalled(GRAIN) {
                 return self.broken("REF-13: a stream was given up before its time");
@@ -219,6 +219,7 @@ impl Oracle {
             return true;
         }
         watching.events += 1;
+        watching.last = Instant::now();
         if is_addition {
             watching.heard = Instant::now();
         }
