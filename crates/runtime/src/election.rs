@@ -9,13 +9,15 @@
 //! | ended     | nothing: an elector that has led does not lead again         | never                                            |
 //!
 //! A Lease is free when it has no holder, when it does not exist, or when *this process* has not
-//! seen its record change for as long as the record says. Moments in the record are for people:
+//! seen its record change for as long as the record says. One that is deleted is taken for held
+//! until its last record expires: its holder notices at its next renewal, and creates it again. So
+//! to delete a Lease by hand makes nobody leader sooner. Moments in the record are for people:
 //! clocks of two machines are never compared. So a newcomer waits a full duration before it takes
 //! over from a silent holder. Who takes it first is settled by the resourceVersion that every write
 //! carries.
 //!
-//! What the watch is for: a Lease that is released, or deleted, is taken by the next candidate
-//! within a round trip instead of a retry. It is only an accelerator. When it breaks, the reads go
+//! What the watch is for: a Lease that is released is taken by the next candidate within a round
+//! trip instead of a retry. It is only an accelerator. When it breaks, the reads go
 //! on, and it is opened again with the next one.
 //!
 //! A write whose answer is lost may have been done. The elector remembers what it tried to write,

@@ -47,6 +47,11 @@
 //!   time has passed. A [`SuspendClock`] closes this: the deadline is then held by both clocks. A
 //!   virtual machine that is snapshotted and resumed without its guest being told is beyond any
 //!   clock of the guest.
+//! - **A Lease that is deleted by hand**, while a process that never saw it begins to stand: the
+//!   newcomer knows of no holder and creates the Lease, and both fences are open until the holder's
+//!   next renewal finds that. That is at most one retry period and two requests' time-outs: 2 s and
+//!   two round trips, unless the server does not answer. Candidates that saw the Lease wait until
+//!   its last record expires, and leave its holder the time to create it again.
 //! - **Retries below the fence**: `kube_client`'s retry layer needs bodies it can copy. Fenced ones
 //!   it cannot, so each is sent once.
 

@@ -48,6 +48,9 @@ pub struct LeaderElector {
     // State.
     shared: Arc<Shared>,
     observed: Option<Observed>,
+    /// There is no Lease, and somebody held the last one: until then its holder may believe that it
+    /// does.
+    held_until: Option<Instant>,
     /// The record in the Lease if this process wrote it.
     own: Option<LeaseSpec>,
     attempts: Attempts,
@@ -89,6 +92,7 @@ impl LeaderElector {
             shared,
             options,
             observed: None,
+            held_until: None,
             own: None,
             attempts: Attempts::default(),
         })
@@ -154,9 +158,7 @@ impl LeaderElector {
             let factor = 1.0 + JITTER_MAX * self.rng.random::<f64>();
             let mut until = Instant::now() + self.options.timings.retry.mul_f64(factor);
             // A holder that stays silent is succeeded when it may be, not up to two retries later.
-            if let Some(expires) = self.observed.as_ref().map(Observed::expires)
-                && expires > Instant::now()
-            {
+            if let Some(expires) = self.theirs_until() {
                 until = until.min(expires);
             }
             loop {
@@ -242,9 +244,7 @@ impl LeaderElector {
         let version =
             self.observed.as_ref().and_then(|o| o.lease.metadata.resource_version.clone());
         self.watch.arm(version.as_deref());
-        let is_theirs = self.own.is_none()
-            && self.observed.as_ref().is_some_and(|seen| seen.expires() > Instant::now());
-        if is_theirs {
+        if self.own.is_none() && self.theirs_until().is_some() {
             return Ok(Try::Theirs);
         }
         let was_leading = self.shared.deadline.until().is_some();
@@ -254,6 +254,15 @@ impl LeaderElector {
             return Ok(Try::Theirs);
         }
         self.write().await.map(Try::Held)
+    }
+
+    /// Until when somebody else may hold the lease, also one that is deleted; `None` if it is free.
+    fn theirs_until(&self) -> Option<Instant> {
+        let until = match &self.observed {
+            Some(observed) => Some(observed.expires()),
+            None => self.held_until,
+        };
+        until.filter(|until| *until > Instant::now())
     }
 
     /// Writes this process's record over what was last seen: when the write was sent.
@@ -328,12 +337,14 @@ impl LeaderElector {
             self.shared.holder.send_replace(new_holder.into());
         }
         self.observed = Some(Observed { lease, changed });
+        self.held_until = None;
     }
 
-    /// Notes that there is no Lease.
+    /// Notes that there is no Lease. A holder who has not noticed yet is still waited for.
     fn forget(&mut self) {
-        if self.observed.take().is_some() {
+        if let Some(observed) = self.observed.take() {
             self.attempts.clear();
+            self.held_until = self.own.is_none().then(|| observed.expires());
         }
         self.own = None;
         if !self.shared.holder.borrow().is_empty() {

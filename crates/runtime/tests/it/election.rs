@@ -223,6 +223,64 @@ async fn lease_deleted_by_hand_is_created_again_by_its_holder() {
     assert_eq!(record(&server)["holderIdentity"], "one");
 }
 
+/// How long the fences of two candidates are open together, looked at each millisecond.
+async fn both_open_for(one: &Candidate, two: &Candidate, time: Duration) -> Duration {
+    let (start, mut both) = (Instant::now(), Duration::ZERO);
+    while start.elapsed() < time {
+        pass(Duration::from_millis(1)).await;
+        let is_open = |who: &Candidate| who.leadership.fence().check().is_ok();
+        both += Duration::from_millis(u64::from(is_open(one) && is_open(two)));
+    }
+    both
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_deleted_by_hand_at_any_moment_leaves_one_open_fence() {
+    for moment in 0..21 {
+        let server = Server::new(&[LEASES]);
+        let one = stand(&server, options("one"));
+        one.elected_after().await;
+        let two = stand(&server, options("two"));
+        pass(20 * SECOND + moment * SECOND / 10).await;
+        server.delete(LEASE);
+        let both = both_open_for(&one, &two, 20 * SECOND).await;
+        assert_eq!(both, Duration::ZERO, "deleted at {moment}");
+        assert!(one.leadership.is_leader() && !two.leadership.is_leader());
+        assert_eq!(record(&server)["holderIdentity"], "one");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_lease_of_a_holder_that_is_gone_is_taken_when_its_record_expires() {
+    let server = Server::new(&[LEASES]);
+    let one = stand(&server, options("one"));
+    one.elected_after().await;
+    let two = stand(&server, options("two"));
+    pass(20 * SECOND).await;
+    one.link.cut(true);
+    pass(SECOND).await;
+    server.delete(LEASE);
+    let waited = two.elected_after().await;
+    assert!(waited > 10 * SECOND && waited < 15 * SECOND, "{waited:?}");
+    assert!(one.leadership.fence().check().is_err());
+}
+
+/// The bound that the fence's page states for what cannot be closed.
+#[tokio::test(start_paused = true)]
+async fn newcomer_that_never_saw_the_deleted_lease_shares_it_for_a_retry_at_most() {
+    for moment in 0..21 {
+        let server = Server::new(&[LEASES]);
+        let one = stand(&server, options("one"));
+        one.elected_after().await;
+        pass(20 * SECOND + moment * SECOND / 10).await;
+        server.delete(LEASE);
+        let two = stand(&server, options("two"));
+        let both = both_open_for(&one, &two, 20 * SECOND).await;
+        assert!(both <= 2 * SECOND + SECOND / 10, "deleted at {moment}: {both:?}");
+        assert!(two.leadership.is_leader() && !one.leadership.is_leader());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn leader_ends_when_the_lease_is_somebody_elses() {
     let server = Server::new(&[LEASES]);
