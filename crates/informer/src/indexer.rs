@@ -8,7 +8,8 @@
 //! is in its for as long as one transaction puts its objects in their places. Every read answers
 //! from one snapshot (IDX-3).
 //!
-//! Index functions run once per write, and without the lock. The values they gave are kept with the
+//! Index functions run once per write, and without any lock: they may read the cache and call its
+//! informer. The values they gave are kept with the
 //! object, so that taking it out of an index never depends on what a function says later; a
 //! function that fails rejects the write, and the indices stay in step with the objects (IDX-5).
 //! One that panics gives no value: the object is in the cache, and not in that index.
@@ -23,7 +24,7 @@ mod tree;
 
 pub use freshness::AtLeastError;
 pub use index::IndexError;
-pub(crate) use index::IndexFn;
+pub(crate) use index::{Asked, Function, Functions, IndexFn, values_of};
 pub use lister::{Lister, NamespaceLister, ReadError};
 pub use snapshot::{Objects, Snapshot, UnknownIndex};
 pub use transaction::Write;
@@ -34,7 +35,7 @@ use crate::object::Object;
 use crate::status::Panics;
 use freshness::Announcer;
 use held::Held;
-use index::{Function, Index, Values, values_of};
+use index::{Index, Values};
 use parking_lot::RwLock;
 use std::fmt;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub struct Indexer<K> {
     /// Additions come in no order: their versions are not the cache's.
     is_replaying: bool,
     /// In the order of the indices in the state.
-    functions: Vec<Function<K>>,
+    functions: Functions<K>,
     /// What was taken in before there was a dictionary is packed.
     is_packed: bool,
 }
@@ -110,7 +111,7 @@ impl<K> Default for Indexer<K> {
         };
         Self {
             state: Arc::new(RwLock::new(Arc::new(state))),
-            functions: Vec::new(),
+            functions: Arc::new([]),
             is_packed: false,
             broken: Broken::default(),
             panics: Panics::default(),
@@ -144,30 +145,70 @@ impl<K> Indexer<K> {
         &mut self,
         functions: impl IntoIterator<Item = (Arc<str>, IndexFn<K>)>,
     ) -> Result<(), AddIndexError> {
-        let mut state = State::clone(&self.state.read());
-        let mut added: Vec<Function<K>> = Vec::new();
+        let (before, n_before) = (self.snapshot(), self.functions.len());
         for (name, function) in functions {
-            if &*name == NAMESPACE_INDEX
-                || state.indices.iter().any(|index| index.function.name == name)
-            {
-                return Err(IndexExists(name).into());
+            let added = self.function(name, function).map_err(AddIndexError::from);
+            let added = added.and_then(|function| {
+                let mut filed = Vec::new();
+                let snapshot = self.snapshot();
+                ask_again(&function, &snapshot, &mut filed)?;
+                self.add_index(&snapshot, &function, &mut filed);
+                Ok(())
+            });
+            if let Err(error) = added {
+                let functions = self.functions.iter().take(n_before).cloned();
+                self.functions = functions.collect();
+                *self.state.write() = before.0;
+                return Err(error);
             }
-            let function = Function::new(name, function, self.panics.clone());
-            let mut index = Index::new(function.clone());
-            let n_before = state.indices.len();
-            let mut filed = Vec::with_capacity(state.objects.len());
-            for held in state.objects.iter() {
-                let mut values = function.values(&held.object)?;
-                index.file(&held.object, &[], &mut values);
-                filed.push(held.with(n_before, values));
-            }
-            state.objects = Tree::from_sorted(filed);
-            state.indices.push(index);
-            added.push(function);
         }
-        self.functions.extend(added);
-        *self.state.write() = Arc::new(state);
         Ok(())
+    }
+
+    /// A function under a name that is free.
+    pub(crate) fn function(
+        &self,
+        name: Arc<str>,
+        function: IndexFn<K>,
+    ) -> Result<Function<K>, IndexExists> {
+        let is_taken = self.functions.iter().any(|known| known.name == name);
+        if is_taken || &*name == NAMESPACE_INDEX {
+            return Err(IndexExists(name));
+        }
+        Ok(Function::new(name, function, self.panics.clone()))
+    }
+
+    /// Adds an index whose function was asked about everything in this snapshot. Says whether that is
+    /// still the cache; nothing is done otherwise.
+    pub(crate) fn add_index(
+        &mut self,
+        of: &Snapshot<K>,
+        function: &Function<K>,
+        filed: &mut Filed<K>,
+    ) -> bool {
+        let state = self.state.read().clone();
+        if !Arc::ptr_eq(&state, &of.0) {
+            return false;
+        }
+        let mut state = State::clone(&state);
+        let mut index = Index::new(function.clone());
+        let n_before = state.indices.len();
+        let held =
+            state.objects.iter().zip(std::mem::take(filed)).map(|(held, (_, mut values))| {
+                index.file(&held.object, &[], &mut values);
+                held.with(n_before, values)
+            });
+        let objects = Tree::from_sorted(held.collect::<Vec<_>>());
+        state.objects = objects;
+        state.indices.push(index);
+        self.functions = self.functions.iter().cloned().chain([function.clone()]).collect();
+        *self.state.write() = Arc::new(state);
+        true
+    }
+
+    /// The functions of the indices: who asks them holds no lock.
+    pub(crate) fn functions(&self) -> &Functions<K> {
+        &self.functions
     }
 
     /// Puts one object in, and gives what it replaces.
@@ -175,7 +216,7 @@ impl<K> Indexer<K> {
     /// # Errors
     /// When an index function fails; nothing has changed then.
     pub fn upsert(&mut self, object: Object<K>) -> Result<Option<Object<K>>, IndexError> {
-        let values = values_of(&self.functions, &object)?;
+        let values = values_of(&*self.functions, &object)?;
         self.pack_held(&object);
         let how = self.how();
         let old = Arc::make_mut(&mut self.state.write()).put(object, values, how);
@@ -195,22 +236,44 @@ impl<K> Indexer<K> {
     ///
     /// A rejected object leaves its key as it was. Of two objects with one key the later counts. An
     /// object that is already held in the same version keeps its place in memory.
-    pub fn replace(
+    pub fn replace(&mut self, objects: Vec<Object<K>>, resource_version: &str) -> Vec<IndexError> {
+        let functions = self.functions.clone();
+        let ask = |object: Object<K>| {
+            let values = values_of(&*functions, &object);
+            (object, values)
+        };
+        self.replace_with(objects, |object| object, ask, resource_version)
+    }
+
+    /// [`replace`](Self::replace), by objects whose functions were asked already.
+    pub(crate) fn replace_asked(
         &mut self,
-        mut objects: Vec<Object<K>>,
+        objects: Vec<(Object<K>, Asked)>,
+        resource_version: &str,
+    ) -> Vec<IndexError> {
+        self.replace_with(objects, |(object, _)| object, |asked| asked, resource_version)
+    }
+
+    fn replace_with<T>(
+        &mut self,
+        mut objects: Vec<T>,
+        object_of: impl Fn(&T) -> &Object<K>,
+        ask: impl Fn(T) -> (Object<K>, Asked),
         resource_version: &str,
     ) -> Vec<IndexError> {
         let old = self.snapshot();
         let mut rejected = Vec::new();
         let mut indices: Vec<Index<K>> = self.functions.iter().cloned().map(Index::new).collect();
         // A list comes almost in this order, so that there is little to sort.
-        objects.sort_by(|a, b| tree::compare(a.key(), b.key()));
+        objects.sort_by(|a, b| tree::compare(object_of(a).key(), object_of(b).key()));
         let mut held = Vec::with_capacity(objects.len());
         let mut objects = objects.into_iter().peekable();
         while let Some(object) = objects.next() {
-            if objects.peek().is_some_and(|next| next.key() == object.key()) {
+            let key = object_of(&object).key();
+            if objects.peek().is_some_and(|next| object_of(next).key() == key) {
                 continue;
             }
+            let (object, asked) = ask(object);
             let before = old.0.objects.get(object.key().into());
             let object = match before {
                 Some(before) if is_same_version(&before.object, &object) => before.object.clone(),
@@ -222,7 +285,7 @@ impl<K> Indexer<K> {
             };
             let object = object.repacked().unwrap_or(object);
             self.is_packed |= object.is_packed();
-            let (object, mut values) = match (values_of(&self.functions, &object), before) {
+            let (object, mut values) = match (asked, before) {
                 (Ok(values), _) => (object, values),
                 (Err(error), None) => {
                     rejected.push(error);
@@ -269,6 +332,29 @@ impl<K> Indexer<K> {
     pub fn bookmark(&mut self, resource_version: &str) {
         Arc::make_mut(&mut self.state.write()).reach(resource_version);
     }
+}
+
+/// What a function says of each object of a snapshot, in their order.
+pub(crate) type Filed<K> = Vec<(Object<K>, Box<[Arc<str>]>)>;
+
+/// Asks a function about a snapshot's objects. `filed` is what it said of an earlier one: of what has
+/// not changed since it is not asked again.
+pub(crate) fn ask_again<K>(
+    function: &Function<K>,
+    snapshot: &Snapshot<K>,
+    filed: &mut Filed<K>,
+) -> Result<(), IndexError> {
+    let mut before = std::mem::take(filed).into_iter().peekable();
+    for object in snapshot.iter() {
+        let is_less =
+            |(known, _): &(Object<K>, _)| tree::compare(known.key(), object.key()).is_lt();
+        while before.next_if(is_less).is_some() {}
+        let known = before
+            .next_if(|(known, _)| known.key() == object.key() && is_same_version(known, object));
+        let values = known.map_or_else(|| function.values(object), |(_, values)| Ok(values))?;
+        filed.push((object.clone(), values));
+    }
+    Ok(())
 }
 
 /// How a write is taken.

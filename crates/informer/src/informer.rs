@@ -27,7 +27,7 @@ pub use builder::SharedInformerBuilder;
 pub use worker::InformerWorker;
 
 use crate::handler::{Handler, HandlerOptions, HandlerRegistration};
-use crate::indexer::{AddIndexError, Lister};
+use crate::indexer::{AddIndexError, IndexFn, Lister, ask_again};
 use crate::object::Object;
 use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, Selection};
@@ -137,7 +137,7 @@ impl<K: Cacheable> SharedInformer<K> {
         name: impl Into<Arc<str>>,
         function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
     ) -> Result<(), AddIndexError> {
-        self.0.processor.lock().add_index(name.into(), builder::typed(function))
+        self.add_index_fn(name.into(), builder::typed(function))
     }
 
     /// Adds an index over objects that are not decoded.
@@ -150,7 +150,23 @@ impl<K: Cacheable> SharedInformer<K> {
         function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
     ) -> Result<(), AddIndexError> {
         let function = Arc::new(move |object: &Object<K>| Ok(function(object)));
-        self.0.processor.lock().add_index(name.into(), function)
+        self.add_index_fn(name.into(), function)
+    }
+
+    /// The function is asked without the lock. When the cache changes meanwhile, it is asked about
+    /// what has changed, until it has come up with the cache.
+    fn add_index_fn(&self, name: Arc<str>, function: IndexFn<K>) -> Result<(), AddIndexError> {
+        let mut filed = Vec::new();
+        loop {
+            let begun = self.0.processor.lock().begin_index(name.clone(), function.clone());
+            let (function, snapshot) = begun?;
+            ask_again(&function, &snapshot, &mut filed)?;
+            let mut processor = self.0.processor.lock();
+            // Another index of this name may have been added meanwhile: that is a change, too.
+            if processor.end_index(&snapshot, &function, &mut filed) {
+                return Ok(());
+            }
+        }
     }
 }
 

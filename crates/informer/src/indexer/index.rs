@@ -23,7 +23,7 @@ pub struct IndexError {
 }
 
 /// The function of an index. It is others' code, and runs without the lock.
-pub(super) struct Function<K> {
+pub(crate) struct Function<K> {
     pub(super) name: Arc<str>,
     function: IndexFn<K>,
     panics: Panics,
@@ -58,13 +58,19 @@ impl<K> Function<K> {
 
 /// The values under which an object is filed, sorted, for each index in the order in which they
 /// were added.
-pub(super) type Values = Vec<Box<[Arc<str>]>>;
+pub(crate) type Values = Vec<Box<[Arc<str>]>>;
+
+/// The functions of all indices, in their order.
+pub(crate) type Functions<K> = Arc<[Function<K>]>;
+
+/// What all functions said of an object.
+pub(crate) type Asked = Result<Values, IndexError>;
 
 /// What all functions say of an object.
-pub(super) fn values_of<'a, K: 'a>(
+pub(crate) fn values_of<'a, K: 'a>(
     functions: impl IntoIterator<Item = &'a Function<K>>,
     object: &Object<K>,
-) -> Result<Values, IndexError> {
+) -> Asked {
     functions.into_iter().map(|function| function.values(object)).collect()
 }
 

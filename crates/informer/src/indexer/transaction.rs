@@ -1,6 +1,6 @@
 //! Many writes in one step.
 use super::Indexer;
-use super::index::{IndexError, values_of};
+use super::index::{Asked, IndexError, values_of};
 use crate::key::Key;
 use crate::object::Object;
 use std::sync::Arc;
@@ -27,12 +27,24 @@ impl<K> Indexer<K> {
         &mut self,
         writes: Vec<Write<K>>,
     ) -> Vec<Result<Option<Object<K>>, IndexError>> {
+        let functions = self.functions.clone();
+        let ask = |object: &Object<K>| values_of(&*functions, object);
+        self.transaction_asked(writes, ask)
+    }
+
+    /// [`transaction`](Self::transaction); `ask` gives what the functions say of each object that is
+    /// put in, in the order of the writes.
+    pub(crate) fn transaction_asked(
+        &mut self,
+        writes: Vec<Write<K>>,
+        mut ask: impl FnMut(&Object<K>) -> Asked,
+    ) -> Vec<Result<Option<Object<K>>, IndexError>> {
         // The functions are others' code: they are asked before the lock is taken.
         let asked: Vec<_> = writes
             .into_iter()
             .map(|write| {
                 let values = match &write {
-                    Write::Upsert(object) => values_of(&self.functions, object)?,
+                    Write::Upsert(object) => ask(object)?,
                     Write::Delete(_) | Write::Remove(_) => Vec::new(),
                 };
                 Ok((write, values))

@@ -6,14 +6,17 @@ use crate::event::{Event, Tombstone};
 use crate::handler::{
     Handler, HandlerOptions, HandlerRegistration, Listener, RESYNC_MIN, Registered,
 };
-use crate::indexer::{AddIndexError, IndexError, IndexFn, Indexer, Write};
+use crate::indexer::{
+    AddIndexError, Asked, Filed, Function, Functions, IndexError, IndexFn, Indexer, Snapshot,
+    Write, values_of,
+};
 use crate::key::Key;
 use crate::metrics::{self, Metrics};
 use crate::object::Object;
 use crate::status::Stopped;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -150,15 +153,31 @@ impl<K: Cacheable> Processor<K> {
         asked
     }
 
-    pub(super) fn add_index(
-        &mut self,
+    /// Begins to add an index: the function is to be asked about the snapshot, without the lock.
+    pub(super) fn begin_index(
+        &self,
         name: Arc<str>,
         function: IndexFn<K>,
-    ) -> Result<(), AddIndexError> {
+    ) -> Result<(Function<K>, Snapshot<K>), AddIndexError> {
         if self.phase == Phase::Stopped {
             return Err(Stopped.into());
         }
-        self.indexer.add_indices([(name, function)])
+        Ok((self.indexer.function(name, function)?, self.indexer.snapshot()))
+    }
+
+    /// Adds it, unless the cache has changed since.
+    pub(super) fn end_index(
+        &mut self,
+        of: &Snapshot<K>,
+        function: &Function<K>,
+        filed: &mut Filed<K>,
+    ) -> bool {
+        self.indexer.add_index(of, function, filed)
+    }
+
+    /// The functions that are to be asked about what comes, without the lock.
+    pub(super) fn functions(&self) -> &Functions<K> {
+        self.indexer.functions()
     }
 
     /// The informer runs: gives the period at which resyncs are to be checked.
@@ -202,14 +221,21 @@ impl<K: Cacheable> Processor<K> {
     }
 
     /// Takes in deltas, in order: each changes the cache first, and is told of then (EVT-7).
-    pub(super) fn apply(&mut self, deltas: Vec<Delta<Object<K>>>) -> Applied {
+    /// `asked` is what the functions said of all objects in them that are put in, in their order;
+    /// nothing where there are no functions.
+    pub(super) fn apply(
+        &mut self,
+        deltas: Vec<Delta<Object<K>>>,
+        mut asked: VecDeque<Asked>,
+    ) -> Applied {
+        let asked = &mut asked;
         self.places.retain(|place| !place.listener.is_removed());
         let mut applied = Applied::default();
         let mut run = Vec::new();
         for delta in deltas {
             if self.changes_order(&delta) {
                 // What came before it was taken in the other way.
-                self.write(std::mem::take(&mut run), &mut applied);
+                self.write(std::mem::take(&mut run), asked, &mut applied);
                 self.is_replaying = !self.is_replaying;
                 self.indexer.set_replaying(self.is_replaying);
             }
@@ -217,10 +243,10 @@ impl<K: Cacheable> Processor<K> {
                 run.push(delta);
                 continue;
             }
-            self.write(std::mem::take(&mut run), &mut applied);
+            self.write(std::mem::take(&mut run), asked, &mut applied);
             match delta {
                 Delta::ReplacedAll { items, resource_version } => {
-                    applied.rejected.extend(self.replace_all(items, &resource_version));
+                    applied.rejected.extend(self.replace_all(items, asked, &resource_version));
                     applied.became_synced |= !std::mem::replace(&mut self.has_synced, true);
                     for place in &self.places {
                         place.listener.informer_synced();
@@ -241,7 +267,7 @@ impl<K: Cacheable> Processor<K> {
                 | Delta::DeletedFinalStateUnknown { .. } => {}
             }
         }
-        self.write(run, &mut applied);
+        self.write(run, asked, &mut applied);
         // One wake for all there is: what a handler's task does not find now it need not be woken
         // for.
         for place in self.places.iter_mut().filter(|place| place.has_news) {
@@ -288,13 +314,20 @@ impl<K: Cacheable> Processor<K> {
 
     /// Deltas about single objects: the cache changes by all of them in one step (IDX-11), and then
     /// each is told of.
-    fn write(&mut self, run: Vec<Delta<Object<K>>>, applied: &mut Applied) {
+    fn write(
+        &mut self,
+        run: Vec<Delta<Object<K>>>,
+        asked: &mut VecDeque<Asked>,
+        applied: &mut Applied,
+    ) {
         let writes = run.iter().filter_map(|delta| match delta {
             Delta::Deleted(object) => Some(Write::Delete(object.clone())),
             Delta::DeletedFinalStateUnknown { key, .. } => Some(Write::Remove(key.clone())),
             delta => delta.item().cloned().map(Write::Upsert),
         });
-        let written = self.indexer.transaction(writes.collect());
+        // Without functions there is nothing to be said.
+        let said = |_: &Object<K>| asked.pop_front().unwrap_or(Ok(Vec::new()));
+        let written = self.indexer.transaction_asked(writes.collect(), said);
         for (delta, old) in run.into_iter().zip(written) {
             match (delta, old) {
                 (
@@ -320,10 +353,20 @@ impl<K: Cacheable> Processor<K> {
 
     /// EVT-4: the cache changes at once; then come the deletions, and then what the list holds, in
     /// its order.
-    fn replace_all(&mut self, objects: Vec<Object<K>>, resource_version: &str) -> Vec<IndexError> {
+    fn replace_all(
+        &mut self,
+        objects: Vec<Object<K>>,
+        asked: &mut VecDeque<Asked>,
+        resource_version: &str,
+    ) -> Vec<IndexError> {
         let old = self.indexer.snapshot();
         let keys: Vec<Key> = objects.iter().map(|object| object.key().clone()).collect();
-        let rejected = self.indexer.replace(objects, resource_version);
+        let rejected = if asked.is_empty() {
+            self.indexer.replace(objects, resource_version)
+        } else {
+            let asked = asked.drain(..objects.len());
+            self.indexer.replace_asked(objects.into_iter().zip(asked).collect(), resource_version)
+        };
         if self.places.is_empty() {
             return rejected;
         }
@@ -370,6 +413,20 @@ impl<K: Cacheable> Processor<K> {
         }
         place.tell(event);
     }
+}
+
+/// Asks functions about all objects in some deltas that are put in. Not under a lock: they are the
+/// user's, and may call the informer.
+pub(super) fn ask<K>(functions: &Functions<K>, deltas: &[Delta<Object<K>>]) -> VecDeque<Asked> {
+    if functions.is_empty() {
+        return VecDeque::new();
+    }
+    let objects = deltas.iter().flat_map(|delta| match delta {
+        Delta::ReplacedAll { items, .. } => &items[..],
+        delta if delta.is_deletion() => &[],
+        delta => delta.item().map_or(&[][..], std::slice::from_ref),
+    });
+    objects.map(|object| values_of(&**functions, object)).collect()
 }
 
 impl<K: Cacheable> Place<K> {

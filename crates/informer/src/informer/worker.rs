@@ -1,6 +1,6 @@
 //! What runs an informer.
 use super::intake::ObjectIntake;
-use super::{Cacheable, Shared};
+use super::{Cacheable, Shared, processor};
 use crate::broken::Rule;
 use crate::delta::{DeltaQueue, OrderedFifo};
 use crate::metrics::ReservedMetrics;
@@ -160,15 +160,22 @@ async fn consume<K: Cacheable>(
             batch = queue.pop_batch() => batch,
         };
         let Some(mut batch) = batch else { return };
-        let applied = {
+        let mut functions = shared.processor.lock().functions().clone();
+        let applied = loop {
+            let asked = processor::ask(&functions, &batch.deltas);
             let mut processor = shared.processor.lock();
+            if !Arc::ptr_eq(&functions, processor.functions()) {
+                // An index was added meanwhile.
+                functions = processor.functions().clone();
+                continue;
+            }
             let began = processor.has_metrics().then(Instant::now);
             let n_deltas = batch.deltas.len();
-            let applied = processor.apply(std::mem::take(&mut batch.deltas));
+            let applied = processor.apply(std::mem::take(&mut batch.deltas), asked);
             if let Some(began) = began {
                 processor.measure(began.elapsed(), n_deltas, queue.len());
             }
-            applied
+            break applied;
         };
         for error in applied.rejected {
             shared.board.skipped(Arc::new(ReflectorError::Object {

@@ -2,7 +2,8 @@
 use crate::support::*;
 use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint_informer::source::scripted::{Answer, Script, Step};
-use setpoint_informer::{CachePolicy, HandlerOptions, SharedInformer, Stopped};
+use setpoint_informer::{CachePolicy, HandlerOptions, Object, SharedInformer, Stopped};
+use std::sync::{Arc, OnceLock};
 
 #[tokio::test(start_paused = true)]
 async fn shi_1_9_constructors_ask_nothing_and_what_was_never_run_stops_when_its_worker_is_dropped()
@@ -387,5 +388,39 @@ async fn object_whose_transform_or_index_function_panics_is_cached_and_the_panic
     assert_eq!((status.panics, status.has_stopped), (5, false));
     let last = status.last_panic.unwrap();
     assert!(last.starts_with(r#"the function of the index "late" panicked for ns/a:"#), "{last}");
+    running.end().await;
+}
+
+/// Under a lock of the informer each of these calls would wait for itself.
+#[tokio::test(start_paused = true)]
+async fn index_functions_may_call_their_informer() {
+    let script = Script::new([
+        page("5", &[("a", 1), ("b", 2)]),
+        Answer::Watch(vec![wait(2), modified("a", 7)]),
+    ]);
+    let of: Arc<OnceLock<SharedInformer<ConfigMap>>> = Arc::default();
+    let calls = |of: &Arc<OnceLock<SharedInformer<ConfigMap>>>, prefix: &'static str| {
+        let of = of.clone();
+        move |object: &Object<ConfigMap>| {
+            let informer = of.get().unwrap();
+            let name = &object.key().name;
+            informer.add_handler(|_| (), HandlerOptions::default()).unwrap();
+            // Once for each object; the name is taken after that.
+            _ = informer.add_object_index(format!("{prefix}-{name}"), |_| vec!["x".to_owned()]);
+            vec![informer.lister().len().to_string()]
+        }
+    };
+    let informer = builder(&script).object_index("len", calls(&of, "early"));
+    let running = Running::start_with(informer, |informer| _ = of.set(informer.clone()));
+    running.informer.synced().await.unwrap();
+    let lister = running.informer.lister();
+    assert_eq!(lister.objects_by_index("len", "0").unwrap().len(), 2);
+    running.informer.add_object_index("late", calls(&of, "late")).unwrap();
+    assert_eq!(lister.objects_by_index("late", "2").unwrap().len(), 2);
+    pass(3).await;
+    assert_eq!(lister.objects_by_index("len", "2").unwrap().len(), 1);
+    for index in ["early-a", "early-b", "late-a", "late-b"] {
+        assert_eq!(lister.objects_by_index(index, "x").unwrap().len(), 2, "{index}");
+    }
     running.end().await;
 }
