@@ -119,7 +119,7 @@ async fn turn_of(
         }
         std::future::ready(read.map(|_| Action::await_change()))
     };
-    let mut manager = Manager::builder(client, Clock::wall()).build();
+    let mut manager = Manager::builder(client).build();
     let controller = Controller::builder("bench")
         .for_(Watch::<ConfigMap>::new())
         .explain(passes_max)

@@ -292,7 +292,7 @@ async fn reconciles(
         let _ = sender.send(Instant::now());
         std::future::ready(Ok::<_, ClientError>(Action::await_change()))
     };
-    let mut manager = Manager::builder(client, Clock::wall()).build();
+    let mut manager = Manager::builder(client).build();
     let controller =
         Controller::builder("bench").for_(Watch::<ConfigMap>::new()).build(reconcile)?;
     manager.add(controller)?;

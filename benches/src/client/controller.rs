@@ -126,7 +126,7 @@ pub(super) async fn setpoint(mut run: Run) -> anyhow::Result<Findings> {
     if run.args.no_explain {
         builder = builder.explain(0);
     }
-    let mut manager = Manager::builder(run.client.clone(), Clock::wall()).build();
+    let mut manager = Manager::builder(run.client.clone()).build();
     manager.add(builder.build(reconcile)?)?;
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();

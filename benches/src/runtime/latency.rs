@@ -32,7 +32,7 @@ async fn setpoint(server: &Server) -> anyhow::Result<Samples> {
         let _ = sender.send(Instant::now());
         ready(Ok::<_, ClientError>(Action::await_change()))
     };
-    let mut manager = Manager::builder(server.client(), Clock::wall()).build();
+    let mut manager = Manager::builder(server.client()).build();
     let watch = Watch::<ConfigMap>::new();
     manager.add(Controller::builder("bench").for_(watch).build(reconcile)?)?;
     let stop = CancellationToken::new();

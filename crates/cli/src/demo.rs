@@ -70,7 +70,8 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
 
     let registry = folder.join("networks.json");
     let backend = Arc::new(LocalBackend::open(&registry).await?);
-    let mut manager = network::controller::manager(client.clone(), clock)
+    let mut manager = network::controller::manager(client.clone())
+        .clock(clock)
         .cache_backoff(BACKOFF.0, BACKOFF.1)
         .build();
     let controller = manager.add(network::controller::controller(backend.clone())?)?;

@@ -65,7 +65,7 @@ async fn run(server: &ApiServer, stop: &CancellationToken, seed: u64) {
     let namespaces = NamespaceController::new(client.clone(), clock.clone()).seed(seed);
     let protection = ProtectionController::new(client.clone(), clock.clone()).seed(seed);
     let feed = Feed(server.registry().object_changes());
-    let garbage = GarbageCollector::new(client).feed(feed);
+    let garbage = GarbageCollector::new(client).seed(seed).feed(feed);
     let (namespaces, protection, ()) = tokio::join!(
         namespaces.run(stop.clone()),
         protection.run(stop.clone()),

@@ -45,7 +45,7 @@ use graph::{Coordinates, Graph, Observation, OwnerReference, Uid};
 use kube_client::Client;
 use monitor::Monitor;
 use parking_lot::Mutex;
-use setpoint_object::Skim;
+use setpoint_object::{Skim, seed};
 use setpoint_workqueue::WorkQueue;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -86,6 +86,7 @@ pub(crate) struct Shared {
     served: Mutex<Served>,
     /// A CRD changed: what is served may have.
     rediscover: Notify,
+    seed: u64,
 }
 
 /// What the server serves, as far as it is known.
@@ -97,6 +98,15 @@ struct Served {
 }
 
 impl Shared {
+    /// A resource's share of the seed: watches of different resources end at different times.
+    fn seed_of(&self, resource: &Resource) -> u64 {
+        use std::hash::{DefaultHasher, Hasher};
+        let mut hasher = DefaultHasher::new();
+        hasher.write(resource.api_version().as_bytes());
+        hasher.write(resource.resource.as_bytes());
+        self.seed ^ hasher.finish()
+    }
+
     fn look_at(&self, uids: Vec<Uid>) {
         uids.into_iter().for_each(|uid| self.queue.add(uid));
     }
@@ -203,7 +213,8 @@ fn observation(api_version: &Arc<str>, kind: &Arc<str>, skim: &Skim<'_>) -> Obse
 /// The garbage collector; nothing runs before [`GarbageCollector::run`].
 #[must_use]
 pub struct GarbageCollector {
-    shared: Arc<Shared>,
+    client: Client,
+    seed: u64,
     feed: Option<Feed>,
 }
 
@@ -211,14 +222,13 @@ impl GarbageCollector {
     /// A collector that works through `client` and watches every resource that can be deleted, by
     /// metadata.
     pub fn new(client: Client) -> Self {
-        let shared = Shared {
-            api: Api::new(client, "generic-garbage-collector"),
-            graph: Mutex::default(),
-            queue: WorkQueue::builder().build(),
-            served: Mutex::default(),
-            rediscover: Notify::new(),
-        };
-        Self { shared: Arc::new(shared), feed: None }
+        Self { client, seed: seed::from_entropy(), feed: None }
+    }
+
+    /// The seed of all chance, for a simulation. Default: the operating system's randomness.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
     }
 
     /// Learns of objects from `feed` instead of watching each resource: for a server in the same
@@ -231,7 +241,15 @@ impl GarbageCollector {
     /// Runs until `stop`. Nothing is deleted before every resource has been listed once, as far as
     /// it can be. Dropping it stops everything at once.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { shared, feed } = self;
+        let Self { client, seed, feed } = self;
+        let shared = Arc::new(Shared {
+            api: Api::new(client, "generic-garbage-collector"),
+            graph: Mutex::default(),
+            queue: WorkQueue::builder().build(),
+            served: Mutex::default(),
+            rediscover: Notify::new(),
+            seed,
+        });
         let mut tasks = JoinSet::new();
         let mut watches = match feed {
             Some(feed) => {

@@ -99,8 +99,10 @@ impl NamespaceController {
             Event::Updated { old, new } => is_deleting(new) && !is_deleting(old),
             event => event.object().is_some_and(is_deleting),
         });
-        let mut manager =
-            Manager::builder(self.api.client().clone(), self.clock.clone()).seed(self.seed).build();
+        let mut manager = Manager::builder(self.api.client().clone())
+            .clock(self.clock.clone())
+            .seed(self.seed)
+            .build();
         let controller = Controller::builder(NAME)
             .for_(Watch::<Namespace>::new().filter(begins))
             .concurrency(WORKERS)

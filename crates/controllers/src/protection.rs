@@ -65,7 +65,8 @@ impl ProtectionController {
     ///
     /// When a part of it fails for good.
     pub async fn run(self, stop: CancellationToken) -> Result<(), BoxError> {
-        let mut manager = Manager::builder(self.client.clone(), self.clock).seed(self.seed).build();
+        let mut manager =
+            Manager::builder(self.client.clone()).clock(self.clock).seed(self.seed).build();
         let waiting = Arc::new(Waiting::default());
         let claims = Claims {
             api: Api::new(self.client.clone(), "pvc-protection-controller"),

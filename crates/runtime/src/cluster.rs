@@ -149,7 +149,7 @@ impl ClusterBuilder {
     /// The cluster, and what runs its caches and its events.
     pub(crate) fn build(self, home: ClusterHome) -> (Cluster, FactoryWorker, EventWorker) {
         let Self { client, mut cache, rules, field_manager } = self;
-        cache.seed = home.seed;
+        cache.seed = Some(home.seed);
         cache.name = home.name.to_string();
         cache.metrics = home.informers;
         let (cache, cache_worker) = Cache::new(client.clone(), cache, rules);

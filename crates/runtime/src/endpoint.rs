@@ -86,9 +86,9 @@ pub const READYZ_PATH: &str = "/readyz";
 /// A bound port, and what is to be served there.
 ///
 /// ```no_run
-/// # use setpoint_runtime::{Clock, Manager, endpoint::Endpoint};
+/// # use setpoint_runtime::{Manager, endpoint::Endpoint};
 /// # fn example(client: kube_client::Client) -> Result<Manager, Box<dyn std::error::Error>> {
-/// let manager = Manager::builder(client, Clock::wall())
+/// let manager = Manager::builder(client)
 ///     .health(Endpoint::bind("[::]:8081".parse()?)?)
 ///     .serve_metrics(Endpoint::bind("[::]:8080".parse()?)?)
 ///     .build();

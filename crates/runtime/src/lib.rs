@@ -29,10 +29,11 @@
 //! nobody else. It stops them in the opposite order within one deadline, and the event recorder
 //! last. The first failure of any task stops all, and is what `run` returns.
 //!
-//! Below [`Manager::new`], which takes the wall clock and the system's entropy, nothing reads the
-//! clock or draws from the system's chance: time is tokio's and the [`Clock`]'s, chance comes from
-//! the manager's seed. On a current-thread runtime with paused time, a manager of
-//! [`Manager::builder`] is a function of its client and its seed.
+//! Defaults are for production: the wall clock, and a seed from the operating system's entropy. Nothing
+//! else reads the clock or draws chance: time is tokio's and the [`Clock`]'s, chance comes from the
+//! manager's seed. On a current-thread runtime with paused time, a manager with a
+//! [`clock`](ManagerBuilder::clock) and a [`seed`](ManagerBuilder::seed) is a function of its client and
+//! these two.
 //!
 //! # A controller
 //!

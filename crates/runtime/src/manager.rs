@@ -18,7 +18,6 @@ mod tests;
 use std::{fmt, future::Future, ops::Deref, sync::Arc, time::Duration};
 
 use setpoint_informer::factory::FactoryWorker;
-use setpoint_object::{seed, time::Clock};
 use tokio_util::sync::CancellationToken;
 
 use self::election::Election;
@@ -96,21 +95,21 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// A manager over a client with default options: the wall clock, and a seed from the operating
-    /// system's entropy, so that replicas do not act at the same moments.
+    /// A manager over a client with default options: [`builder`](Self::builder) and
+    /// [`build`](ManagerBuilder::build).
     ///
     /// # Panics
     ///
     /// When the operating system gives no randomness, as the standard library's `HashMap` does.
     pub fn new(client: kube_client::Client) -> Self {
-        Self::builder(client, Clock::wall()).seed(seed::from_entropy()).build()
+        Self::builder(client).build()
     }
 
-    /// Starts a manager over a client, with options and a clock. Its [`seed`](ManagerBuilder::seed)
-    /// is 0 unless one is given. Must be called where tokio time is to be read: the clock is the
-    /// only source of dates.
-    pub fn builder(client: kube_client::Client, clock: Clock) -> ManagerBuilder {
-        ManagerBuilder::new(client, clock)
+    /// Builds a manager over a client. Its clock is the wall's and its seed the operating system's
+    /// entropy, so that replicas do not act at the same moments. A simulation sets both:
+    /// [`clock`](ManagerBuilder::clock), [`seed`](ManagerBuilder::seed).
+    pub fn builder(client: kube_client::Client) -> ManagerBuilder {
+        ManagerBuilder::new(client)
     }
 
     /// A way in that outlives [`run`](Self::run).

@@ -73,8 +73,8 @@ pub fn controller(backend: Arc<impl Backend>) -> Result<Controller, BuildError> 
 }
 
 /// A manager with the resync that the controller wants; add [`controller`] to what it builds.
-pub fn manager(client: Client, clock: Clock) -> ManagerBuilder {
-    Manager::builder(client, clock).resync(RESYNC_PERIOD)
+pub fn manager(client: Client) -> ManagerBuilder {
+    Manager::builder(client).resync(RESYNC_PERIOD)
 }
 
 impl<B: Backend> Reconciler for NetworkReconciler<B> {

@@ -6,7 +6,8 @@ use network::backend::{Backend, LinuxBackend, LocalBackend};
 use network::controller;
 use setpoint::kube_client::Client;
 use setpoint::log::{self, LogFormat};
-use setpoint::prelude::{CancellationToken, Clock, ElectionOptions, cancel_on_signal};
+use setpoint::prelude::{CancellationToken, ElectionOptions, cancel_on_signal};
+use setpoint::runtime::election::machine_identity;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -63,14 +64,10 @@ async fn run(
     leader_elect: Option<String>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let process = std::process::id();
-    let mut builder = controller::manager(client, Clock::wall()).seed(process.into());
+    let mut builder = controller::manager(client);
     if let Some(namespace) = leader_elect {
-        // In a pod, the host's name is the pod's.
-        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "host".to_owned());
-        let options = ElectionOptions::new(controller::NAME, format!("{host}_{process}"))
+        let options = ElectionOptions::new(controller::NAME, machine_identity()?)
             .namespace(namespace)
-            .seed(process.into())
             .release_on_stop(true);
         builder = builder.leader_election(options)?;
     }

@@ -6,7 +6,6 @@
 //! the pod starts anew.
 
 use k8s_openapi::api::core::v1::Pod;
-use setpoint::kube_client::Client;
 use setpoint::prelude::*;
 use std::sync::Arc;
 
@@ -53,20 +52,17 @@ impl<J: Job> Reconciler for Printer<J> {
     }
 }
 
-/// Runs the controller until `stop`, `n_workers` at work. Dropping it stops everything at once.
-/// `seed` is where its chance comes from.
+/// Runs the controller in a manager until `stop`, `n_workers` at work. Dropping it stops everything at once.
 ///
 /// # Errors
 ///
 /// When the pods cannot be listed in time, or a stop takes too long.
 pub async fn run(
-    client: Client,
+    mut manager: Manager,
     n_workers: usize,
     job: impl Job,
-    seed: u64,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut manager = Manager::builder(client, Clock::wall()).seed(seed).build();
     manager.add(
         Controller::builder("pod-printer")
             .for_(Watch::<Pod>::new())

@@ -46,8 +46,7 @@ async fn main() -> anyhow::Result<()> {
                     let pods = ClientSource::all::<Pod>(client);
                     by_hand::run(pods, cli.workers, job, stop).await
                 } else {
-                    let seed = std::process::id().into();
-                    controller::run(client, cli.workers, job, seed, stop).await
+                    controller::run(Manager::new(client), cli.workers, job, stop).await
                 }
             }
         }

@@ -126,7 +126,7 @@ fn crashing(person: &Person, crash: Crash) -> Wire {
 
 fn start(client: Client, backend: &Arc<Scripted>) -> Controller {
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    let mut manager = network::controller::manager(client, clock).build();
+    let mut manager = network::controller::manager(client).clock(clock).seed(1).build();
     let controller = network::controller::controller(backend.clone()).unwrap();
     let handle = manager.add(controller).unwrap();
     let mut life = JoinSet::new();

@@ -235,7 +235,8 @@ pub(crate) async fn lives(
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     loop {
         let backend = Arc::new(AtOnce::open(&registry).await);
-        let mut manager = network::controller::manager(wire.client(), clock.clone())
+        let mut manager = network::controller::manager(wire.client())
+            .clock(clock.clone())
             .seed(seed)
             .cache_backoff(Duration::from_millis(200), Duration::from_secs(2))
             .build();

@@ -55,6 +55,7 @@ pub(super) fn start(
     let (informer, worker) =
         SharedInformer::<DynamicObject>::builder_dynamic(source, &api_resource)
             .policy(CachePolicy::Metadata)
+            .seed(shared.seed_of(resource))
             .build();
     let handler = {
         let shared = shared.clone();

@@ -49,8 +49,9 @@ pub struct FactoryOptions {
     pub metrics: Option<MetricsRegistry>,
     /// The informer name in metrics.
     pub name: String,
-    /// The seed of all jitter; each informer has its own share.
-    pub seed: u64,
+    /// The seed of all jitter, for a simulation; each informer has its own share. `None` is the operating
+    /// system's entropy.
+    pub seed: Option<u64>,
 }
 
 impl fmt::Debug for FactoryOptions {
@@ -100,8 +101,10 @@ impl FactoryOptions {
         let resync = self.resync_of.get(resource_type).copied().unwrap_or(self.resync);
         let mut builder = SharedInformer::builder_dynamic(source, dynamic_type)
             .resync(resync)
-            .policy(self.policy)
-            .seed(self.seed ^ hasher.finish());
+            .policy(self.policy);
+        if let Some(seed) = self.seed {
+            builder = builder.seed(seed ^ hasher.finish());
+        }
         if let Some((min, max)) = self.backoff {
             builder = builder.backoff(min, max);
         }

@@ -16,7 +16,7 @@ use crate::source::{ConsistencyDetector, Inconsistency, ListWatch};
 use crate::transform::{Transform, TransformError};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use setpoint_object::Prune;
+use setpoint_object::{Prune, seed};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct SharedInformerBuilder<K> {
     on_error: Option<ErrorHandler>,
     give_up_after: Option<Duration>,
     metrics: Option<(MetricsRegistry, Arc<str>)>,
-    seed: u64,
+    seed: Option<u64>,
 }
 
 impl<K> fmt::Debug for SharedInformerBuilder<K> {
@@ -66,7 +66,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             on_error: None,
             give_up_after: None,
             metrics: None,
-            seed: 0,
+            seed: None,
         }
     }
 
@@ -185,10 +185,10 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// The seed of the informer's jitter and watch timeouts. Default: 0. A program should give
-    /// each process its own, so that processes that fail together do not come back together.
+    /// The seed of the informer's jitter and watch timeouts, for a simulation. Default: drawn from the
+    /// operating system's entropy, so that processes that fail together do not come back together.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.seed = Some(seed);
         self
     }
 
@@ -202,7 +202,8 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// The informer and what runs it. Nothing has been started or asked.
     ///
     /// # Panics
-    /// When two indices have one name.
+    /// When two indices have one name; and when there is no seed and the operating system gives no
+    /// randomness.
     pub fn build(self) -> (SharedInformer<K>, InformerWorker<K>) {
         match self.try_build() {
             Ok(built) => built,
@@ -248,7 +249,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             board,
             wake: Notify::new(),
         });
-        let rng = backoff::rng(self.seed, 1);
+        let rng = backoff::rng(self.seed.unwrap_or_else(seed::from_entropy), 1);
         let intake = ObjectIntake::new(
             shared.resource_type.clone(),
             self.prune,

@@ -67,9 +67,15 @@ impl tower_service::Service<Request<Body>> for Server {
     }
 }
 
+fn options() -> FactoryOptions {
+    let mut options = FactoryOptions::default();
+    options.seed = Some(0);
+    options
+}
+
 fn factory() -> (InformerFactory, JoinSet<()>, CancellationToken) {
     let client = Client::new(Server, "default");
-    let (factory, worker) = InformerFactory::new(client, FactoryOptions::default());
+    let (factory, worker) = InformerFactory::new(client, options());
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
     tasks.spawn(worker.run(stop.clone()));
     (factory, tasks, stop)
@@ -210,7 +216,7 @@ async fn an_informer_ends_with_its_last_lease_and_a_later_request_makes_a_new_on
 
 #[tokio::test(start_paused = true)]
 async fn ref_33_an_informer_that_gave_up_is_made_anew() {
-    let mut options = FactoryOptions::default();
+    let mut options = options();
     options.give_up_after = Some(std::time::Duration::from_secs(60));
     options.resync_of.insert(
         setpoint_informer::ResourceType::of::<Pod>(&()),

@@ -176,7 +176,7 @@ async fn what_cannot_be_waited_for_is_said_and_a_dropped_wait_leaves_nothing() {
 async fn nobody_misses_a_version_on_any_thread() {
     let events = (10..2000).map(|version| modified("a", version)).chain([Step::Hang]).collect();
     let script = Script::new([page("5", &[]), Answer::Watch(events)]);
-    let (informer, worker) = SharedInformer::<ConfigMap>::builder(script).build();
+    let (informer, worker) = SharedInformer::<ConfigMap>::builder(script).seed(0).build();
     let stop = CancellationToken::new();
     let (mut run, mut waits) = (JoinSet::new(), JoinSet::new());
     for version in (1..2000).rev() {

@@ -235,7 +235,7 @@ async fn ref_24_an_answer_of_metadata_only_is_of_the_type_that_is_watched() {
     };
     let later = || tokio::time::sleep(std::time::Duration::from_secs(2));
 
-    let typed = SharedInformer::<PartialObjectMeta<Pod>>::builder(script());
+    let typed = SharedInformer::<PartialObjectMeta<Pod>>::builder(script()).seed(0);
     let typed = follow(typed.policy(CachePolicy::Metadata)).await;
     later().await;
     let pod = typed.informer.lister().get("ns", "a").unwrap().unwrap();
@@ -244,7 +244,7 @@ async fn ref_24_an_answer_of_metadata_only_is_of_the_type_that_is_watched() {
     typed.end().await;
 
     let pods = ApiResource::erase::<Pod>(&());
-    let dynamic = SharedInformer::<DynamicObject>::builder_dynamic(script(), &pods);
+    let dynamic = SharedInformer::<DynamicObject>::builder_dynamic(script(), &pods).seed(0);
     let dynamic = follow(dynamic.policy(CachePolicy::Metadata)).await;
     later().await;
     let pod = dynamic.informer.lister().get("ns", "a").unwrap().unwrap();
@@ -252,7 +252,7 @@ async fn ref_24_an_answer_of_metadata_only_is_of_the_type_that_is_watched() {
     assert_eq!(pod.types.as_ref().unwrap().api_version, "v1");
     dynamic.end().await;
 
-    let empty = SharedInformer::<Pod>::builder(script()).policy(CachePolicy::Metadata);
+    let empty = SharedInformer::<Pod>::builder(script()).seed(0).policy(CachePolicy::Metadata);
     let empty = follow(empty).await;
     let lister = empty.informer.lister();
     assert!(lister.get("ns", "a").unwrap().unwrap().spec.is_none(), "as such an answer decodes");

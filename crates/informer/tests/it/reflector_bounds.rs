@@ -151,7 +151,7 @@ async fn an_endless_stream_starves_nobody() {
     let source = Endless(Arc::default());
     let sent = source.0.clone();
     let (informer, worker) =
-        SharedInformer::<k8s_openapi::api::core::v1::ConfigMap>::builder(source).build();
+        SharedInformer::<k8s_openapi::api::core::v1::ConfigMap>::builder(source).seed(0).build();
     let log = Log::default();
     let _registration = log.add(&informer);
     let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
@@ -210,7 +210,7 @@ async fn ref_8_a_panic_of_a_source_is_raised_in_the_worker() {
         }
     }
     let (informer, worker) =
-        SharedInformer::<k8s_openapi::api::core::v1::ConfigMap>::builder(Bad).build();
+        SharedInformer::<k8s_openapi::api::core::v1::ConfigMap>::builder(Bad).seed(0).build();
     let mut tasks = JoinSet::new();
     tasks.spawn(worker.run(CancellationToken::new()));
     let ended = tasks.join_next().await.unwrap();

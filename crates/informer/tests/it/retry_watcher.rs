@@ -196,7 +196,7 @@ async fn compared(stream: Vec<Step>, list: Answer) -> (Vec<String>, Vec<Differen
         assert_eq!(found.n_differences, found.differences.len());
         report.lock().extend(found.differences.clone());
     });
-    let running = Running::start(SharedInformer::<ConfigMap>::builder(source));
+    let running = Running::start(SharedInformer::<ConfigMap>::builder(source).seed(0));
     settle().await;
     assert!(running.informer.has_synced(), "what is reported changes nothing");
     running.end().await;

@@ -81,7 +81,7 @@ async fn n_wait(informer: SharedInformer<ConfigMap>, n: usize) -> usize {
 
 async fn readiness() {
     let script = Script::new([page("5", &[("a", 1)])]);
-    let (informer, worker) = SharedInformer::<ConfigMap>::builder(script).build();
+    let (informer, worker) = SharedInformer::<ConfigMap>::builder(script).seed(0).build();
     let registration = Log::default().add(&informer);
     let (stop, mut run, mut waits) = (CancellationToken::new(), JoinSet::new(), JoinSet::new());
     for _ in 0..20 {

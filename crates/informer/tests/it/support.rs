@@ -149,7 +149,7 @@ pub(crate) struct Running {
 }
 
 pub(crate) fn builder(script: &Script) -> SharedInformerBuilder<ConfigMap> {
-    SharedInformer::builder(script.clone())
+    SharedInformer::builder(script.clone()).seed(0)
 }
 
 impl Running {

@@ -66,7 +66,7 @@ fn follow(
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn shi_3_invariant_5_handlers_of_any_thread_and_moment_end_with_the_same_state() {
     let script = Script::new([page("5", &[("o1", 1), ("o2", 2)]), Answer::Watch(history())]);
-    let (informer, worker) = SharedInformer::<ConfigMap>::builder(script).build();
+    let (informer, worker) = SharedInformer::<ConfigMap>::builder(script).seed(0).build();
     let stop = CancellationToken::new();
     let (mut run, mut joiners) = (JoinSet::new(), JoinSet::new());
     run.spawn(worker.run(stop.clone()));

@@ -5,14 +5,14 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde::Serialize;
 use setpoint_informer::Cacheable;
+use setpoint_object::seed;
 
 use super::{Api, ClientError, Subresource, api::encode};
 use crate::request::Request;
 
 /// How often a change is tried when it conflicts, and how long is waited in between.
 ///
-/// The `n`-th wait is `base * factor^n`, and up to `jitter` of it longer; the chance comes from
-/// the seed.
+/// The `n`-th wait is `base * factor^n`, and up to `jitter` of it longer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Retry {
@@ -24,25 +24,37 @@ pub struct Retry {
     pub factor: f64,
     /// How much longer a wait may be by chance, as a part of it.
     pub jitter: f64,
-    /// Where chance comes from, beside the pass.
-    pub seed: u64,
+    /// The seed of the jitter. `None` is that of the pass, which comes from the manager's; and outside of
+    /// a pass the operating system's entropy.
+    pub seed: Option<u64>,
 }
 
 impl Retry {
     /// For an object that few others write: five tries, 10 ms apart, as client-go's
     /// `retry.DefaultRetry`.
     pub const FEW_WRITERS: Self =
-        Self { n_tries: 5, base: Duration::from_millis(10), factor: 1.0, jitter: 0.1, seed: 0 };
+        Self { n_tries: 5, base: Duration::from_millis(10), factor: 1.0, jitter: 0.1, seed: None };
 
     /// For an object that many write at once: four tries, 10 ms apart, then 50, then 250, as
     /// client-go's `retry.DefaultBackoff`.
     pub const MANY_WRITERS: Self =
-        Self { n_tries: 4, base: Duration::from_millis(10), factor: 5.0, jitter: 0.1, seed: 0 };
+        Self { n_tries: 4, base: Duration::from_millis(10), factor: 5.0, jitter: 0.1, seed: None };
 
     /// With chance from this seed.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
-        Self { seed, ..self }
+        Self { seed: Some(seed), ..self }
+    }
+
+    /// The chance of one call, made in the pass of this id or outside of one.
+    fn rng(&self, pass: Option<u128>) -> SmallRng {
+        let pass = pass.map(|pass| u64::try_from(pass & u128::from(u64::MAX)).unwrap_or(0));
+        let seed = match (self.seed, pass) {
+            (Some(seed), pass) => seed ^ pass.unwrap_or(0),
+            (None, Some(pass)) => pass,
+            (None, None) => seed::from_entropy(),
+        };
+        SmallRng::seed_from_u64(seed)
     }
 
     fn wait(&self, n: u32, rng: &mut SmallRng) -> Duration {
@@ -99,9 +111,8 @@ impl<K: Cacheable + Serialize + Clone> Api<K> {
         mut change: impl FnMut(&mut K),
         write: impl AsyncFn(&K) -> Result<K, ClientError>,
     ) -> Result<K, ClientError> {
-        let pass = self.client.pass().map_or(0, |pass| pass.began().reconcile_id.0);
-        let pass = u64::try_from(pass & u128::from(u64::MAX)).unwrap_or(0);
-        let mut rng = SmallRng::seed_from_u64(retry.seed ^ pass);
+        let pass = self.client.pass().map(|pass| pass.began().reconcile_id.0);
+        let mut rng = retry.rng(pass);
         let cached = self.lister_of(&key.namespace).ok();
         let cached = cached.and_then(|lister| lister.get_key(key).ok().flatten());
         let mut read = match cached {
@@ -168,7 +179,7 @@ mod tests {
     #[test]
     fn waits_grow_by_the_factor_and_jitter_from_the_seed() {
         let waits = |retry: Retry| {
-            let mut rng = SmallRng::seed_from_u64(retry.seed);
+            let mut rng = retry.rng(None);
             (0..retry.n_tries - 1).map(|n| retry.wait(n, &mut rng)).collect::<Vec<_>>()
         };
         let within = |waits: &[Duration], bases: &[u64]| {
@@ -182,5 +193,13 @@ mod tests {
         assert!(within(&waits(Retry::MANY_WRITERS), &[10, 50, 250]));
         assert_eq!(waits(Retry::MANY_WRITERS.seed(7)), waits(Retry::MANY_WRITERS.seed(7)));
         assert_ne!(waits(Retry::MANY_WRITERS.seed(7)), waits(Retry::MANY_WRITERS.seed(8)));
+    }
+
+    #[test]
+    fn without_a_seed_the_jitter_is_the_pass_s_and_outside_of_one_nobody_else_s() {
+        let first = |pass| Retry::MANY_WRITERS.rng(pass).random::<u64>();
+        assert_eq!(first(Some(7)), first(Some(7)));
+        assert_ne!(first(Some(7)), first(Some(8)));
+        assert_ne!(first(None), first(None));
     }
 }

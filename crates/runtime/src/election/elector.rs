@@ -10,7 +10,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube_client::Api;
 use kube_core::params::PostParams;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use setpoint_object::time::Clock;
+use setpoint_object::{seed, time::Clock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -71,6 +71,10 @@ impl LeaderElector {
     /// # Errors
     ///
     /// The options break a rule, or name no namespace where there is no pod's.
+    ///
+    /// # Panics
+    ///
+    /// When there is no seed and the operating system gives no randomness.
     pub fn new(
         client: kube_client::Client,
         clock: Clock,
@@ -86,7 +90,7 @@ impl LeaderElector {
             api,
             clock,
             recorder: None,
-            rng: SmallRng::seed_from_u64(options.seed),
+            rng: SmallRng::seed_from_u64(options.seed.unwrap_or_else(seed::from_entropy)),
             namespace,
             _ended: Ended(shared.clone()),
             shared,

@@ -89,8 +89,9 @@ pub struct ElectionOptions {
     pub lock: String,
     /// A clock that goes on while the machine is suspended. Default: none.
     pub suspend_clock: Option<SuspendClock>,
-    /// The seed of a candidate's waits. Default: 0.
-    pub seed: u64,
+    /// The seed of a candidate's waits. Default: the manager's, and without one the operating system's
+    /// entropy.
+    pub seed: Option<u64>,
 }
 
 impl ElectionOptions {
@@ -105,7 +106,7 @@ impl ElectionOptions {
             labels: BTreeMap::new(),
             lock: "leases".to_owned(),
             suspend_clock: None,
-            seed: 0,
+            seed: None,
         }
     }
 
@@ -150,7 +151,7 @@ impl ElectionOptions {
     /// Sets [`seed`](Self::seed).
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
-        Self { seed, ..self }
+        Self { seed: Some(seed), ..self }
     }
 
     /// Whether an election can be held by these.
@@ -173,7 +174,7 @@ impl ElectionOptions {
     }
 
     /// The namespace given, or the pod's: LE-3.
-    pub(super) fn resolved_namespace(&self) -> Result<String, OptionsError> {
+    pub(crate) fn resolved_namespace(&self) -> Result<String, OptionsError> {
         match &self.namespace {
             Some(namespace) if !namespace.is_empty() => Ok(namespace.clone()),
             _ => in_cluster_namespace(),

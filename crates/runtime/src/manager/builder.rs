@@ -6,7 +6,7 @@ use http::{Request, Response};
 use kube_client::client::Body;
 use parking_lot::Mutex;
 use setpoint_informer::{CachePolicy, MetricsRegistry, factory::FactoryOptions};
-use setpoint_object::time::Clock;
+use setpoint_object::{seed, time::Clock};
 use tower::{Layer, Service};
 
 #[cfg(feature = "endpoints")]
@@ -21,7 +21,7 @@ use crate::{
         layer::{ClientService, layered},
     },
     controller::ControllerDefaults,
-    election::{ElectionOptions, LeaderElector, OptionsError},
+    election::{ElectionOptions, OptionsError},
     events::{Broadcaster, EventApi, EventOptions, EventWorker},
     mapper::Mapper,
     metrics::{
@@ -44,7 +44,8 @@ const ELECTION_NAME: &str = "leader-election";
 #[must_use = "a builder does nothing until `build`"]
 pub struct ManagerBuilder {
     client: kube_client::Client,
-    clock: Clock,
+    /// `None` is the wall's.
+    clock: Option<Clock>,
     cache: FactoryOptions,
     grace: Grace,
     field_manager: Arc<str>,
@@ -58,10 +59,10 @@ pub struct ManagerBuilder {
 }
 
 impl ManagerBuilder {
-    pub(super) fn new(client: kube_client::Client, clock: Clock) -> Self {
+    pub(super) fn new(client: kube_client::Client) -> Self {
         Self {
             client,
-            clock,
+            clock: None,
             cache: FactoryOptions::default(),
             grace: Grace::Period(GRACE_PERIOD),
             field_manager: FIELD_MANAGER.into(),
@@ -110,7 +111,8 @@ impl ManagerBuilder {
     /// The options break a rule, or name no namespace where there is no pod's.
     pub fn leader_election(mut self, options: ElectionOptions) -> Result<Self, OptionsError> {
         // What can be wrong is wrong now, and not when everything runs.
-        drop(LeaderElector::new(self.client.clone(), self.clock.clone(), options.clone())?);
+        options.validate()?;
+        options.resolved_namespace()?;
         self.election = Some(options);
         Ok(self)
     }
@@ -122,10 +124,17 @@ impl ManagerBuilder {
         self
     }
 
-    /// The seed of all chance: watch time-outs, jitter, reconcile ids. Default: 0. A program
-    /// should give each process its own.
+    /// Where dates come from: events, leases, conditions. Default: the wall clock. A simulation gives
+    /// [`Clock::starting_at`], made where tokio time is to be read.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// The seed of all chance, for a simulation: watch time-outs, jitter, reconcile ids. Default: drawn
+    /// from the operating system's entropy.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.cache.seed = seed;
+        self.cache.seed = Some(seed);
         self
     }
 
@@ -211,12 +220,18 @@ impl ManagerBuilder {
     }
 
     /// The manager: nothing has been asked of the server.
+    ///
+    /// # Panics
+    ///
+    /// When there is no seed and the operating system gives no randomness.
     pub fn build(self) -> Manager {
         let Self { clock, mut cache, grace, field_manager, events, .. } = self;
         let Self { client, controllers, metrics, election, rules, .. } = self;
         #[cfg(feature = "endpoints")]
         let client = self.served.counted(client, &metrics);
-        let seed = cache.seed;
+        let clock = clock.unwrap_or_else(Clock::wall);
+        let seed = cache.seed.unwrap_or_else(seed::from_entropy);
+        cache.seed = Some(seed);
         if cache.metrics.is_none() {
             let figures = InformerFigures::default();
             cache.metrics = Some(figures.registry());
@@ -230,9 +245,7 @@ impl ManagerBuilder {
             None => (None, None),
             Some(mut options) => {
                 // Candidates with one seed would come at the same moments.
-                if options.seed == 0 {
-                    options.seed = seed;
-                }
+                options.seed.get_or_insert(seed);
                 let recorder = broadcaster.recorder(ELECTION_NAME.into());
                 match Election::new(client.clone(), clock.clone(), recorder, options) {
                     Ok((election, leadership)) => (Some(election), Some(leadership)),

@@ -31,13 +31,16 @@ fn client() -> kube_client::Client {
 
 fn manager(grace: Grace) -> Manager {
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    Manager::builder(client(), clock).grace(grace).build()
+    Manager::builder(client()).clock(clock).seed(1).grace(grace).build()
 }
 
 #[tokio::test]
 async fn replicas_do_not_share_a_seed() {
     let seed = || Manager::new(client()).handle.environment.seed;
     assert_ne!(seed(), seed());
+    let seed = || Manager::builder(client()).build().handle.environment.seed;
+    assert_ne!(seed(), seed());
+    assert_eq!(Manager::builder(client()).seed(7).build().handle.environment.seed, 7);
 }
 
 /// In the order of the start.

@@ -35,8 +35,12 @@ fn start(server: &Server, name: &'static str, trace: &Trace) -> Replica {
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     let options =
         ElectionOptions::new("main", name).namespace("default").release_on_stop(true).seed(1);
-    let mut manager =
-        Manager::builder(link.client(), clock).leader_election(options).unwrap().build();
+    let mut manager = Manager::builder(link.client())
+        .clock(clock)
+        .seed(1)
+        .leader_election(options)
+        .unwrap()
+        .build();
     let trace = trace.clone();
     let reconcile = move |request: Request, context: Context| {
         let trace = trace.clone();

@@ -41,7 +41,7 @@ struct Replica {
 fn start(server: &Server, name: &str, passes: &Passes, length: Duration) -> Replica {
     let link = Link::new(server, 1);
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    let mut manager = Manager::builder(link.client(), clock).build();
+    let mut manager = Manager::builder(link.client()).clock(clock).seed(1).build();
     let sharded = Sharded::new(ShardOptions::new("config", name).namespace("default")).unwrap();
     let view = sharded.view();
     let reconcile = {

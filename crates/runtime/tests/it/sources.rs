@@ -344,7 +344,7 @@ async fn given_informer_is_watched_and_is_its_owners() {
     let (server, trace) = (server(), Trace::default());
     server.put(ITS_PODS, pod("p"));
     let (informer, worker) =
-        SharedInformer::<Pod>::builder(ClientSource::all::<Pod>(server.client())).build();
+        SharedInformer::<Pod>::builder(ClientSource::all::<Pod>(server.client())).seed(1).build();
     let controller = Controller::builder("given")
         .for_(Watch::<Pod>::new().informer(informer.clone()))
         .build(seer(&trace))

@@ -60,7 +60,7 @@ impl Running {
 
 pub(crate) fn builder(server: &Server) -> ManagerBuilder {
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    Manager::builder(server.client(), clock)
+    Manager::builder(server.client()).clock(clock).seed(1)
 }
 
 /// A manager that runs one controller.

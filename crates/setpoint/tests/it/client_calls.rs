@@ -48,7 +48,8 @@ where
     let plane = ControlPlane::builder().simulated(1).build();
     let kube = plane.client();
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    let manager = Manager::builder(layer::layered(kube.clone(), &layer), clock).build();
+    let manager =
+        Manager::builder(layer::layered(kube.clone(), &layer)).clock(clock).seed(1).build();
     let client = manager.client().clone();
     let mut ready = plane.ready();
     let mut tasks = JoinSet::new();

@@ -234,7 +234,7 @@ async fn utl_6_several_finalizers_clean_up_each_for_itself() {
     let plane = ControlPlane::builder().simulated(1).build();
     let kube = plane.client();
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    let mut manager = Manager::builder(kube, clock).build();
+    let mut manager = Manager::builder(kube).clock(clock).seed(1).build();
     let said = Arc::new(Mutex::new(Vec::new()));
     let clean_up = |name: &'static str, fails: bool| {
         let said = said.clone();

@@ -27,7 +27,8 @@ async fn told_with(api: EventApi) -> (Value, Value, u64) {
     let mut seen = None;
     with_person(async |person| {
         let clock = Clock::starting_at(setpoint::runtime::Timestamp::from_secs(1_767_225_600));
-        let manager = Manager::builder(person.client.clone(), clock).events(api).build();
+        let manager =
+            Manager::builder(person.client.clone()).clock(clock).seed(1).events(api).build();
         let recorder = manager.recorder("example.com/network");
         let stop = CancellationToken::new();
         let running = manager.run(stop.clone());

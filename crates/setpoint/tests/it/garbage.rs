@@ -370,7 +370,7 @@ async fn collect_beside_networks_that_cannot_be_listed(code: Option<u16>) {
             Ok(answer)
         }
     });
-    let collector = GarbageCollector::new(kube_client::Client::new(service, "default"));
+    let collector = GarbageCollector::new(kube_client::Client::new(service, "default")).seed(1);
     running.spawn(collector.run(CancellationToken::new()));
     person.delete(&maps("default", "a"), "Background").await;
     person.gone(&maps("default", "b")).await;

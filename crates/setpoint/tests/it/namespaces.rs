@@ -66,7 +66,8 @@ async fn cch_4_owned_objects_of_several_namespaces_are_kept_and_pruned() {
     ready.wait_for(|ready| *ready).await.unwrap();
 
     for (rules, others) in [(named, false), (both, true)] {
-        let mut manager = Manager::builder(kube.clone(), clock.clone()).cache_rules(rules).build();
+        let mut manager =
+            Manager::builder(kube.clone()).clock(clock.clone()).seed(1).cache_rules(rules).build();
         let controller = Controller::builder("secrets")
             .for_(Watch::<ConfigMap>::new())
             .owns(Watch::<Secret>::new())

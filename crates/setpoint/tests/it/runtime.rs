@@ -113,7 +113,7 @@ async fn tell(seed: u64) -> (String, usize) {
     let stop = CancellationToken::new();
     let clock =
         Clock::starting_at(setpoint::object::time::Timestamp(Duration::from_secs(1_767_225_600)));
-    let mut manager = Manager::builder(client.clone(), clock).seed(seed).build();
+    let mut manager = Manager::builder(client.clone()).clock(clock).seed(seed).build();
     let controller = Controller::builder("test")
         .for_(Watch::<Network>::new())
         .owns(Watch::<ConfigMap>::new())

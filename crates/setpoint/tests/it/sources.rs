@@ -351,8 +351,10 @@ async fn informers_over_both_hold_what_the_server_holds() {
         for streams in [true, false] {
             let calls = InProcessSource::all::<ConfigMap>(&asker.server).stream_list(streams);
             let (one, one_worker) =
-                SharedInformer::<ConfigMap>::builder(requests.clone().stream_list(streams)).build();
-            let (two, two_worker) = SharedInformer::<ConfigMap>::builder(calls).build();
+                SharedInformer::<ConfigMap>::builder(requests.clone().stream_list(streams))
+                    .seed(1)
+                    .build();
+            let (two, two_worker) = SharedInformer::<ConfigMap>::builder(calls).seed(1).build();
             let stop = CancellationToken::new();
             let mut tasks = tokio::task::JoinSet::new();
             tasks.spawn(one_worker.run(stop.clone()));

@@ -32,7 +32,7 @@ async fn lives(wire: Wire) {
         let mut life = JoinSet::new();
         let namespaces = NamespaceController::new(wire.client(), clock.clone()).seed(0);
         life.spawn(namespaces.run(never.clone()));
-        let garbage = GarbageCollector::new(wire.client()).run(never.clone());
+        let garbage = GarbageCollector::new(wire.client()).seed(1).run(never.clone());
         life.spawn(async move {
             garbage.await;
             Ok(())

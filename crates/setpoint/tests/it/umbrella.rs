@@ -52,7 +52,7 @@ async fn clients_and_derived_types_of_kube_work_with_a_controller() {
     // The same type, under both names.
     let client: Client = plane.client();
     let clock = Clock::starting_at(Timestamp::from_secs(1_767_225_600));
-    let mut manager = Manager::builder(client.clone(), clock).build();
+    let mut manager = Manager::builder(client.clone()).clock(clock).seed(1).build();
     let squares = Controller::builder("square").for_(Watch::<Square>::new()).sync_timeout(None);
     manager.add(squares.build(reconcile).unwrap()).unwrap();
 

@@ -37,7 +37,7 @@ where
     let handle = Arc::new(Mutex::new(None));
     let given = handle.clone();
     world.start("manager", move |ground| async move {
-        let builder = Manager::builder(ground.client(), ground.clock()).seed(ground.seed);
+        let builder = Manager::builder(ground.client()).clock(ground.clock()).seed(ground.seed);
         let mut manager = choose(builder).build();
         let Character { concurrency, pass } = character;
         let inner = ground.clone();

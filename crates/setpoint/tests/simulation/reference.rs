@@ -250,7 +250,8 @@ pub(crate) fn manager_with(
 ) -> Manager {
     let rng = Arc::new(Mutex::new(SmallRng::seed_from_u64(ground.seed)));
     let common = Common { ground: ground.clone(), seen: seen.clone(), temper, rng };
-    let builder = Manager::builder(ground.client(), ground.clock())
+    let builder = Manager::builder(ground.client())
+        .clock(ground.clock())
         .seed(ground.seed)
         .cache_backoff(Duration::from_millis(200), Duration::from_secs(2));
     let mut manager = choose((temper.choose)(builder)).build();

@@ -43,7 +43,8 @@ struct Group {
 }
 
 fn manager(ground: &Ground, identity: &str) -> Manager {
-    let mut manager = Manager::builder(ground.client(), ground.clock())
+    let mut manager = Manager::builder(ground.client())
+        .clock(ground.clock())
         .seed(ground.seed)
         .cache_backoff(Duration::from_millis(200), Duration::from_secs(2))
         .build();

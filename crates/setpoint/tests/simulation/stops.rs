@@ -225,7 +225,9 @@ fn pass_that_does_not_end_is_dropped_at_the_deadline() {
     let stop = CancellationToken::new();
     let asked = stop.clone();
     let process = world.start("manager", move |ground| async move {
-        let mut manager = Manager::builder(ground.client(), ground.clock())
+        let mut manager = Manager::builder(ground.client())
+            .clock(ground.clock())
+            .seed(ground.seed)
             .grace(Grace::Period(SECOND * 3))
             .build();
         let inner = ground.clone();

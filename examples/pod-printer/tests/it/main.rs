@@ -46,7 +46,10 @@ const WAYS: [Way; 2] = [Way::Runtime, Way::ByHand];
 impl Way {
     async fn run(self, client: Client, job: impl Job, stop: CancellationToken) {
         match self {
-            Self::Runtime => controller::run(client, 2, job, 1, stop).await.unwrap(),
+            Self::Runtime => {
+                let manager = Manager::builder(client).seed(1).build();
+                controller::run(manager, 2, job, stop).await.unwrap();
+            }
             Self::ByHand => {
                 by_hand::run(ClientSource::all::<Pod>(client), 2, job, stop).await.unwrap();
             }

@@ -9,8 +9,8 @@ use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use setpoint::runtime::election::Timings;
 use setpoint::runtime::{
-    Action, BoxError, Clock, Context, Controller, ControllerState, ElectionOptions, Manager,
-    ManagerError, Request, ShardOptions, Sharded, Watch, cancel_on_signal, fence::Fenced,
+    Action, BoxError, Context, Controller, ControllerState, ElectionOptions, Manager, ManagerError,
+    Request, ShardOptions, Sharded, Watch, cancel_on_signal, fence::Fenced,
 };
 use std::fs::File;
 use std::io::Write;
@@ -115,7 +115,7 @@ async fn live(role: serde_json::Value) -> i32 {
     let name: Arc<str> = word("name").into();
     let client = client(Path::new(&word("kubeconfig"))).await;
     let timings = Timings { lease: LEASE, renew: RENEW, retry: RETRY };
-    let mut builder = Manager::builder(client, Clock::wall()).namespace("default");
+    let mut builder = Manager::builder(client).namespace("default");
     if role["sharded"] == false {
         let options = ElectionOptions::new("managers", &*name)
             .namespace("default")
