@@ -4,9 +4,18 @@
 //!
 //! ```text
 //!   a server in this process: one feed of all objects ──┐
-//!                                                       ├─▶ Graph (uid → owners, dependents) ──▶ WorkQueue of uids ──▶ workers
-//!   a remote server: one metadata informer a resource ──┘         pure data                                         │
-//!   discovery: at most 30 s old, and new when a CRD changes                              live reads and writes ◀────┘
+//!                                                       ├─▶ Graph (uid → owners, dependents) ──▶
+//!                                                       WorkQueue of uids ──▶ workers a remote
+//!                                                       server: one metadata informer a resource
+//!                                                       ──┘         pure data                     
+//!                                                                          │ discovery: at most 30
+//!                                                                          s old, and new when a
+//!                                                                          CRD changes            
+//!                                                                                           live
+//!                                                                                           reads
+//!                                                                                           and
+//!                                                                                           writes
+//!                                                                                           ◀────┘
 //! ```
 //!
 //! With a feed, discovery is read when an object is looked at: where nothing is collected, nothing

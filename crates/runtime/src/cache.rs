@@ -33,6 +33,7 @@ use std::{
     any::{Any, TypeId},
     fmt,
     sync::Arc,
+    time::Duration,
 };
 
 use self::informer::Member;
@@ -54,6 +55,24 @@ use setpoint_informer::{
     SharedInformerBuilder,
     factory::{FactoryOptions, FactoryWorker, Selection},
 };
+
+/// How often handlers are told again of every cached object, unless chosen otherwise.
+///
+/// 10 h, as controller-runtime: a safety net for events that user code dropped. It asks no server.
+/// What it enqueues has the low priority.
+pub const SYNC_PERIOD: Duration = Duration::from_secs(36_000);
+
+/// By what part of it the period of each informer is shorter or longer: ± 10 %, as
+/// controller-runtime.
+const SYNC_SPREAD: f64 = 0.1;
+
+/// What a manager's caches and those of its clusters are, unless chosen otherwise.
+pub(crate) fn cache_defaults() -> FactoryOptions {
+    let mut options = FactoryOptions::default();
+    options.resync = SYNC_PERIOD;
+    options.resync_spread = SYNC_SPREAD;
+    options
+}
 
 /// What caches each type, shared by the controllers of a manager. Cheap to clone.
 ///

@@ -34,7 +34,7 @@ use setpoint_informer::{CachePolicy, MetricsRegistry, factory::FactoryOptions};
 use setpoint_object::time::Clock;
 
 use crate::{
-    cache::{Cache, CacheRules},
+    cache::{Cache, CacheRules, cache_defaults},
     client::Client,
     events::{Broadcaster, EventOptions, EventRecorder, EventWorker},
     mapper::Mapper,
@@ -77,7 +77,7 @@ pub(crate) struct ClusterHome {
 impl Cluster {
     /// Begins a cluster over a client.
     pub fn builder(client: kube_client::Client) -> ClusterBuilder {
-        let (cache, rules) = (FactoryOptions::default(), CacheRules::new());
+        let (cache, rules) = (cache_defaults(), CacheRules::new());
         ClusterBuilder { client, cache, rules, field_manager: None }
     }
 

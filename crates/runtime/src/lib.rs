@@ -4,11 +4,12 @@
 //! # Theory
 //!
 //! ```text
-//!   informer ──▶ predicates ──▶ mapping ──▶ WorkQueue ──▶ worker ──▶ Reconciler::reconcile(request, context)
-//!   (shared by all              (event → keys)                                │        │
-//!    controllers)                     ▲                                       │        ├─▶ Client: reads from the cache,
-//!                                     └──── add_after / add_rate_limited ◀── Action    │   writes to the server
-//!                                                                                      └─▶ EventRecorder
+//!   informer ──▶ predicates ──▶ mapping ──▶ WorkQueue ──▶ worker ──▶
+//!   Reconciler::reconcile(request, context) (shared by all              (event → keys)            
+//!                      │        │ controllers)                     ▲                              
+//!                              │        ├─▶ Client: reads from the cache, └──── add_after /
+//!                              add_rate_limited ◀── Action    │   writes to the server └─▶
+//!                              EventRecorder
 //! ```
 //!
 //! A [`Reconciler`] is told *which* object to look at, never what happened to it: it reads the
@@ -29,11 +30,11 @@
 //! nobody else. It stops them in the opposite order within one deadline, and the event recorder
 //! last. The first failure of any task stops all, and is what `run` returns.
 //!
-//! Defaults are for production: the wall clock, and a seed from the operating system's entropy. Nothing
-//! else reads the clock or draws chance: time is tokio's and the [`Clock`]'s, chance comes from the
-//! manager's seed. On a current-thread runtime with paused time, a manager with a
-//! [`clock`](ManagerBuilder::clock) and a [`seed`](ManagerBuilder::seed) is a function of its client and
-//! these two.
+//! Defaults are for production: the wall clock, and a seed from the operating system's entropy.
+//! Nothing else reads the clock or draws chance: time is tokio's and the [`Clock`]'s, chance comes
+//! from the manager's seed. On a current-thread runtime with paused time, a manager with a
+//! [`clock`](ManagerBuilder::clock) and a [`seed`](ManagerBuilder::seed) is a function of its
+//! client and these two.
 //!
 //! # A controller
 //!

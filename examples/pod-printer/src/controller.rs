@@ -52,7 +52,8 @@ impl<J: Job> Reconciler for Printer<J> {
     }
 }
 
-/// Runs the controller in a manager until `stop`, `n_workers` at work. Dropping it stops everything at once.
+/// Runs the controller in a manager until `stop`, `n_workers` at work. Dropping it stops everything
+/// at once.
 ///
 /// # Errors
 ///

@@ -27,6 +27,9 @@ pub struct FactoryOptions {
     pub shard: String,
     /// The resync period; zero is never.
     pub resync: Duration,
+    /// By what part of it each informer's resync period is shorter or longer: see
+    /// [`SharedInformerBuilder::resync_spread`].
+    pub resync_spread: f64,
     /// The resync periods of types that have their own.
     pub resync_of: HashMap<ResourceType, Duration>,
     /// What caches hold.
@@ -49,8 +52,8 @@ pub struct FactoryOptions {
     pub metrics: Option<MetricsRegistry>,
     /// The informer name in metrics.
     pub name: String,
-    /// The seed of all jitter, for a simulation; each informer has its own share. `None` is the operating
-    /// system's entropy.
+    /// The seed of all jitter, for a simulation; each informer has its own share. `None` is the
+    /// operating system's entropy.
     pub seed: Option<u64>,
 }
 
@@ -101,6 +104,7 @@ impl FactoryOptions {
         let resync = self.resync_of.get(resource_type).copied().unwrap_or(self.resync);
         let mut builder = SharedInformer::builder_dynamic(source, dynamic_type)
             .resync(resync)
+            .resync_spread(self.resync_spread)
             .policy(self.policy);
         if let Some(seed) = self.seed {
             builder = builder.seed(seed ^ hasher.finish());

@@ -16,6 +16,7 @@ use crate::source::{ConsistencyDetector, Inconsistency, ListWatch};
 use crate::transform::{Transform, TransformError};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rand::Rng;
 use setpoint_object::{Prune, seed};
 use std::fmt;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub struct SharedInformerBuilder<K> {
     policy: CachePolicy,
     decoded_objects: usize,
     resync: Duration,
+    resync_spread: f64,
     indices: Vec<(Arc<str>, IndexFn<K>)>,
     reflector: ReflectorOptions,
     prune: Option<Prune>,
@@ -59,6 +61,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             policy: CachePolicy::default(),
             decoded_objects: DECODED_OBJECTS,
             resync: Duration::ZERO,
+            resync_spread: 0.0,
             indices: Vec::new(),
             reflector: ReflectorOptions::default(),
             prune: None,
@@ -95,6 +98,13 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// (REF-40). Default: zero, never.
     pub fn resync(mut self, period: Duration) -> Self {
         self.resync = period;
+        self
+    }
+
+    /// Makes the resync period shorter or longer by up to this part of it, by the seed: 0.1 is ± 10
+    /// %. So informers and replicas that started together do not resync together. Default: 0.
+    pub fn resync_spread(mut self, fraction: f64) -> Self {
+        self.resync_spread = fraction.clamp(0.0, 1.0);
         self
     }
 
@@ -185,8 +195,9 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// The seed of the informer's jitter and watch timeouts, for a simulation. Default: drawn from the
-    /// operating system's entropy, so that processes that fail together do not come back together.
+    /// The seed of the informer's jitter and watch timeouts, for a simulation. Default: drawn from
+    /// the operating system's entropy, so that processes that fail together do not come back
+    /// together.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
@@ -236,20 +247,17 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         let added = indexer.add_indices(self.indices);
         debug_assert!(added.is_ok());
         let lister = indexer.lister();
+        let seed = self.seed.unwrap_or_else(seed::from_entropy);
+        let resync = spread(self.resync, self.resync_spread, seed);
         let shared = Arc::new(Shared {
             resource_type: self.resource_type,
             selection: self.source.selection(),
             lister,
-            processor: Mutex::new(Processor::new(
-                indexer,
-                self.resync,
-                metrics,
-                self.reflector.broken,
-            )),
+            processor: Mutex::new(Processor::new(indexer, resync, metrics, self.reflector.broken)),
             board,
             wake: Notify::new(),
         });
-        let rng = backoff::rng(self.seed.unwrap_or_else(seed::from_entropy), 1);
+        let rng = backoff::rng(seed, 1);
         let intake = ObjectIntake::new(
             shared.resource_type.clone(),
             self.prune,
@@ -264,6 +272,15 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     }
 }
 
+/// `period`, shorter or longer by up to `fraction` of it; zero stays zero.
+fn spread(period: Duration, fraction: f64, seed: u64) -> Duration {
+    if fraction == 0.0 {
+        return period;
+    }
+    let factor = 1.0 - fraction + 2.0 * fraction * backoff::rng(seed, 13).random::<f64>();
+    Duration::try_from_secs_f64(period.as_secs_f64() * factor).unwrap_or(Duration::MAX)
+}
+
 /// An index function over typed objects as one over cached ones.
 pub(super) fn typed<K: Cacheable>(
     function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
@@ -273,4 +290,22 @@ pub(super) fn typed<K: Cacheable>(
         Ok(object) => Ok(function(&object)),
         Err(error) => Err(crate::status::chain(&error)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resync_periods_are_spread_by_the_seed_and_zero_stays_off() {
+        let period = Duration::from_secs(36_000);
+        let spread_of = |seed| spread(period, 0.1, seed);
+        let all: Vec<Duration> = (0..1000).map(spread_of).collect();
+        let (min, max) = (*all.iter().min().unwrap(), *all.iter().max().unwrap());
+        assert!((period.mul_f64(0.9)..period.mul_f64(0.92)).contains(&min), "{min:?}");
+        assert!((period.mul_f64(1.08)..period.mul_f64(1.1)).contains(&max), "{max:?}");
+        assert_eq!(spread_of(7), spread_of(7));
+        assert_eq!(spread(Duration::ZERO, 0.1, 7), Duration::ZERO);
+        assert_eq!(spread(period, 0.0, 7), period);
+    }
 }

@@ -19,7 +19,10 @@ pub struct CacheLister<K>(pub(super) CacheInformer<K>);
 /// A cached read of a namespace that the rules leave out: nothing can be said about absence
 /// (CCH-4).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("read {resource} of namespace {namespace:?} from the cache: that namespace is not cached")]
+#[error(
+    "read {resource} of namespace {namespace:?} from the cache: that namespace is not cached. Cache it \
+     (ManagerBuilder::namespaces), or read it live (Api::get_live, Api::list_live)"
+)]
 #[non_exhaustive]
 pub struct NamespaceNotCached {
     /// The resource, with its group.

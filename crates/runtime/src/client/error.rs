@@ -131,15 +131,17 @@ pub enum ClientError {
         /// The index, or the term of the field selector.
         field: String,
     },
-    /// A cached read of a type that has no informer: let the controller watch it, request its
-    /// informer, or read live.
-    #[error("read {resource} from the cache: it is not watched")]
+    /// A cached read of a type that has no informer.
+    #[error(
+        "read {resource} from the cache: it is not cached. Watch it (ControllerBuilder::watches, \
+         Cache::informer), or read it live (Api::get_live, Api::list_live)"
+    )]
     NotCached {
         /// The resource, with its group.
         resource: Arc<str>,
     },
     /// A cached read of a namespace that the cache's rules leave out: that is no answer about the
-    /// object (CCH-4). Name the namespace in the rules, or read live.
+    /// object (CCH-4).
     #[error(transparent)]
     NamespaceNotCached(#[from] NamespaceNotCached),
     /// A cached read before the first list has arrived: nothing can be said about absence yet.

@@ -24,8 +24,8 @@ pub struct Retry {
     pub factor: f64,
     /// How much longer a wait may be by chance, as a part of it.
     pub jitter: f64,
-    /// The seed of the jitter. `None` is that of the pass, which comes from the manager's; and outside of
-    /// a pass the operating system's entropy.
+    /// The seed of the jitter. `None` is that of the pass, which comes from the manager's; and
+    /// outside of a pass the operating system's entropy.
     pub seed: Option<u64>,
 }
 

@@ -89,8 +89,8 @@ pub struct ElectionOptions {
     pub lock: String,
     /// A clock that goes on while the machine is suspended. Default: none.
     pub suspend_clock: Option<SuspendClock>,
-    /// The seed of a candidate's waits. Default: the manager's, and without one the operating system's
-    /// entropy.
+    /// The seed of a candidate's waits. Default: the manager's, and without one the operating
+    /// system's entropy.
     pub seed: Option<u64>,
 }
 

@@ -15,7 +15,7 @@ use super::{
     GRACE_PERIOD, Grace, Manager, ManagerHandle, election::Election, handle::ManagerEnvironment,
 };
 use crate::{
-    cache::{Cache, CacheRules},
+    cache::{Cache, CacheRules, cache_defaults},
     client::{
         Client,
         layer::{ClientService, layered},
@@ -63,7 +63,7 @@ impl ManagerBuilder {
         Self {
             client,
             clock: None,
-            cache: FactoryOptions::default(),
+            cache: cache_defaults(),
             grace: Grace::Period(GRACE_PERIOD),
             field_manager: FIELD_MANAGER.into(),
             events: EventOptions::default(),
@@ -124,15 +124,15 @@ impl ManagerBuilder {
         self
     }
 
-    /// Where dates come from: events, leases, conditions. Default: the wall clock. A simulation gives
-    /// [`Clock::starting_at`], made where tokio time is to be read.
+    /// Where dates come from: events, leases, conditions. Default: the wall clock. A simulation
+    /// gives [`Clock::starting_at`], made where tokio time is to be read.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// The seed of all chance, for a simulation: watch time-outs, jitter, reconcile ids. Default: drawn
-    /// from the operating system's entropy.
+    /// The seed of all chance, for a simulation: watch time-outs, jitter, reconcile ids. Default:
+    /// drawn from the operating system's entropy.
     pub fn seed(mut self, seed: u64) -> Self {
         self.cache.seed = Some(seed);
         self
@@ -159,8 +159,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// How often handlers are told again of every cached object, without asking the server.
-    /// Default: zero, never.
+    /// How often handlers are told again of every cached object, without asking the server; each
+    /// informer's period is longer or shorter by up to 10 %. Zero is never. Default:
+    /// [`SYNC_PERIOD`](crate::cache::SYNC_PERIOD), 10 h.
     pub fn resync(mut self, period: Duration) -> Self {
         self.cache.resync = period;
         self

@@ -364,6 +364,29 @@ async fn resync_tells_again_unless_the_version_must_have_changed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn everything_is_told_again_every_ten_hours_and_never_if_that_is_turned_off() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    for (resync, expected) in [(None, "default/a generation 1"), (Some(Duration::ZERO), "")] {
+        let (server, trace) = (server(), Trace::default());
+        server.put(MAPS, config_map("a"));
+        let mut builder = builder(&server);
+        if let Some(period) = resync {
+            builder = builder.resync(period);
+        }
+        let mut manager = builder.build();
+        let watch = Watch::<ConfigMap>::new();
+        let controller = Controller::builder("config").for_(watch).build(seer(&trace)).unwrap();
+        manager.add(controller).unwrap();
+        let running = Running::start(manager);
+        pass(HOUR * 9).await;
+        assert_eq!(trace.take(), "default/a generation 1");
+        pass(HOUR * 2).await;
+        assert_eq!(trace.take(), expected);
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_of_a_pass_say_who_sends_them() {
     let server = server();
     let reconciler = |request: Request, context: Context| async move {

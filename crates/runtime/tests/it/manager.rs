@@ -208,7 +208,7 @@ async fn cached_reads_of_types_nobody_watches_or_that_have_not_synced_are_errors
     let manager = builder(&server).build();
     let key = Request::new("default", "a");
     let api = manager.client().api::<ConfigMap>();
-    expect!["read configmaps from the cache: it is not watched"]
+    expect!["read configmaps from the cache: it is not cached. Watch it (ControllerBuilder::watches, Cache::informer), or read it live (Api::get_live, Api::list_live)"]
         .assert_eq(&api.get(&key).unwrap_err().to_string());
     let _informer = manager.cache().informer::<ConfigMap>();
     expect!["read configmaps from the cache: it has not synced"]

@@ -161,7 +161,7 @@ async fn cch_4_reads_go_to_the_namespace_and_lists_over_all_of_them() {
         assert!(!error.is_not_found());
         error.to_string()
     };
-    expect![[r#"read pods of namespace "c" from the cache: that namespace is not cached"#]]
+    expect![[r#"read pods of namespace "c" from the cache: that namespace is not cached. Cache it (ManagerBuilder::namespaces), or read it live (Api::get_live, Api::list_live)"#]]
         .assert_eq(&not_cached(pods.get(&key("c/3")).unwrap_err()));
     not_cached(pods.list(Some("c"), &everything).unwrap_err());
     not_cached(pods.select().namespace("c").all().unwrap_err());
