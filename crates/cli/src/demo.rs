@@ -4,7 +4,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use network::backend::LocalBackend;
 use setpoint::object::time::Clock;
-use setpoint::runtime::{ControllerState, cancel_on_signal};
+use setpoint::runtime::{ControllerState, Manager, cancel_on_signal};
 use setpoint::{ControlPlane, ServeOptions};
 use setpoint_cli::story::{self, Events, Journal, NAMESPACE, NETWORK, Told};
 use similar::TextDiff;
@@ -70,9 +70,9 @@ async fn run(options: Options, journal: &Journal, folder: PathBuf) -> anyhow::Re
 
     let registry = folder.join("networks.json");
     let backend = Arc::new(LocalBackend::open(&registry).await?);
-    let mut manager = network::controller::manager(client.clone())
+    let mut manager = Manager::builder(client.clone())
         .clock(clock)
-        .cache_backoff(BACKOFF.0, BACKOFF.1)
+        .cache(network::controller::cache().backoff(BACKOFF.0, BACKOFF.1))
         .build();
     let controller = manager.add(network::controller::controller(backend.clone())?)?;
     let mut controlling = JoinSet::new();

@@ -103,7 +103,8 @@ impl ObjectFeed for Feed {
 async fn run_elected(server: &ApiServer, stop: &CancellationToken, identity: &str, seed: u64) {
     for term in 0.. {
         let (namespace, name) = LEASE;
-        let options = ElectionOptions::new(name, identity)
+        let options = ElectionOptions::new(name)
+            .identity(identity)
             .namespace(namespace)
             // They have ended by then: the next server need not wait.
             .release_on_stop(true)

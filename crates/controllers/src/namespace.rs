@@ -33,9 +33,9 @@ use setpoint_object::meta::ObjectExt;
 use setpoint_object::seed;
 use setpoint_object::time::Clock;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Manager, Predicate, Reconciler, Request, Watch,
+    Action, BoxError, Context, Controller, Manager, Predicate, RateLimits, Reconciler, Request,
+    Watch,
 };
-use setpoint_workqueue::Exponential;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -106,7 +106,7 @@ impl NamespaceController {
         let controller = Controller::builder(NAME)
             .for_(Watch::<Namespace>::new().filter(begins))
             .concurrency(WORKERS)
-            .rate_limiter(Exponential::new(BACKOFF.0, BACKOFF.1)?)
+            .rate_limiter(RateLimits::new().backoff(BACKOFF.0, BACKOFF.1))
             .sync_timeout(None)
             .build(self)?;
         manager.add(controller)?;

@@ -43,7 +43,7 @@ pub use self::{
     informer::{CacheInformer, CacheRegistration},
     lister::{CacheLister, CacheReadError, NamespaceNotCached},
     options::{
-        ALL_NAMESPACES, ByType, CacheOptions, CacheRules, CacheRulesError, NAMESPACES_MAX,
+        ALL_NAMESPACES, ByType, CacheConfig, CacheOptions, CacheOptionsError, NAMESPACES_MAX,
         Namespaces,
     },
 };
@@ -53,7 +53,7 @@ use parking_lot::Mutex;
 use setpoint_informer::{
     Cacheable, InformerFactory, InformerLease, MetricsRegistry, ResourceType, SharedInformer,
     SharedInformerBuilder,
-    factory::{FactoryOptions, FactoryWorker, Selection},
+    factory::{FactoryOptions, FactoryWorker},
 };
 
 /// How often handlers are told again of every cached object, unless chosen otherwise.
@@ -66,14 +66,6 @@ pub const SYNC_PERIOD: Duration = Duration::from_secs(36_000);
 /// controller-runtime.
 const SYNC_SPREAD: f64 = 0.1;
 
-/// What a manager's caches and those of its clusters are, unless chosen otherwise.
-pub(crate) fn cache_defaults() -> FactoryOptions {
-    let mut options = FactoryOptions::default();
-    options.resync = SYNC_PERIOD;
-    options.resync_spread = SYNC_SPREAD;
-    options
-}
-
 /// What caches each type, shared by the controllers of a manager. Cheap to clone.
 ///
 /// A type is cached from the first request for its informer; the manager runs it from the start, or
@@ -82,9 +74,7 @@ pub(crate) fn cache_defaults() -> FactoryOptions {
 #[derive(Clone)]
 pub struct Cache {
     factory: InformerFactory,
-    rules: Arc<CacheRules>,
-    /// What is selected where the rules say nothing.
-    selection: Arc<Selection>,
+    options: Arc<CacheOptions>,
     /// Where informers tell of themselves, and as whom.
     metrics: Option<(MetricsRegistry, Arc<str>)>,
     informers: Arc<Mutex<Informers>>,
@@ -137,24 +127,24 @@ impl<K: Cacheable> AnyInformer for CacheInformer<K> {
 impl Cache {
     pub(crate) fn new(
         client: kube_client::Client,
-        options: FactoryOptions,
-        rules: CacheRules,
+        options: CacheOptions,
+        seed: u64,
     ) -> (Self, FactoryWorker) {
-        let mut selection = Selection::default();
-        selection.namespace.clone_from(&options.namespace);
-        selection.labels.clone_from(&options.labels);
-        selection.fields.clone_from(&options.fields);
-        selection.shard.clone_from(&options.shard);
-        let metrics =
-            options.metrics.clone().map(|metrics| (metrics, options.name.as_str().into()));
-        let (factory, worker) = InformerFactory::new(client, options);
-        let cache = Self {
-            factory,
-            rules: Arc::new(rules),
-            selection: Arc::new(selection),
-            metrics,
-            informers: Arc::default(),
-        };
+        let mut of_all = FactoryOptions::default();
+        of_all.resync = SYNC_PERIOD;
+        of_all.resync_spread = SYNC_SPREAD;
+        of_all.decoded_objects = options.decoded_objects;
+        of_all.backoff = options.backoff;
+        of_all.give_up_after = options.give_up_after;
+        of_all.seed = Some(seed);
+        if let Some((registry, name)) = &options.metrics {
+            of_all.metrics = Some(registry.clone());
+            of_all.name.clone_from(name);
+        }
+        let metrics = options.metrics.clone().map(|(registry, name)| (registry, name.into()));
+        let (factory, worker) = InformerFactory::new(client, of_all);
+        let cache =
+            Self { factory, options: Arc::new(options), metrics, informers: Arc::default() };
         (cache, worker)
     }
 
@@ -165,7 +155,7 @@ impl Cache {
         is_cluster_scoped: bool,
     ) -> (CacheInformer<K>, Vec<InformerLease<K>>) {
         let resource = ResourceType::of::<K>(dynamic_type);
-        let mut resolved = self.rules.resolve::<K>(&resource, is_cluster_scoped);
+        let mut resolved = self.options.resolve::<K>(&resource, is_cluster_scoped);
         // Those of one namespace each, by namespace, and then the other.
         resolved.sort_by_key(|rule| !rule.is_named);
         let n_named = resolved.iter().filter(|rule| rule.is_named).count();
@@ -173,19 +163,7 @@ impl Cache {
         let mut leases = Vec::with_capacity(resolved.len());
         let mut members = Vec::with_capacity(resolved.len());
         for rule in resolved {
-            let mut selection = Selection::clone(&self.selection);
-            if rule.chose_namespaces || rule.selection.namespace.is_some() {
-                selection.namespace = rule.selection.namespace;
-            }
-            if rule.options.labels.is_some() {
-                selection.labels = rule.selection.labels;
-            }
-            if rule.options.fields.is_some() || selection.fields.is_empty() {
-                selection.fields = rule.selection.fields;
-            } else if !rule.selection.fields.is_empty() {
-                // The exclusion of what is named goes with what is selected everywhere.
-                selection.fields = format!("{},{}", selection.fields, rule.selection.fields);
-            }
+            let selection = rule.selection;
             let namespace: Option<Arc<str>> = selection.namespace.as_deref().map(Arc::from);
             // An informer of this resource tells of itself under the plain name already.
             let metrics = self.metrics.as_ref().filter(|_| !is_alone && rule.is_named);
@@ -193,9 +171,9 @@ impl Cache {
             let lease = request
                 .build(|builder| match (metrics, &namespace) {
                     (Some((registry, name)), Some(namespace)) => {
-                        rule.options.apply(builder).metrics(registry, format!("{name}/{namespace}"))
+                        rule.config.apply(builder).metrics(registry, format!("{name}/{namespace}"))
                     }
-                    _ => rule.options.apply(builder),
+                    _ => rule.config.apply(builder),
                 })
                 .leased();
             members.push(Member { namespace, informer: SharedInformer::clone(&lease) });
@@ -377,7 +355,7 @@ fn id_of<K: Cacheable>(dynamic_type: &K::DynamicType) -> Id {
     (TypeId::of::<K>(), ResourceType::of::<K>(dynamic_type))
 }
 
-impl CacheOptions {
+impl CacheConfig {
     /// What is said of how objects are held.
     fn apply<K: Cacheable>(
         self,

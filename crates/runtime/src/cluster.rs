@@ -30,11 +30,11 @@
 
 use std::{fmt, sync::Arc};
 
-use setpoint_informer::{CachePolicy, MetricsRegistry, factory::FactoryOptions};
+use setpoint_informer::MetricsRegistry;
 use setpoint_object::time::Clock;
 
 use crate::{
-    cache::{Cache, CacheRules, cache_defaults},
+    cache::{Cache, CacheOptions, CacheOptionsError},
     client::Client,
     events::{Broadcaster, EventOptions, EventRecorder, EventWorker},
     mapper::Mapper,
@@ -60,8 +60,7 @@ pub struct Cluster {
 #[must_use = "a cluster is nothing until a manager has it"]
 pub struct ClusterBuilder {
     client: kube_client::Client,
-    cache: FactoryOptions,
-    rules: CacheRules,
+    cache: CacheOptions,
     field_manager: Option<Arc<str>>,
 }
 
@@ -77,8 +76,7 @@ pub(crate) struct ClusterHome {
 impl Cluster {
     /// Begins a cluster over a client.
     pub fn builder(client: kube_client::Client) -> ClusterBuilder {
-        let (cache, rules) = (cache_defaults(), CacheRules::new());
-        ClusterBuilder { client, cache, rules, field_manager: None }
+        ClusterBuilder { client, cache: CacheOptions::new(), field_manager: None }
     }
 
     /// Its name: that of its informers in metrics, too.
@@ -108,34 +106,22 @@ impl Cluster {
 }
 
 impl ClusterBuilder {
-    /// Caches only the objects of this namespace. Default: all.
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.cache.namespace = Some(namespace.into());
-        self
+    /// Caches only the objects of these namespaces: [`CacheOptions::namespaces`]. Default: all.
+    ///
+    /// # Errors
+    ///
+    /// There are too many.
+    pub fn namespaces<N: Into<String>>(
+        mut self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Self, CacheOptionsError> {
+        self.cache = self.cache.namespaces(names)?;
+        Ok(self)
     }
 
-    /// Caches only objects whose labels match, in the query form. Default: all.
-    pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.cache.labels = selector.into();
-        self
-    }
-
-    /// What caches hold of each object. Default: [`CachePolicy::Compact`].
-    pub fn cache_policy(mut self, policy: CachePolicy) -> Self {
-        self.cache.policy = policy;
-        self
-    }
-
-    /// What is cached of single types, and how; what a rule says goes before what is said here of
-    /// all types. Default: nothing special.
-    pub fn cache_rules(mut self, rules: CacheRules) -> Self {
-        self.rules = rules;
-        self
-    }
-
-    /// Everything else about its informers; replaces what was chosen before. Seed, name and metrics
-    /// are the manager's.
-    pub fn informers(mut self, options: FactoryOptions) -> Self {
+    /// What is cached, and how, in place of what was chosen before, of namespaces too. Default:
+    /// everything that is watched, counted in the manager's metrics by the cluster's name.
+    pub fn cache(mut self, options: CacheOptions) -> Self {
         self.cache = options;
         self
     }
@@ -148,11 +134,11 @@ impl ClusterBuilder {
 
     /// The cluster, and what runs its caches and its events.
     pub(crate) fn build(self, home: ClusterHome) -> (Cluster, FactoryWorker, EventWorker) {
-        let Self { client, mut cache, rules, field_manager } = self;
-        cache.seed = Some(home.seed);
-        cache.name = home.name.to_string();
-        cache.metrics = home.informers;
-        let (cache, cache_worker) = Cache::new(client.clone(), cache, rules);
+        let Self { client, mut cache, field_manager } = self;
+        if let (None, Some(registry)) = (&cache.metrics, home.informers) {
+            cache = cache.metrics(registry, &*home.name);
+        }
+        let (cache, cache_worker) = Cache::new(client.clone(), cache, home.seed);
         let mapper = Mapper::new(client.clone());
         let client =
             Client::new(client, cache.clone(), field_manager.unwrap_or(home.field_manager));

@@ -7,6 +7,7 @@ mod error;
 mod gate;
 mod options;
 mod pace;
+mod rate_limits;
 mod run;
 mod settle;
 mod start;
@@ -32,6 +33,7 @@ pub use self::{
     builder::{CONTROLLER_NAME_CHARS_MAX, ControllerBuilder, PRIORITY_AGEING},
     error::{ControllerError, SyncHint},
     options::ControllerDefaults,
+    rate_limits::RateLimits,
     stats::ControllerStats,
 };
 use self::{options::Chosen, pace::Pace, stats::Counters, worker::DynReconciler};

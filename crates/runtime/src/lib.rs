@@ -71,13 +71,13 @@
 //! | where keys come from                           | [`Watch`], [`EventHandler`](source::EventHandler), [`HandlerFns`](source::HandlerFns), [`Source`](source::Source); at run time [`Watches`](source::Watches) |
 //! | which events count                             | [`Predicate`] of a watch, [`EventFilter`](predicate::EventFilter) of all of a controller's watches |
 //! | who goes first                                 | priorities: the table at [`Enqueue`](source::Enqueue), [`Action::priority`], [`AtPriority`](reconciler::AtPriority) |
-//! | how fast a key may come                        | [`ControllerBuilder::backoff`], `retries`, `min_interval`, `max_attempts`  |
+//! | how fast a key may come                        | [`ControllerBuilder::rate_limiter`], [`RateLimits`]                       |
 //! | what a pass may know of itself                 | [`Context`]: attempt, priority, cause, deadline                           |
 //! | why a pass ran, and what it read and wrote     | [`ControllerHandle::explain`]                                             |
 //! | how a controller does                          | [`ControllerHandle`]: state, stats, queue, sources; [`metrics`]           |
 //! | how a program is probed and scraped            | module `endpoint`: [`ManagerBuilder`]'s `health` and `serve_metrics`      |
 //! | what starts and stops when                     | the table at [`Manager`]; [`Runnable`]; while it runs: [`ManagerHandle`]  |
-//! | which objects of a type are cached             | [`cache::CacheRules`]                                                     |
+//! | which objects of a type are cached             | [`CacheOptions`], [`ManagerBuilder::namespaces`]                          |
 //! | several clusters                               | [`Manager::add_cluster`], [`Watch::cluster`]                              |
 //! | which resource a kind is                       | [`Mapper`](mapper::Mapper), from [`ManagerHandle::mapper`]                                |
 //!
@@ -135,12 +135,12 @@ pub mod telemetry;
 mod telemetry;
 pub mod upsert;
 
-pub use cache::Cache;
+pub use cache::{Cache, CacheOptions};
 pub use client::{Api, Apply, Client, ClientError, MergeFrom};
 pub use condition::set_condition;
 pub use context::Context;
 pub use controller::{
-    BuildError, Controller, ControllerBuilder, ControllerHandle, ControllerState,
+    BuildError, Controller, ControllerBuilder, ControllerHandle, ControllerState, RateLimits,
 };
 pub use election::ElectionOptions;
 pub use events::{EventRecorder, ObjectReference};

@@ -71,7 +71,7 @@ where
 /// handed out with, unless [`Action::priority`] or [`AtPriority`] names another.
 ///
 /// "One more" is also "given up" when the key may not fail more often: see
-/// [`max_attempts`](crate::ControllerBuilder::max_attempts). A time-out
+/// [`max_attempts`](crate::RateLimits::max_attempts). A time-out
 /// [drops](crate::ControllerBuilder::reconcile_timeout) the pass, so that, unlike in
 /// controller-runtime, what it would have returned is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

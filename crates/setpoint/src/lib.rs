@@ -164,9 +164,9 @@ pub mod prelude {
         SharedInformer, Tombstone,
     };
     pub use setpoint_runtime::{
-        Action, Apply, BoxError, BuildError, ClientError, Clock, Context, Controller,
+        Action, Apply, BoxError, BuildError, CacheOptions, ClientError, Clock, Context, Controller,
         ElectionOptions, Finalize, Manager, ManagerBuilder, MergeFrom, ObjectReference, Predicate,
-        Prune, Reconciler, Request, Runnable, Terminal, Watch, cancel_on_signal,
+        Prune, RateLimits, Reconciler, Request, Runnable, Terminal, Watch, cancel_on_signal,
         controller_reference, create_or_patch, create_or_update, finalizer, set_condition,
     };
     pub use setpoint_workqueue::WorkQueue;

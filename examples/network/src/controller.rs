@@ -21,7 +21,6 @@
 use crate::api::{FINALIZER, Network, NetworkStatus, READY};
 use crate::backend::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use crate::subnet::{Subnet, SubnetError};
-use setpoint::kube_client::Client;
 use setpoint::prelude::*;
 use std::net::{AddrParseError, Ipv4Addr};
 use std::sync::Arc;
@@ -72,9 +71,9 @@ pub fn controller(backend: Arc<impl Backend>) -> Result<Controller, BuildError> 
         .build(NetworkReconciler { backend })
 }
 
-/// A manager with the resync that the controller wants; add [`controller`] to what it builds.
-pub fn manager(client: Client) -> ManagerBuilder {
-    Manager::builder(client).resync(RESYNC_PERIOD)
+/// What the controller's manager caches.
+pub fn cache() -> CacheOptions {
+    CacheOptions::new().resync(RESYNC_PERIOD)
 }
 
 impl<B: Backend> Reconciler for NetworkReconciler<B> {

@@ -6,8 +6,7 @@ use network::backend::{Backend, LinuxBackend, LocalBackend};
 use network::controller;
 use setpoint::kube_client::Client;
 use setpoint::log::{self, LogFormat};
-use setpoint::prelude::{CancellationToken, ElectionOptions, cancel_on_signal};
-use setpoint::runtime::election::machine_identity;
+use setpoint::prelude::{ElectionOptions, Manager};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -40,18 +39,15 @@ async fn main() -> anyhow::Result<()> {
     log::init(LogFormat::Text)?;
     let cli = Cli::parse();
     let client = Client::try_default().await.context("find the cluster: set KUBECONFIG")?;
-    let stop = CancellationToken::new();
     match cli.backend {
         BackendKind::Local if cli.leader_elect.is_some() => {
             anyhow::bail!("--leader-elect goes with --backend linux: a local registry has one user")
         }
-        BackendKind::Local => {
-            run(client, LocalBackend::open(cli.registry).await?, None, stop).await
-        }
+        BackendKind::Local => run(client, LocalBackend::open(cli.registry).await?, None).await,
         BackendKind::Linux => {
             let (backend, connection) = LinuxBackend::open().context("open a netlink socket")?;
             tokio::select! {
-                ended = run(client, backend, cli.leader_elect, stop) => ended,
+                ended = run(client, backend, cli.leader_elect) => ended,
                 () = connection => anyhow::bail!("the netlink connection ended"),
             }
         }
@@ -62,20 +58,14 @@ async fn run(
     client: Client,
     backend: impl Backend,
     leader_elect: Option<String>,
-    stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut builder = controller::manager(client);
+    let mut builder = Manager::builder(client).cache(controller::cache());
     if let Some(namespace) = leader_elect {
-        let options = ElectionOptions::new(controller::NAME, machine_identity()?)
-            .namespace(namespace)
-            .release_on_stop(true);
+        let options =
+            ElectionOptions::new(controller::NAME).namespace(namespace).release_on_stop(true);
         builder = builder.leader_election(options)?;
     }
     let mut manager = builder.build();
     manager.add(controller::controller(Arc::new(backend))?)?;
-    tokio::select! {
-        ended = manager.run(stop.clone()) => Ok(ended?),
-        // The first signal stops the manager, which the other arm waits for; the second exits.
-        signal = cancel_on_signal(stop) => match signal.context("listen for signals")? {},
-    }
+    Ok(manager.run_until_signal().await?)
 }

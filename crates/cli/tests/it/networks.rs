@@ -6,7 +6,7 @@ use kube_client::Client;
 use network::backend::{Allocation, Backend, BackendError, Desired, Held, Owner};
 use serde_json::{Value, json};
 use setpoint::object::time::{Clock, Timestamp};
-use setpoint::runtime::ControllerHandle;
+use setpoint::runtime::{ControllerHandle, Manager};
 use setpoint::testenv::wire::{Crash, Faults, Wire};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -126,7 +126,8 @@ fn crashing(person: &Person, crash: Crash) -> Wire {
 
 fn start(client: Client, backend: &Arc<Scripted>) -> Controller {
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    let mut manager = network::controller::manager(client).clock(clock).seed(1).build();
+    let mut manager =
+        Manager::builder(client).cache(network::controller::cache()).clock(clock).seed(1).build();
     let controller = network::controller::controller(backend.clone()).unwrap();
     let handle = manager.add(controller).unwrap();
     let mut life = JoinSet::new();

@@ -9,7 +9,7 @@ use kube_client::client::Body;
 use network::backend::{Allocation, Backend, BackendError, Desired, Held, LocalBackend, Owner};
 use setpoint::ControlPlane;
 use setpoint::object::time::{Clock, Timestamp};
-use setpoint::runtime::{ControllerHandle, ControllerState};
+use setpoint::runtime::{ControllerHandle, ControllerState, Manager};
 use setpoint::store::fault::{self, FaultStore};
 use setpoint::store::{MemoryStore, RangeRequest, Store};
 use setpoint::testenv::wire::{Crash, Faults, Wire};
@@ -235,10 +235,13 @@ pub(crate) async fn lives(
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     loop {
         let backend = Arc::new(AtOnce::open(&registry).await);
-        let mut manager = network::controller::manager(wire.client())
+        let mut manager = Manager::builder(wire.client())
             .clock(clock.clone())
             .seed(seed)
-            .cache_backoff(Duration::from_millis(200), Duration::from_secs(2))
+            .cache(
+                network::controller::cache()
+                    .backoff(Duration::from_millis(200), Duration::from_secs(2)),
+            )
             .build();
         let handle = manager.add(network::controller::controller(backend).unwrap()).unwrap();
         *present.lock().unwrap() = Some(handle);

@@ -5,7 +5,7 @@ use std::{any::TypeId, collections::BTreeMap, fmt, time::Duration};
 
 use kube_core::ClusterResourceScope;
 use setpoint_informer::{
-    CachePolicy, Cacheable, ResourceType, factory::Selection, transform::Transform,
+    CachePolicy, Cacheable, MetricsRegistry, ResourceType, factory::Selection, transform::Transform,
 };
 use setpoint_object::{GroupVersionResource, Prune};
 
@@ -19,7 +19,7 @@ pub const ALL_NAMESPACES: &str = "";
 /// What one level says about caches; `None` leaves it to the level below (CCH-1).
 #[derive(Clone, Default)]
 #[non_exhaustive]
-pub struct CacheOptions {
+pub struct CacheConfig {
     /// A label selector in the query form; empty is everything, whatever a level below says.
     pub labels: Option<String>,
     /// A field selector in the query form; empty is everything, whatever a level below says.
@@ -35,30 +35,50 @@ pub struct CacheOptions {
 }
 
 /// The namespaces whose objects are cached, each with what is special about it.
-pub type Namespaces = BTreeMap<String, CacheOptions>;
+pub type Namespaces = BTreeMap<String, CacheConfig>;
 
-/// What is said of one type.
+/// What is said of one type, before what is said of all.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ByType {
     /// Of all its objects.
-    pub options: CacheOptions,
+    pub config: CacheConfig,
     /// `None` is what is said of all types; an empty map is all namespaces (CCH-2).
     pub namespaces: Option<Namespaces>,
 }
 
-/// What is said of all types and of single ones.
-#[derive(Debug, Clone, Default)]
-pub struct CacheRules {
-    options: CacheOptions,
+/// What a manager or a cluster caches, and how: of all types, of some namespaces, and of single
+/// types.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use setpoint_runtime::{CacheOptions, cache::CacheOptionsError};
+/// # fn example() -> Result<CacheOptions, CacheOptionsError> {
+/// let options = CacheOptions::new()
+///     .namespaces(["web", "jobs"])?
+///     .labels("app.kubernetes.io/managed-by=me")
+///     .resync(Duration::from_secs(3600));
+/// # Ok(options)
+/// # }
+/// ```
+#[derive(Clone, Default)]
+#[must_use]
+pub struct CacheOptions {
+    config: CacheConfig,
     namespaces: Namespaces,
     by_type: BTreeMap<GroupVersionResource, ByType>,
+    pub(super) shard: String,
+    pub(super) decoded_objects: Option<usize>,
+    pub(super) backoff: Option<(Duration, Duration)>,
+    pub(super) give_up_after: Option<Duration>,
+    /// Where informers are counted, under which informer name.
+    pub(crate) metrics: Option<(MetricsRegistry, String)>,
 }
 
-/// Rules that cannot be.
+/// Options that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum CacheRulesError {
+pub enum CacheOptionsError {
     /// Objects of this type have no namespace (CCH-2).
     #[error("{resource} has no namespaces: none can be chosen")]
     ClusterScoped {
@@ -79,39 +99,117 @@ pub(crate) struct Resolved {
     pub(crate) selection: Selection,
     /// It is of one namespace that was named.
     pub(crate) is_named: bool,
-    /// Namespaces were chosen: all of them, too.
-    pub(crate) chose_namespaces: bool,
-    pub(crate) options: CacheOptions,
+    pub(crate) config: CacheConfig,
 }
 
-impl CacheRules {
-    /// With nothing said: all objects, held as [`CachePolicy::Compact`].
+impl CacheOptions {
+    /// All objects of every type that is asked for, held as [`CachePolicy::Compact`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says something of all types.
-    #[must_use]
-    pub fn options(mut self, options: CacheOptions) -> Self {
-        self.options = options;
+    /// Everything that may be said of all types, in place of what was said before.
+    pub fn config(mut self, config: CacheConfig) -> Self {
+        self.config = config;
         self
     }
 
-    /// Says in which namespaces the objects of types are cached of which nothing is said. Empty is
-    /// all.
+    /// Caches only the objects of these namespaces; a cached read of another one is an error. No
+    /// names: all namespaces, which is the default.
     ///
-    /// Each named namespace is a list and a watch of its own. Types that have no namespaces are
-    /// cached whole. Of a type that is known at run time alone this cannot be seen: say it by
+    /// Each namespace is a list and a watch of its own, for which permissions in that namespace are
+    /// enough. Types that have no namespaces are cached whole. Of a type that is known at run time
+    /// alone this cannot be seen: say it by
     /// [`Watch::cluster_scoped`](crate::Watch::cluster_scoped), or by an empty map [of its
     /// own](ByType::namespaces).
     ///
     /// # Errors
     ///
-    /// There are too many.
-    pub fn namespaces(mut self, namespaces: Namespaces) -> Result<Self, CacheRulesError> {
+    /// There are more than [`NAMESPACES_MAX`].
+    pub fn namespaces<N: Into<String>>(
+        self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Self, CacheOptionsError> {
+        let named = |name: N| (name.into(), CacheConfig::default());
+        // One more than there may be, so that an endless iterator ends.
+        self.namespaces_with(names.into_iter().take(NAMESPACES_MAX + 1).map(named).collect())
+    }
+
+    /// [`namespaces`](Self::namespaces), each with what is special about it.
+    ///
+    /// # Errors
+    ///
+    /// There are more than [`NAMESPACES_MAX`].
+    pub fn namespaces_with(mut self, namespaces: Namespaces) -> Result<Self, CacheOptionsError> {
         check_number(&namespaces)?;
         self.namespaces = namespaces;
         Ok(self)
+    }
+
+    /// Caches only objects whose labels match, in the query form. Default: all.
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.config.labels = Some(selector.into());
+        self
+    }
+
+    /// Caches only objects whose fields match, in the query form. Default: all.
+    pub fn fields(mut self, selector: impl Into<String>) -> Self {
+        self.config.fields = Some(selector.into());
+        self
+    }
+
+    /// Cuts fields out of objects before they enter. Default: nothing is cut.
+    pub fn prune(mut self, prune: Prune) -> Self {
+        self.config.prune = Some(prune);
+        self
+    }
+
+    /// What caches hold of each object. Default: [`CachePolicy::Compact`].
+    pub fn policy(mut self, policy: CachePolicy) -> Self {
+        self.config.policy = Some(policy);
+        self
+    }
+
+    /// How often handlers are told again of every cached object, without asking the server; each
+    /// informer's period is longer or shorter by up to 10 %. Zero is never. Default:
+    /// [`SYNC_PERIOD`](super::SYNC_PERIOD), 10 h.
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.config.resync = Some(period);
+        self
+    }
+
+    /// Caches only a part of the objects that the server chooses (KEP-5866), of every type.
+    /// Default: all.
+    pub fn shard(mut self, selector: impl Into<String>) -> Self {
+        self.shard = selector.into();
+        self
+    }
+
+    /// How many objects each cache keeps decoded, besides. Default:
+    /// [`DECODED_OBJECTS`](setpoint_informer::DECODED_OBJECTS).
+    pub fn decoded_objects(mut self, n_objects: usize) -> Self {
+        self.decoded_objects = Some(n_objects);
+        self
+    }
+
+    /// The first and the longest wait of an informer between failures. Default: client-go's.
+    pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
+        self.backoff = Some((min, max));
+        self
+    }
+
+    /// Ends an informer whose type the server has refused (403, 404) for so long; controllers that
+    /// still wait for its first list then fail. Default: never, it goes on trying.
+    pub fn give_up_after(mut self, patience: Duration) -> Self {
+        self.give_up_after = Some(patience);
+        self
+    }
+
+    /// Counts informers into this registry, under this informer name. Default: the manager's
+    /// metrics, as `manager` or by the cluster's name.
+    pub fn metrics(mut self, registry: MetricsRegistry, name: impl Into<String>) -> Self {
+        self.metrics = Some((registry, name.into()));
+        self
     }
 
     /// Says something of one type; the last one counts.
@@ -123,12 +221,12 @@ impl CacheRules {
         mut self,
         dynamic_type: &K::DynamicType,
         by_type: ByType,
-    ) -> Result<Self, CacheRulesError> {
+    ) -> Result<Self, CacheOptionsError> {
         let resource = ResourceType::of::<K>(dynamic_type).resource;
         if let Some(namespaces) = &by_type.namespaces {
             if !namespaces.is_empty() && has_no_namespaces::<K>() {
                 let resource = resource.resource.to_string();
-                return Err(CacheRulesError::ClusterScoped { resource });
+                return Err(CacheOptionsError::ClusterScoped { resource });
             }
             check_number(namespaces)?;
         }
@@ -151,7 +249,7 @@ impl CacheRules {
         is_cluster_scoped: bool,
     ) -> Vec<Resolved> {
         let by_type = self.by_type.get(resource);
-        let own = by_type.map(|by_type| &by_type.options);
+        let own = by_type.map(|by_type| &by_type.config);
         let own_namespaces =
             by_type.and_then(|by_type| by_type.namespaces.as_ref()).filter(|_| !is_cluster_scoped);
         let none = Namespaces::new();
@@ -165,20 +263,18 @@ impl CacheRules {
         } else {
             chosen.keys().map(String::as_str).collect()
         };
-        let chose_namespaces =
-            is_cluster_scoped || own_namespaces.is_some() || !self.namespaces.is_empty();
         let resolve = |name: &&str| {
             let levels = [
                 own_namespaces.and_then(|namespaces| namespaces.get(*name)),
                 own,
                 self.namespaces.get(*name).filter(|_| !is_cluster_scoped),
-                Some(&self.options),
+                Some(&self.config),
             ];
-            let mut options = CacheOptions::default();
+            let mut config = CacheConfig::default();
             for level in levels.into_iter().flatten() {
-                options.inherit(level);
+                config.inherit(level);
             }
-            let mut fields: Vec<String> = options.fields.iter().cloned().collect();
+            let mut fields: Vec<String> = config.fields.iter().cloned().collect();
             fields.retain(|fields| !fields.is_empty());
             if *name == ALL_NAMESPACES {
                 // Beside named ones it is all others.
@@ -191,16 +287,17 @@ impl CacheRules {
                 ALL_NAMESPACES => the_namespace(&fields),
                 name => Some(name.to_owned()),
             };
-            selection.labels = options.labels.clone().unwrap_or_default();
+            selection.labels = config.labels.clone().unwrap_or_default();
             selection.fields = fields;
+            selection.shard.clone_from(&self.shard);
             let is_named = *name != ALL_NAMESPACES;
-            Resolved { selection, is_named, chose_namespaces, options }
+            Resolved { selection, is_named, config }
         };
         names.iter().map(resolve).collect()
     }
 }
 
-impl CacheOptions {
+impl CacheConfig {
     /// Takes from a level below what this does not say.
     fn inherit(&mut self, below: &Self) {
         fn take<T: Clone>(own: &mut Option<T>, below: &Option<T>) {
@@ -217,10 +314,10 @@ impl CacheOptions {
     }
 }
 
-fn check_number(namespaces: &Namespaces) -> Result<(), CacheRulesError> {
+fn check_number(namespaces: &Namespaces) -> Result<(), CacheOptionsError> {
     let n_namespaces = namespaces.len();
     if n_namespaces > NAMESPACES_MAX {
-        return Err(CacheRulesError::TooMany { n_namespaces });
+        return Err(CacheOptionsError::TooMany { n_namespaces });
     }
     Ok(())
 }
@@ -243,6 +340,17 @@ fn the_namespace(fields: &str) -> Option<String> {
 impl fmt::Debug for CacheOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CacheOptions")
+            .field("config", &self.config)
+            .field("namespaces", &self.namespaces)
+            .field("by_type", &self.by_type)
+            .field("give_up_after", &self.give_up_after)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for CacheConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheConfig")
             .field("labels", &self.labels)
             .field("fields", &self.fields)
             .field("transforms", &self.transform.is_some())

@@ -5,13 +5,13 @@ use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 use setpoint_informer::{Cacheable, Event, Object};
 use setpoint_object::GroupVersionKind;
 use setpoint_workqueue::{
-    AtShutdown, Bucket, Exponential, Group, LimiterError, MaxOf, PRIORITY_LOW, Priorities,
-    RateLimiter, WorkQueue, metrics::Recorder,
+    AtShutdown, Group, PRIORITY_LOW, Priorities, WorkQueue, metrics::Recorder,
 };
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    BuildError, Controller, Shared, options::Chosen, pace::Pace, stats::Counters, worker::Erased,
+    BuildError, Controller, RateLimits, Shared, options::Chosen, pace::Pace,
+    rate_limits::limiter_of, stats::Counters, worker::Erased,
 };
 use crate::{
     explain::{EXPLAINED_PASSES, Explainer},
@@ -24,11 +24,6 @@ use crate::{
         Unbound, Watch,
     },
 };
-
-/// The first wait of a key whose pass failed. 5 ms, as client-go's default limiter.
-const BACKOFF_MIN: Duration = Duration::from_millis(5);
-/// The longest wait of a key whose passes fail. 1000 s, as client-go's default limiter.
-const BACKOFF_MAX: Duration = Duration::from_secs(1000);
 
 /// How long a key is ready until it counts as one priority higher, by default.
 ///
@@ -45,10 +40,7 @@ pub struct ControllerBuilder<R = Request> {
     // What was chosen.
     name: Arc<str>,
     chosen: Chosen,
-    limiter: Option<Box<dyn RateLimiter<R>>>,
-    backoff: (Duration, Duration),
-    retries: Option<(f64, u32)>,
-    interval: Option<Duration>,
+    limits: RateLimits<R>,
     groups: Option<GroupOf<R>>,
     group_in_flight_max: Option<NonZeroU32>,
     priorities: Option<Priorities>,
@@ -102,10 +94,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
         Self {
             name,
             chosen: Chosen::default(),
-            limiter: None,
-            backoff: (BACKOFF_MIN, BACKOFF_MAX),
-            retries: None,
-            interval: None,
+            limits: RateLimits::new(),
             groups: None,
             group_in_flight_max: None,
             priorities: Some(Priorities::Ageing { step: PRIORITY_AGEING }),
@@ -193,29 +182,11 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// How long a key waits after a pass that failed: `min` at first, doubling to `max` with each
-    /// failure in a row, each key for itself. Default: 5 ms to 1000 s.
-    pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
-        self.backoff = (min, max);
-        self
-    }
-
-    /// How many keys may come back after failures, over all keys: a bucket that holds `burst` and
-    /// is filled at `per_second`; the longer of its wait and the key's own counts. Default: no such
-    /// limit, as with controller-runtime's priority queue. client-go's is 10 a second with a burst
-    /// of 100.
-    pub fn retries(mut self, per_second: f64, burst: u32) -> Self {
-        self.retries = Some((per_second, burst));
-        self
-    }
-
-    /// How far apart the begins of two passes over one key are at least, whatever happens to it:
-    /// for reconcilers that are dear, or whose objects change all the time. Default: no such limit.
-    ///
-    /// A key that is handed out before is left until then, without a pass, counted as
-    /// [`deferred`](crate::controller::ControllerStats).
-    pub fn min_interval(mut self, interval: Duration) -> Self {
-        self.interval = Some(interval).filter(|interval| !interval.is_zero());
+    /// How fast keys may come back: the wait after a pass that failed, for one key and over all
+    /// keys, the least time between two passes, and when a key is given up. Default: 5 ms after the
+    /// first failure, doubling to 1000 s, and no other limit. The last one set counts.
+    pub fn rate_limiter(mut self, limits: RateLimits<R>) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -234,13 +205,6 @@ impl<R: RequestKey> ControllerBuilder<R> {
         self
     }
 
-    /// How long a key waits after a pass that failed, in place of [`backoff`](Self::backoff). It
-    /// may look at the [error](RateLimiter::when_failed).
-    pub fn rate_limiter(mut self, limiter: impl RateLimiter<R>) -> Self {
-        self.limiter = Some(Box::new(limiter));
-        self
-    }
-
     /// How keys of different priority are served. Default: the highest first, but waiting counts:
     /// [`PRIORITY_AGEING`]. `None` is first come, first served, whatever the priority (PQ-48).
     pub fn priorities(mut self, priorities: impl Into<Option<Priorities>>) -> Self {
@@ -252,17 +216,6 @@ impl<R: RequestKey> ControllerBuilder<R> {
     /// Default: [`PRIORITY_LOW`], -100.
     pub fn low_priority(mut self, priority: i32) -> Self {
         self.low_priority = priority;
-        self
-    }
-
-    /// After how many passes in a row that failed, or asked to be repeated, another failure is the
-    /// last: the key is forgotten until something changes, counted as
-    /// [`given_up`](crate::controller::ControllerStats), and a Warning event with the reason
-    /// `ReconcileGivenUp` says so. `max` failures are made in all. Default: never.
-    ///
-    /// A limiter that does not count per key, as a bucket alone, never comes to it.
-    pub fn max_attempts(mut self, max: u32) -> Self {
-        self.chosen.attempts_max = Some(Some(max));
         self
     }
 
@@ -368,8 +321,11 @@ impl<R: RequestKey> ControllerBuilder<R> {
             }
             None => {}
         }
-        let limiter = limiter(self.limiter, self.backoff, self.retries)
+        let RateLimits { limiter, backoff, retries, min_interval, attempts_max } = self.limits;
+        let limiter = limiter_of(limiter, backoff, retries)
             .map_err(|source| BuildError::Limiter { name: name.clone(), source })?;
+        let mut chosen = self.chosen;
+        chosen.attempts_max = attempts_max.map(Some);
         let recorder = Arc::new(Recorder::new());
         let mut queue = WorkQueue::builder()
             .rate_limiter(limiter)
@@ -397,9 +353,9 @@ impl<R: RequestKey> ControllerBuilder<R> {
             reconciler: Arc::new(Erased(reconciler)),
             name,
             kind: self.owner.map(|(kind, _)| kind),
-            chosen: self.chosen,
+            chosen,
             sharded: self.sharded,
-            pace: self.interval.map(Pace::new),
+            pace: min_interval.map(Pace::new),
             sources: Arc::new(sources),
             queue,
             explainer,
@@ -410,20 +366,6 @@ impl<R: RequestKey> ControllerBuilder<R> {
             }),
         })
     }
-}
-
-/// What says how long a key that failed waits.
-fn limiter<R: RequestKey>(
-    own: Option<Box<dyn RateLimiter<R>>>,
-    (min, max): (Duration, Duration),
-    retries: Option<(f64, u32)>,
-) -> Result<Box<dyn RateLimiter<R>>, LimiterError> {
-    let per_key = match own {
-        Some(own) => own,
-        None => Box::new(Exponential::new(min, max)?),
-    };
-    let Some((per_second, burst)) = retries else { return Ok(per_key) };
-    Ok(Box::new(MaxOf::both(per_key, Bucket::new(per_second, burst)?)))
 }
 
 /// Whether a name suits labels of metrics and `managedFields`: letters and digits, with `-`, `_`,

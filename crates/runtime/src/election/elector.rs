@@ -80,8 +80,8 @@ impl LeaderElector {
         clock: Clock,
         options: ElectionOptions,
     ) -> Result<Self, OptionsError> {
-        options.validate()?;
-        let namespace = options.resolved_namespace()?;
+        let options = options.resolved()?;
+        let namespace = options.namespace.clone().unwrap_or_default();
         let api: Api<Lease> = Api::namespaced(client, &namespace);
         let lease_name = format!("{namespace}/{}", options.name);
         let shared = Arc::new(Shared::new(lease_name.into(), options.clone()));
@@ -274,7 +274,7 @@ impl LeaderElector {
         let now = micro_time(&self.clock);
         let before = self.observed.as_ref().map(Observed::spec).unwrap_or_default();
         let mut spec = LeaseSpec {
-            holder_identity: Some(self.options.identity.clone()),
+            holder_identity: Some(self.shared.identity.to_string()),
             lease_duration_seconds: Some(self.options.timings.lease_seconds()),
             renew_time: Some(now.clone()),
             ..before
@@ -409,7 +409,7 @@ impl LeaderElector {
         let Some(recorder) = &self.recorder else { return };
         let lease = self.observed.as_ref().map(|observed| observed.lease.clone());
         let lease = ObjectReference::of(&lease.unwrap_or_else(|| self.empty()));
-        let message = format!("{} {what}", self.options.identity);
+        let message = format!("{} {what}", self.shared.identity);
         recorder.event(&lease, EventType::Normal, "LeaderElection", message);
     }
 

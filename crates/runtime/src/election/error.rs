@@ -31,6 +31,9 @@ pub enum OptionsError {
     /// LE-4: the candidate has no identity, or one that is too long.
     #[error("the candidate has no identity, or one longer than its Lease can hold")]
     NoIdentity,
+    /// No identity was given, and the machine gives no randomness to draw one.
+    #[error("draw an identity for the candidate")]
+    MachineIdentity(#[source] std::io::Error),
     /// LE-3: no namespace was given, and this process runs in no pod.
     #[error("no namespace for the Lease was given, and {path} does not tell one")]
     NoNamespace {

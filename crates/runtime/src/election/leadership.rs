@@ -64,7 +64,7 @@ impl Shared {
     pub(super) fn new(lease_name: Arc<str>, options: ElectionOptions) -> Self {
         Self {
             lease_name,
-            identity: options.identity.as_str().into(),
+            identity: options.identity.as_deref().unwrap_or_default().into(),
             deadline: Arc::new(Deadline::new(options.suspend_clock.clone())),
             options,
             state: watch::Sender::default(),

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{OptionsError, identity::in_cluster_namespace};
+use super::{
+    OptionsError,
+    identity::{in_cluster_namespace, machine_identity},
+};
 use crate::fence::SuspendClock;
 
 /// How long others wait for a holder that says nothing: 15 s (LE-1), as controller-runtime.
@@ -73,8 +76,8 @@ pub struct ElectionOptions {
     pub name: String,
     /// The Lease's namespace. Default: the pod's ([`in_cluster_namespace`]).
     pub namespace: Option<String>,
-    /// Who asks: this process's alone, see [`machine_identity`](super::machine_identity).
-    pub identity: String,
+    /// Who asks: this process's alone. Default: [`machine_identity`].
+    pub identity: Option<String>,
     /// The spans. Default: 15 s, 10 s, 2 s.
     pub timings: Timings,
     /// Whether the lease is given up when the election is stopped, so that the next one need not
@@ -95,12 +98,12 @@ pub struct ElectionOptions {
 }
 
 impl ElectionOptions {
-    /// The defaults, for the Lease of this name and a candidate of this identity.
-    pub fn new(name: impl Into<String>, identity: impl Into<String>) -> Self {
+    /// The defaults, for the Lease of this name.
+    pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             namespace: None,
-            identity: identity.into(),
+            identity: None,
             timings: Timings::default(),
             release_on_stop: false,
             labels: BTreeMap::new(),
@@ -108,6 +111,12 @@ impl ElectionOptions {
             suspend_clock: None,
             seed: None,
         }
+    }
+
+    /// Sets [`identity`](Self::identity).
+    #[must_use]
+    pub fn identity(self, identity: impl Into<String>) -> Self {
+        Self { identity: Some(identity.into()), ..self }
     }
 
     /// Sets [`namespace`](Self::namespace).
@@ -167,18 +176,36 @@ impl ElectionOptions {
         if self.name.is_empty() {
             return Err(OptionsError::NoName);
         }
-        if self.identity.is_empty() {
+        if self.identity.as_ref().is_some_and(String::is_empty) {
             return Err(OptionsError::NoIdentity);
         }
         self.timings.validate()
     }
 
-    /// The namespace given, or the pod's: LE-3.
-    pub(crate) fn resolved_namespace(&self) -> Result<String, OptionsError> {
-        match &self.namespace {
-            Some(namespace) if !namespace.is_empty() => Ok(namespace.clone()),
-            _ => in_cluster_namespace(),
+    /// Checked, with an identity, and the namespace given or the pod's: LE-3, LE-4.
+    pub(crate) fn resolved(mut self) -> Result<Self, OptionsError> {
+        self.validate()?;
+        if self.namespace.as_ref().is_none_or(String::is_empty) {
+            self.namespace = Some(in_cluster_namespace()?);
         }
+        if self.identity.is_none() {
+            self.identity = Some(machine_identity().map_err(OptionsError::MachineIdentity)?);
+        }
+        Ok(self)
+    }
+}
+
+/// The defaults, for the Lease of this name.
+impl From<&str> for ElectionOptions {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+/// The defaults, for the Lease of this name.
+impl From<String> for ElectionOptions {
+    fn from(name: String) -> Self {
+        Self::new(name)
     }
 }
 

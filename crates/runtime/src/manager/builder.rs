@@ -1,11 +1,10 @@
 //! What may be chosen about a manager.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 
 use http::{Request, Response};
 use kube_client::client::Body;
 use parking_lot::Mutex;
-use setpoint_informer::{CachePolicy, MetricsRegistry, factory::FactoryOptions};
 use setpoint_object::{seed, time::Clock};
 use tower::{Layer, Service};
 
@@ -15,7 +14,7 @@ use super::{
     GRACE_PERIOD, Grace, Manager, ManagerHandle, election::Election, handle::ManagerEnvironment,
 };
 use crate::{
-    cache::{Cache, CacheRules, cache_defaults},
+    cache::{Cache, CacheOptions, CacheOptionsError},
     client::{
         Client,
         layer::{ClientService, layered},
@@ -46,14 +45,14 @@ pub struct ManagerBuilder {
     client: kube_client::Client,
     /// `None` is the wall's.
     clock: Option<Clock>,
-    cache: FactoryOptions,
+    seed: Option<u64>,
+    cache: CacheOptions,
     grace: Grace,
     field_manager: Arc<str>,
     events: EventOptions,
     controllers: ControllerDefaults,
     metrics: Metrics,
     election: Option<ElectionOptions>,
-    rules: CacheRules,
     #[cfg(feature = "endpoints")]
     pub(super) served: Served,
 }
@@ -63,14 +62,14 @@ impl ManagerBuilder {
         Self {
             client,
             clock: None,
-            cache: cache_defaults(),
+            seed: None,
+            cache: CacheOptions::new(),
             grace: Grace::Period(GRACE_PERIOD),
             field_manager: FIELD_MANAGER.into(),
             events: EventOptions::default(),
             controllers: ControllerDefaults::new(),
             metrics: Metrics::new(),
             election: None,
-            rules: CacheRules::new(),
             #[cfg(feature = "endpoints")]
             served: Served::default(),
         }
@@ -109,11 +108,14 @@ impl ManagerBuilder {
     /// # Errors
     ///
     /// The options break a rule, or name no namespace where there is no pod's.
-    pub fn leader_election(mut self, options: ElectionOptions) -> Result<Self, OptionsError> {
+    ///
+    /// [`machine_identity`]: crate::election::machine_identity
+    pub fn leader_election(
+        mut self,
+        options: impl Into<ElectionOptions>,
+    ) -> Result<Self, OptionsError> {
         // What can be wrong is wrong now, and not when everything runs.
-        options.validate()?;
-        options.resolved_namespace()?;
-        self.election = Some(options);
+        self.election = Some(options.into().resolved()?);
         Ok(self)
     }
 
@@ -134,63 +136,28 @@ impl ManagerBuilder {
     /// The seed of all chance, for a simulation: watch time-outs, jitter, reconcile ids. Default:
     /// drawn from the operating system's entropy.
     pub fn seed(mut self, seed: u64) -> Self {
-        self.cache.seed = Some(seed);
+        self.seed = Some(seed);
         self
     }
 
-    /// Caches only the objects of this namespace; a cached read of another one is an error.
-    /// Default: all. For several see [`cache_rules`](Self::cache_rules).
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.cache.namespace = Some(namespace.into());
-        self
+    /// Caches only the objects of these namespaces; a cached read of another one is an error:
+    /// [`CacheOptions::namespaces`]. Default: all.
+    ///
+    /// # Errors
+    ///
+    /// There are too many.
+    pub fn namespaces<N: Into<String>>(
+        mut self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Self, CacheOptionsError> {
+        self.cache = self.cache.namespaces(names)?;
+        Ok(self)
     }
 
-    /// Caches only objects whose labels match, in the query form. Default: all.
-    pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.cache.labels = selector.into();
-        self
-    }
-
-    /// What is cached of single types, and how; what a rule says goes before
-    /// [`namespace`](Self::namespace), [`labels`](Self::labels), [`resync`](Self::resync) and
-    /// [`cache_policy`](Self::cache_policy), which it inherits where it says nothing.
-    pub fn cache_rules(mut self, rules: CacheRules) -> Self {
-        self.rules = rules;
-        self
-    }
-
-    /// How often handlers are told again of every cached object, without asking the server; each
-    /// informer's period is longer or shorter by up to 10 %. Zero is never. Default:
-    /// [`SYNC_PERIOD`](crate::cache::SYNC_PERIOD), 10 h.
-    pub fn resync(mut self, period: Duration) -> Self {
-        self.cache.resync = period;
-        self
-    }
-
-    /// What caches hold of each object. Default: [`CachePolicy::Compact`].
-    pub fn cache_policy(mut self, policy: CachePolicy) -> Self {
-        self.cache.policy = policy;
-        self
-    }
-
-    /// The first and the longest wait of an informer between failures. Default: client-go's.
-    pub fn cache_backoff(mut self, min: Duration, max: Duration) -> Self {
-        self.cache.backoff = Some((min, max));
-        self
-    }
-
-    /// Ends an informer whose type the server has refused (403, 404) for so long; controllers that
-    /// still wait for its first list then fail. Default: never, it goes on trying.
-    pub fn cache_give_up_after(mut self, patience: Duration) -> Self {
-        self.cache.give_up_after = Some(patience);
-        self
-    }
-
-    /// Where informers tell of themselves, under this informer name. Default: the manager's
-    /// metrics, as `manager`.
-    pub fn cache_metrics(mut self, registry: MetricsRegistry, name: impl Into<String>) -> Self {
-        self.cache.metrics = Some(registry);
-        self.cache.name = name.into();
+    /// What is cached, and how, in place of what was chosen before, of namespaces too. Default:
+    /// everything that is watched.
+    pub fn cache(mut self, options: CacheOptions) -> Self {
+        self.cache = options;
         self
     }
 
@@ -227,16 +194,14 @@ impl ManagerBuilder {
     /// When there is no seed and the operating system gives no randomness.
     pub fn build(self) -> Manager {
         let Self { clock, mut cache, grace, field_manager, events, .. } = self;
-        let Self { client, controllers, metrics, election, rules, .. } = self;
+        let Self { client, controllers, metrics, election, seed, .. } = self;
         #[cfg(feature = "endpoints")]
         let client = self.served.counted(client, &metrics);
         let clock = clock.unwrap_or_else(Clock::wall);
-        let seed = cache.seed.unwrap_or_else(seed::from_entropy);
-        cache.seed = Some(seed);
+        let seed = seed.unwrap_or_else(seed::from_entropy);
         if cache.metrics.is_none() {
             let figures = InformerFigures::default();
-            cache.metrics = Some(figures.registry());
-            cache.name = CACHE_NAME.to_owned();
+            cache = cache.metrics(figures.registry(), CACHE_NAME);
             metrics.update(|registry| {
                 registry.register_collector(Box::new(InformerCollector(figures)));
             });
@@ -259,8 +224,8 @@ impl ManagerBuilder {
             let collector = Box::new(ElectionCollector(leadership.clone()));
             metrics.update(|registry| registry.register_collector(collector));
         }
-        let informers = cache.metrics.clone();
-        let (cache, cache_worker) = Cache::new(client.clone(), cache, rules);
+        let informers = cache.metrics.as_ref().map(|(registry, _)| registry.clone());
+        let (cache, cache_worker) = Cache::new(client.clone(), cache, seed);
         let mapper = Mapper::new(client.clone());
         let client = Client::new(client, cache.clone(), field_manager.clone());
         let lost = EventCollector(broadcaster.recorder("manager".into()));

@@ -13,8 +13,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
 use setpoint_informer::Event;
 use setpoint_runtime::{
-    Action, BoxError, BuildError, Context, Controller, ControllerBuilder, ControllerState,
-    Predicate, Request, Terminal, Watch,
+    Action, BoxError, BuildError, CacheOptions, Context, Controller, ControllerBuilder,
+    ControllerState, Predicate, Request, Terminal, Watch,
 };
 use tokio::sync::mpsc;
 
@@ -352,7 +352,8 @@ async fn resync_tells_again_unless_the_version_must_have_changed() {
         if predicate {
             watch = watch.filter(Predicate::resource_version_changed());
         }
-        let mut manager = builder(&server).resync(Duration::from_secs(30)).build();
+        let mut manager =
+            builder(&server).cache(CacheOptions::new().resync(Duration::from_secs(30))).build();
         manager
             .add(Controller::builder("config").for_(watch).build(seer(&trace)).unwrap())
             .unwrap();
@@ -371,7 +372,7 @@ async fn everything_is_told_again_every_ten_hours_and_never_if_that_is_turned_of
         server.put(MAPS, config_map("a"));
         let mut builder = builder(&server);
         if let Some(period) = resync {
-            builder = builder.resync(period);
+            builder = builder.cache(CacheOptions::new().resync(period));
         }
         let mut manager = builder.build();
         let watch = Watch::<ConfigMap>::new();

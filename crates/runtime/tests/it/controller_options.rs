@@ -7,7 +7,8 @@ use expect_test::expect;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
 use setpoint_runtime::{
-    Action, BoxError, BuildError, Context, Controller, ControllerBuilder, Request, Watch,
+    Action, BoxError, BuildError, Context, Controller, ControllerBuilder, RateLimits, Request,
+    Watch,
     controller::ControllerDefaults,
     queue::{Group, Priorities},
     reconciler::{AtPriority, for_object},
@@ -175,7 +176,10 @@ async fn passes_over_one_key_are_an_interval_apart_whatever_happens() {
         said.say(format!("{} at {}", request.name, started.elapsed().as_secs()));
         std::future::ready(Err::<Action, BoxError>("no".into()))
     };
-    let controller = controller().min_interval(Duration::from_secs(10)).build(reconciler).unwrap();
+    let controller = controller()
+        .rate_limiter(RateLimits::new().min_interval(Duration::from_secs(10)))
+        .build(reconciler)
+        .unwrap();
     let (running, handle) = run(&server, controller);
     for n in 0..25 {
         let mut changed = config_map("hot");
@@ -241,9 +245,11 @@ async fn retries_of_all_keys_share_a_bucket_and_figures_that_make_no_sense_are_r
         std::future::ready(Err::<Action, BoxError>("no".into()))
     };
     let limited = |per_second| {
-        controller()
-            .backoff(Duration::from_millis(1), Duration::from_millis(2))
-            .retries(per_second, 4)
+        controller().rate_limiter(
+            RateLimits::new()
+                .backoff(Duration::from_millis(1), Duration::from_millis(2))
+                .retries(per_second, 4),
+        )
     };
     let (running, handle) = run(&server, limited(1.0).build(reconciler.clone()).unwrap());
     pass(Duration::from_millis(10_500)).await;
@@ -253,10 +259,11 @@ async fn retries_of_all_keys_share_a_bucket_and_figures_that_make_no_sense_are_r
     running.stop().await.unwrap();
 
     // RL-14.
+    let backoff = |min, max| controller().rate_limiter(RateLimits::new().backoff(min, max));
     for wrong in [
         limited(0.0),
-        controller().backoff(Duration::ZERO, Duration::from_secs(1)),
-        controller().backoff(Duration::from_secs(2), Duration::from_secs(1)),
+        backoff(Duration::ZERO, Duration::from_secs(1)),
+        backoff(Duration::from_secs(2), Duration::from_secs(1)),
     ] {
         assert!(matches!(wrong.build(reconciler.clone()), Err(BuildError::Limiter { .. })));
     }

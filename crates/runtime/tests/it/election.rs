@@ -27,7 +27,7 @@ struct Candidate {
 }
 
 fn options(identity: &str) -> ElectionOptions {
-    ElectionOptions::new("main", identity).namespace("default").seed(1)
+    ElectionOptions::new("main").identity(identity).namespace("default").seed(1)
 }
 
 fn stand(server: &Server, options: ElectionOptions) -> Candidate {

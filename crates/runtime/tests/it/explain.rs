@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, ControllerBuilder, Explanation, Request, Terminal,
-    Watch,
+    Action, BoxError, CacheOptions, Context, Controller, ControllerBuilder, Explanation, Request,
+    Terminal, Watch,
     explain::{Cause, EXPLAINED_PASSES, PassOutcome},
 };
 use tokio::sync::mpsc;
@@ -220,7 +220,8 @@ async fn resyncs_channels_and_panics_have_their_names() {
     let server = server();
     server.put(MAPS, config_map("a"));
     let n_passes = Arc::new(AtomicU32::new(0));
-    let mut manager = builder(&server).resync(Duration::from_secs(30)).build();
+    let mut manager =
+        builder(&server).cache(CacheOptions::new().resync(Duration::from_secs(30))).build();
     let (sender, channel) = mpsc::channel(4);
     let passes = n_passes.clone();
     let controller = controller().channel(channel).build(move |_: Request, _: Context| {

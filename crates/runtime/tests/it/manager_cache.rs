@@ -5,8 +5,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use serde_json::json;
 use setpoint_runtime::{
-    Action, BoxError, ClientError, Context, Controller, ControllerState, Request, Watch,
-    cache::{ByType, CacheOptions, CacheRules, Namespaces},
+    Action, BoxError, CacheOptions, ClientError, Context, Controller, ControllerState, Request,
+    Watch,
+    cache::{ByType, CacheConfig, Namespaces},
 };
 
 use crate::{
@@ -30,13 +31,13 @@ async fn cch_1_rules_of_one_type_select_and_change_what_is_held_of_it_alone() {
         }
     }
     let mut of_maps = ByType::default();
-    of_maps.namespaces = Some(Namespaces::from([("a".to_owned(), CacheOptions::default())]));
-    of_maps.options.transform = Some(std::sync::Arc::new(|object: bytes::Bytes| {
+    of_maps.namespaces = Some(Namespaces::from([("a".to_owned(), CacheConfig::default())]));
+    of_maps.config.transform = Some(std::sync::Arc::new(|object: bytes::Bytes| {
         let text = String::from_utf8_lossy(&object).replace("\"long\":\"text\"", "");
         Ok(text.into_bytes().into())
     }));
-    let rules = CacheRules::new().of::<ConfigMap>(&(), of_maps).unwrap();
-    let manager = builder(&server).cache_rules(rules).build();
+    let rules = CacheOptions::new().of::<ConfigMap>(&(), of_maps).unwrap();
+    let manager = builder(&server).cache(rules).build();
     let maps = manager.cache().informer::<ConfigMap>();
     let pods = manager.cache().informer::<Pod>();
     let running = Running::start(manager);

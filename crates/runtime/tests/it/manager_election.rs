@@ -33,8 +33,11 @@ struct Replica {
 fn start(server: &Server, name: &'static str, trace: &Trace) -> Replica {
     let link = Link::new(server, 7);
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
-    let options =
-        ElectionOptions::new("main", name).namespace("default").release_on_stop(true).seed(1);
+    let options = ElectionOptions::new("main")
+        .identity(name)
+        .namespace("default")
+        .release_on_stop(true)
+        .seed(1);
     let mut manager = Manager::builder(link.client())
         .clock(clock)
         .seed(1)

@@ -9,9 +9,9 @@ use kube_core::{ApiResource, DynamicObject, params::DeleteParams};
 use serde_json::{Value, json};
 use setpoint_object::label::Selector;
 use setpoint_runtime::{
-    Action, BoxError, Cache, ClientError, Context, Controller, ControllerState, ManagerBuilder,
-    Request, Watch,
-    cache::{ALL_NAMESPACES, ByType, CacheOptions, CacheRules, Namespaces},
+    Action, BoxError, Cache, CacheOptions, ClientError, Context, Controller, ControllerState,
+    ManagerBuilder, Request, Watch,
+    cache::{ALL_NAMESPACES, ByType, CacheConfig, Namespaces},
 };
 use tokio::time::Instant;
 
@@ -35,13 +35,9 @@ fn pods_in(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods")
 }
 
-fn namespaces(names: &[&str]) -> Namespaces {
-    names.iter().map(|name| ((*name).to_owned(), CacheOptions::default())).collect()
-}
-
 /// A manager that caches these namespaces of every type.
 fn of_namespaces(server: &Server, names: &[&str]) -> ManagerBuilder {
-    builder(server).cache_rules(CacheRules::new().namespaces(namespaces(names)).unwrap())
+    builder(server).namespaces(names.iter().copied()).unwrap()
 }
 
 fn pod_of(owner: &Value, name: &str) -> Value {
@@ -252,19 +248,19 @@ async fn cch_3_all_namespaces_beside_a_named_one_are_all_others() {
         server.put(&maps_in(namespace), labeled("x", namespace));
     }
     // Objects of `b` are held without annotations.
-    let mut of_b = CacheOptions::default();
+    let mut of_b = CacheConfig::default();
     of_b.transform = Some(Arc::new(|object: bytes::Bytes| {
         let text = String::from_utf8_lossy(&object).replace("\"long\":\"text\"", "");
         Ok(text.into_bytes().into())
     }));
     let chosen = Namespaces::from([
         ("b".to_owned(), of_b),
-        (ALL_NAMESPACES.to_owned(), CacheOptions::default()),
+        (ALL_NAMESPACES.to_owned(), CacheConfig::default()),
     ]);
     let mut of_maps = ByType::default();
     of_maps.namespaces = Some(chosen);
-    let rules = CacheRules::new().of::<ConfigMap>(&(), of_maps).unwrap();
-    let manager = builder(&server).cache_rules(rules).build();
+    let rules = CacheOptions::new().of::<ConfigMap>(&(), of_maps).unwrap();
+    let manager = builder(&server).cache(rules).build();
     let informer = manager.cache().informer::<ConfigMap>();
     let maps = manager.client().api::<ConfigMap>();
     let running = Running::start(manager);
@@ -394,7 +390,7 @@ async fn cch_4_a_type_that_is_said_to_have_no_namespaces_is_cached_whole() {
 async fn cch_4_a_manager_of_one_namespace_knows_nothing_of_another() {
     let server = server();
     server.put(&maps_in("b"), config_map("x"));
-    let manager = builder(&server).namespace("a").build();
+    let manager = builder(&server).namespaces(["a"]).unwrap().build();
     let maps = manager.client().api::<ConfigMap>();
     manager.cache().informer::<ConfigMap>();
     let running = Running::start(manager);

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use setpoint_runtime::{
-    Action, BoxError, Context, Controller, Request, Terminal,
+    Action, BoxError, Context, Controller, RateLimits, Request, Terminal,
     controller::ControllerStats,
     queue::AddOptions,
     reconciler::AtPriority,
@@ -159,7 +159,7 @@ async fn check(steps: Vec<Step>, adds: Vec<i32>, attempts_max: Option<u32>) {
     let idle = source_fn("nothing", async |_: KeySink<Request>| Ok(SourceRun::none()));
     let mut controller = Controller::builder("table").source(idle).reconcile_timeout(TIMEOUT);
     if let Some(max) = attempts_max {
-        controller = controller.max_attempts(max);
+        controller = controller.rate_limiter(RateLimits::new().max_attempts(max));
     }
     let controller = controller.build(reconciler).unwrap();
     let queue = controller.queue();
@@ -312,7 +312,9 @@ async fn given_up_key_is_told_of_and_starts_afresh_at_a_change() {
         said.say(context.attempt().to_string());
         std::future::ready(Err::<Action, BoxError>("no such device".into()))
     };
-    let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new()).max_attempts(3);
+    let controller = Controller::builder("config")
+        .for_(Watch::<ConfigMap>::new())
+        .rate_limiter(RateLimits::new().max_attempts(3));
     let (running, handle) = run(&server, controller.build(reconciler).unwrap());
     let maps = "/api/v1/namespaces/default/configmaps";
     server.put(maps, config_map("a"));

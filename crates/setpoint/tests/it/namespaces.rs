@@ -7,10 +7,10 @@ use serde_json::json;
 use setpoint::ControlPlane;
 use setpoint::object::label::Selector;
 use setpoint::object::time::Timestamp;
-use setpoint::runtime::cache::{ALL_NAMESPACES, CacheOptions, CacheRules, Namespaces};
+use setpoint::runtime::cache::{ALL_NAMESPACES, CacheConfig, Namespaces};
 use setpoint::runtime::{
-    Action, Api, BoxError, ClientError, Clock, Context, Controller, Manager, Prune, Request, Watch,
-    prune::Child,
+    Action, Api, BoxError, CacheOptions, ClientError, Clock, Context, Controller, Manager, Prune,
+    Request, Watch, prune::Child,
 };
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -55,10 +55,9 @@ async fn cch_4_owned_objects_of_several_namespaces_are_kept_and_pruned() {
     let plane = ControlPlane::builder().simulated(1).build();
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     // `a` by itself, all others but none of them twice.
-    let chosen = ["a", ALL_NAMESPACES].map(|name| (name.to_owned(), CacheOptions::default()));
-    let both = CacheRules::new().namespaces(Namespaces::from(chosen)).unwrap();
-    let chosen = ["a", "b"].map(|name| (name.to_owned(), CacheOptions::default()));
-    let named = CacheRules::new().namespaces(Namespaces::from(chosen)).unwrap();
+    let chosen = ["a", ALL_NAMESPACES].map(|name| (name.to_owned(), CacheConfig::default()));
+    let both = CacheOptions::new().namespaces_with(Namespaces::from(chosen)).unwrap();
+    let named = CacheOptions::new().namespaces(["a", "b"]).unwrap();
     let mut ready = plane.ready();
     let kube = plane.client();
     let mut tasks = JoinSet::new();
@@ -67,7 +66,7 @@ async fn cch_4_owned_objects_of_several_namespaces_are_kept_and_pruned() {
 
     for (rules, others) in [(named, false), (both, true)] {
         let mut manager =
-            Manager::builder(kube.clone()).clock(clock.clone()).seed(1).cache_rules(rules).build();
+            Manager::builder(kube.clone()).clock(clock.clone()).seed(1).cache(rules).build();
         let controller = Controller::builder("secrets")
             .for_(Watch::<ConfigMap>::new())
             .owns(Watch::<Secret>::new())

@@ -36,7 +36,8 @@ async fn program(ground: Ground, stop: CancellationToken) {
     while !stop.is_cancelled() {
         n_terms += 1;
         let identity = format!("{}-{n_terms}", ground.name());
-        let options = ElectionOptions::new("main", identity)
+        let options = ElectionOptions::new("main")
+            .identity(identity)
             .namespace("default")
             .release_on_stop(true)
             .seed(ground.seed);

@@ -45,7 +45,8 @@ fn stand(world: &mut World, who: &'static str, seen: &Seen, temper: Temper) -> C
     let process = world.start(who, move |ground| async move {
         // Each life is somebody else: an identity is one process's.
         let identity = format!("{who}-{}", ground.seed);
-        let options = ElectionOptions::new("managers", identity)
+        let options = ElectionOptions::new("managers")
+            .identity(identity)
             .namespace("default")
             .timings(TIMINGS)
             .release_on_stop(true)

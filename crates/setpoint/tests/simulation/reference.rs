@@ -13,8 +13,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use setpoint::runtime::{
-    Action, BoxError, Context, Controller, ControllerHandle, Finalize, Manager, ManagerBuilder,
-    Reconciler, Request, Watch, create_or_update, finalizer, owner::set_controller_reference,
+    Action, BoxError, CacheOptions, Context, Controller, ControllerHandle, Finalize, Manager,
+    ManagerBuilder, Reconciler, Request, Watch, create_or_update, finalizer,
+    owner::set_controller_reference,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -253,7 +254,7 @@ pub(crate) fn manager_with(
     let builder = Manager::builder(ground.client())
         .clock(ground.clock())
         .seed(ground.seed)
-        .cache_backoff(Duration::from_millis(200), Duration::from_secs(2));
+        .cache(CacheOptions::new().backoff(Duration::from_millis(200), Duration::from_secs(2)));
     let mut manager = choose((temper.choose)(builder)).build();
     let acts = Controller::builder(ACTS)
         .for_(Watch::<Network>::new())

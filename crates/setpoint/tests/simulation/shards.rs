@@ -11,8 +11,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 use setpoint::runtime::{
-    Action, ClientError, Context, Controller, Manager, ManagerError, Request, ShardOptions,
-    Sharded, Watch, shard::owner,
+    Action, CacheOptions, ClientError, Context, Controller, Manager, ManagerError, Request,
+    ShardOptions, Sharded, Watch, shard::owner,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ fn manager(ground: &Ground, identity: &str) -> Manager {
     let mut manager = Manager::builder(ground.client())
         .clock(ground.clock())
         .seed(ground.seed)
-        .cache_backoff(Duration::from_millis(200), Duration::from_secs(2))
+        .cache(CacheOptions::new().backoff(Duration::from_millis(200), Duration::from_secs(2)))
         .build();
     let sharded = Sharded::new(ShardOptions::new("maps", identity).namespace("default")).unwrap();
     let rng = Arc::new(Mutex::new(SmallRng::seed_from_u64(ground.seed)));

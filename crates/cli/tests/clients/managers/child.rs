@@ -115,9 +115,10 @@ async fn live(role: serde_json::Value) -> i32 {
     let name: Arc<str> = word("name").into();
     let client = client(Path::new(&word("kubeconfig"))).await;
     let timings = Timings { lease: LEASE, renew: RENEW, retry: RETRY };
-    let mut builder = Manager::builder(client).namespace("default");
+    let mut builder = Manager::builder(client).namespaces(["default"]).unwrap();
     if role["sharded"] == false {
-        let options = ElectionOptions::new("managers", &*name)
+        let options = ElectionOptions::new("managers")
+            .identity(&*name)
             .namespace("default")
             .timings(timings)
             .release_on_stop(true);

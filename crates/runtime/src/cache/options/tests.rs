@@ -5,22 +5,22 @@ use super::*;
 /// What a level says of a selector: nothing, everything, something.
 const SAID: [Option<&str>; 3] = [None, Some(""), Some("own")];
 
-fn options(said: Option<&str>, level: &str) -> CacheOptions {
+fn options(said: Option<&str>, level: &str) -> CacheConfig {
     let labels =
         said.map(|said| if said.is_empty() { String::new() } else { format!("l={level}") });
     let fields =
         said.map(|said| if said.is_empty() { String::new() } else { format!("f={level}") });
     // A number that tells the levels apart, for what is no selector.
     let resync = said.map(|said| Duration::from_secs((said.len() + level.len()) as u64));
-    CacheOptions { labels, fields, resync, ..CacheOptions::default() }
+    CacheConfig { labels, fields, resync, ..CacheConfig::default() }
 }
 
 /// The first level that says something.
 fn reference(
-    levels: [Option<&CacheOptions>; 4],
+    levels: [Option<&CacheConfig>; 4],
     others: &[&str],
 ) -> (String, String, Option<Duration>) {
-    let first = |of: fn(&CacheOptions) -> &Option<String>| {
+    let first = |of: fn(&CacheConfig) -> &Option<String>| {
         levels.iter().flatten().find_map(|level| of(level).clone()).unwrap_or_default()
     };
     let mut fields = first(|options| &options.fields);
@@ -51,13 +51,14 @@ fn cch_1_to_3_precedence_is_the_references_over_all_combinations() {
                 shape.iter().map(at).collect()
             };
             let by_type = ByType {
-                options: options(said(1), "type"),
+                config: options(said(1), "type"),
                 namespaces: own_shape.map(|shape| of_shape(shape, 0, "type-namespace")),
             };
-            let rules = CacheRules {
-                options: options(said(3), "all"),
+            let rules = CacheOptions {
+                config: options(said(3), "all"),
                 namespaces: of_shape(default_shape, 2, "all-namespace"),
                 by_type: BTreeMap::from([(pods(), by_type.clone())]),
+                ..CacheOptions::default()
             };
             for is_cluster_scoped in [false, true] {
                 n_cases += 1;
@@ -73,19 +74,19 @@ fn cch_1_to_3_precedence_is_the_references_over_all_combinations() {
                     let own = by_type.namespaces.as_ref().filter(|_| !is_cluster_scoped);
                     let levels = [
                         own.and_then(|own| own.get(*namespace)),
-                        Some(&by_type.options),
+                        Some(&by_type.config),
                         rules.namespaces.get(*namespace).filter(|_| !is_cluster_scoped),
-                        Some(&rules.options),
+                        Some(&rules.config),
                     ];
                     let others: Vec<&str> = match *namespace {
                         "" => chosen.iter().copied().filter(|name| !name.is_empty()).collect(),
                         _ => Vec::new(),
                     };
-                    let Resolved { selection, options, is_named, .. } = resolved;
+                    let Resolved { selection, config, is_named } = resolved;
                     assert_eq!(is_named, !namespace.is_empty());
                     assert_eq!(selection.namespace.as_deref().unwrap_or_default(), *namespace);
                     assert_eq!(
-                        (selection.labels, selection.fields, options.resync),
+                        (selection.labels, selection.fields, config.resync),
                         reference(levels, &others),
                         "{rules:?}"
                     );
@@ -100,14 +101,14 @@ fn cch_1_to_3_precedence_is_the_references_over_all_combinations() {
 fn cch_2_namespaces_of_a_type_that_has_none_are_refused() {
     use k8s_openapi::api::core::v1::{Namespace, Pod};
     let in_a = || ByType {
-        namespaces: Some(Namespaces::from([("a".to_owned(), CacheOptions::default())])),
+        namespaces: Some(Namespaces::from([("a".to_owned(), CacheConfig::default())])),
         ..ByType::default()
     };
-    let error = CacheRules::new().of::<Namespace>(&(), in_a()).unwrap_err();
+    let error = CacheOptions::new().of::<Namespace>(&(), in_a()).unwrap_err();
     assert_eq!(error.to_string(), "namespaces has no namespaces: none can be chosen");
-    assert!(CacheRules::new().of::<Pod>(&(), in_a()).is_ok());
+    assert!(CacheOptions::new().of::<Pod>(&(), in_a()).is_ok());
     let all = ByType { namespaces: Some(Namespaces::new()), ..ByType::default() };
-    assert!(CacheRules::new().of::<Namespace>(&(), all).is_ok(), "all is no choice");
+    assert!(CacheOptions::new().of::<Namespace>(&(), all).is_ok(), "all is no choice");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn le_1_spans_that_could_not_hold_a_lease_are_refused() {
 
 #[test]
 fn le_2_other_locks_are_refused_with_what_to_do() {
-    let options = ElectionOptions::new("a", "b").lock("configmapsleases");
+    let options = ElectionOptions::new("a").lock("configmapsleases");
     let error = options.validate().unwrap_err();
     assert!(matches!(&error, OptionsError::Lock { .. }));
     assert!(error.to_string().contains("then one that holds \"leases\""), "{error}");
@@ -28,8 +28,11 @@ fn le_2_other_locks_are_refused_with_what_to_do() {
 
 #[test]
 fn le_3_names_are_required_and_the_namespace_is_the_pods() {
-    assert!(matches!(ElectionOptions::new("", "b").validate(), Err(OptionsError::NoName)));
-    assert!(matches!(ElectionOptions::new("a", "").validate(), Err(OptionsError::NoIdentity)));
+    assert!(matches!(ElectionOptions::new("").validate(), Err(OptionsError::NoName)));
+    assert!(matches!(
+        ElectionOptions::new("a").identity("").validate(),
+        Err(OptionsError::NoIdentity)
+    ));
     let folder = std::env::temp_dir().join(format!("setpoint-{}", machine_identity().unwrap()));
     std::fs::create_dir(&folder).unwrap();
     let file = folder.join("namespace");
@@ -39,8 +42,9 @@ fn le_3_names_are_required_and_the_namespace_is_the_pods() {
     std::fs::write(&file, "team-a\n").unwrap();
     assert_eq!(namespace_of(&file).unwrap(), "team-a");
     std::fs::remove_dir_all(&folder).unwrap();
-    let given = ElectionOptions::new("a", "b").namespace("given");
-    assert_eq!(given.resolved_namespace().unwrap(), "given");
+    let given = ElectionOptions::from("a").namespace("given").resolved().unwrap();
+    assert_eq!(given.namespace.as_deref(), Some("given"));
+    assert!(given.identity.unwrap().contains('_'), "the machine's");
 }
 
 #[test]
