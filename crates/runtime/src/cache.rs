@@ -48,7 +48,7 @@ pub use self::{
     },
 };
 use futures::future::{BoxFuture, join_all};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, hash_map::Entry};
 use parking_lot::Mutex;
 use setpoint_informer::{
     Cacheable, InformerFactory, InformerLease, MetricsRegistry, ResourceType, SharedInformer,
@@ -84,6 +84,8 @@ pub struct Cache {
 #[derive(Default)]
 struct Informers {
     by_id: HashMap<Id, Known>,
+    /// The types of the functions of declared indexes: as many as the program's code declares.
+    indexes: HashMap<(Id, Arc<str>), TypeId>,
     /// The number of the next that is requested.
     next: u64,
 }
@@ -341,6 +343,26 @@ impl Cache {
             .collect();
         unsynced.sort();
         unsynced
+    }
+
+    /// Notes that an index of a type is declared by a function of this type. Says whether it was
+    /// declared before; another function under the name is refused.
+    pub(crate) fn declare_index<K: Cacheable>(
+        &self,
+        dynamic_type: &K::DynamicType,
+        name: &Arc<str>,
+        function: TypeId,
+    ) -> Result<bool, String> {
+        let mut informers = self.informers.lock();
+        let declared = informers.indexes.entry((id_of::<K>(dynamic_type), name.clone()));
+        match declared {
+            Entry::Vacant(vacant) => {
+                vacant.insert(function);
+                Ok(false)
+            }
+            Entry::Occupied(known) if *known.get() == function => Ok(true),
+            Entry::Occupied(_) => Err("it is declared with another function already".to_owned()),
+        }
     }
 
     /// What caches a type, if somebody requested that. Requests nothing, and nobody waits for it.

@@ -2,26 +2,31 @@
 
 mod any;
 
-use std::{fmt, sync::Arc};
+use std::{any::Any, borrow::Cow, fmt, marker::PhantomData, sync::Arc};
 
 use kube_core::Resource;
 use setpoint_informer::{Event, Object, Tombstone};
 use setpoint_object::label::Selector;
 
-pub use self::any::{AnyEvent, EventFilter, Observed};
+pub use self::any::{AnyEvent, Observed};
 
 /// Says which events lead to a pass. It filters events, not what the cache holds.
 ///
-/// Runs in the informer's delivery, once per event and controller: quick and pure, please. An
-/// update always has both sides: a queue that merges events for a slow handler keeps what that
-/// handler saw last (PRD-1).
+/// A `Predicate<K>` filters a watch of `K` ([`Watch::filter`](crate::Watch::filter)). A `Predicate`
+/// of [`AnyObject`] filters all of a controller's watches
+/// ([`ControllerBuilder::filter`](crate::ControllerBuilder::filter)); [`of`](Self::of) makes it one
+/// of a known type.
+///
+/// Runs in the informer's delivery, once per event and controller: it must be fast and free of side
+/// effects. An update always has both sides: a queue that merges events for a slow handler keeps
+/// what that handler saw last (PRD-1).
 ///
 /// | predicate                                  | added | updated passes if        | deleted |
 /// |--------------------------------------------|-------|--------------------------|---------|
 /// | [`added`](Self::added)                     | f     | always                   | always  |
 /// | [`updated`](Self::updated)                 | always | f of old and new        | always  |
 /// | [`deleted`](Self::deleted)                 | always | always                  | f       |
-/// | [`object`](Self::object)                   | f     | f of the new one         | f, and always if nothing is known of it |
+/// | [`object`](Self::object), [`any_object`](Self::any_object) | f | f of the new one | f, and always if nothing is known of it |
 /// | [`resource_version_changed`](Self::resource_version_changed) | always | it did: drops resyncs | always |
 /// | [`generation_changed`](Self::generation_changed) | always | it did: drops writes of status and metadata, and resyncs | always |
 /// | [`labels_changed`](Self::labels_changed), [`annotations_changed`](Self::annotations_changed) | always | they did | always |
@@ -30,31 +35,50 @@ pub use self::any::{AnyEvent, EventFilter, Observed};
 /// They combine with [`and`](Self::and), [`or`](Self::or), [`not`](Self::not), [`all`](Self::all)
 /// and [`any`](Self::any). Mind that the negation of one that passes additions and deletions drops
 /// them (PRD-2).
-pub struct Predicate<K>(Arc<Admits<K>>);
+pub struct Predicate<K = AnyObject> {
+    admits: Arc<Admits>,
+    of: PhantomData<fn(&K)>,
+}
 
-type Admits<K> = dyn Fn(&Event<K>) -> bool + Send + Sync;
+type Admits = dyn Fn(&Seen<'_>) -> bool + Send + Sync;
 
-impl<K> Predicate<K> {
+/// Stands for objects of every type, in [`Predicate`].
+#[derive(Debug, Clone, Copy)]
+pub enum AnyObject {}
+
+/// An event, with its type and without.
+pub(crate) struct Seen<'a> {
+    any: AnyEvent<'a>,
+    /// The `Event<K>`.
+    typed: &'a dyn Any,
+}
+
+impl<'a> Seen<'a> {
+    pub(crate) fn of<K: Resource + 'static>(event: &'a Event<K>) -> Self {
+        Self { any: AnyEvent::of(event), typed: event }
+    }
+}
+
+impl<K: Resource + 'static> Predicate<K> {
     /// One that passes what `f` says yes to.
     pub fn new(f: impl Fn(&Event<K>) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(f))
+        // An event of another type cannot come: what a watch is told has its type.
+        Self::seen(move |seen| seen.typed.downcast_ref::<Event<K>>().is_none_or(&f))
     }
 
     /// Whether `event` passes.
     pub fn admits(&self, event: &Event<K>) -> bool {
-        (self.0)(event)
+        self.admits_seen(&Seen::of(event))
     }
-}
 
-impl<K: 'static> Predicate<K> {
+    /// The same for a type that is known.
+    pub fn of(predicate: Predicate) -> Self {
+        Self { admits: predicate.admits, of: PhantomData }
+    }
+
     /// Passes events about objects that `f` says yes to: for updates, about the new state.
     pub fn object(f: impl Fn(&Object<K>) -> bool + Send + Sync + 'static) -> Self {
         Self::new(move |event| event.object().is_none_or(&f))
-    }
-
-    /// Drops updates that bring no news: resyncs, and relists of what is known.
-    pub fn resource_version_changed() -> Self {
-        Self::updated(|old, new| old.resource_version() != new.resource_version())
     }
 
     /// Passes updates for which `f`, given old and new, says yes; and all else.
@@ -81,48 +105,38 @@ impl<K: 'static> Predicate<K> {
             _ => true,
         })
     }
-
-    /// Passes what all of these pass; with none of them, everything. Asked in order, until one says
-    /// no.
-    pub fn all(predicates: impl IntoIterator<Item = Self>) -> Self {
-        let predicates: Vec<Self> = predicates.into_iter().collect();
-        Self::new(move |event| predicates.iter().all(|predicate| predicate.admits(event)))
-    }
-
-    /// Passes what one of these passes; with none of them, nothing. Asked in order, until one says
-    /// yes.
-    pub fn any(predicates: impl IntoIterator<Item = Self>) -> Self {
-        let predicates: Vec<Self> = predicates.into_iter().collect();
-        Self::new(move |event| predicates.iter().any(|predicate| predicate.admits(event)))
-    }
-
-    /// Passes what both pass. The second is not asked if the first says no.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self::new(move |event| self.admits(event) && other.admits(event))
-    }
-
-    /// Passes what one of them passes. The second is not asked if the first says yes.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self::new(move |event| self.admits(event) || other.admits(event))
-    }
-
-    /// Passes what this does not.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "beside `and` and `or` it reads better than an operator"
-    )]
-    #[must_use]
-    pub fn not(self) -> Self {
-        Self::new(move |event| !self.admits(event))
-    }
 }
 
-impl<K: Resource + 'static> Predicate<K> {
-    /// The same for a type that is known.
-    pub fn of(filter: EventFilter) -> Self {
-        Self::new(move |event| filter.admits(&AnyEvent::of(event)))
+impl<K> Predicate<K> {
+    fn seen(f: impl Fn(&Seen<'_>) -> bool + Send + Sync + 'static) -> Self {
+        Self { admits: Arc::new(f), of: PhantomData }
+    }
+
+    pub(crate) fn admits_seen(&self, seen: &Seen<'_>) -> bool {
+        (self.admits)(seen)
+    }
+
+    /// One that passes what `f` says yes to, of whatever type the object is.
+    pub fn any_event(f: impl Fn(&AnyEvent<'_>) -> bool + Send + Sync + 'static) -> Self {
+        Self::seen(move |seen| f(&seen.any))
+    }
+
+    /// [`object`](Self::object), of whatever type the object is.
+    pub fn any_object(f: impl Fn(&dyn Observed) -> bool + Send + Sync + 'static) -> Self {
+        Self::any_event(move |event| event.object().is_none_or(&f))
+    }
+
+    /// Passes updates for which `f`, given old and new, says yes; and all else.
+    fn changed(f: impl Fn(&dyn Observed, &dyn Observed) -> bool + Send + Sync + 'static) -> Self {
+        Self::any_event(move |event| match event {
+            AnyEvent::Updated { old, new } => f(*old, *new),
+            _ => true,
+        })
+    }
+
+    /// Drops updates that bring no news: resyncs, and relists of what is known.
+    pub fn resource_version_changed() -> Self {
+        Self::changed(|old, new| old.resource_version() != new.resource_version())
     }
 
     /// Drops updates that leave `metadata.generation` as it is: writes of the status, of most
@@ -130,28 +144,78 @@ impl<K: Resource + 'static> Predicate<K> {
     ///
     /// A deletion that waits for finalizers counts up the generation, and passes.
     pub fn generation_changed() -> Self {
-        Self::of(EventFilter::generation_changed())
+        Self::changed(|old, new| old.skim().generation != new.skim().generation)
     }
 
     /// Drops updates that leave the labels as they are.
     pub fn labels_changed() -> Self {
-        Self::of(EventFilter::labels_changed())
+        Self::changed(|old, new| sorted(&old.skim().labels) != sorted(&new.skim().labels))
     }
 
     /// Drops updates that leave the annotations as they are.
     pub fn annotations_changed() -> Self {
-        Self::of(EventFilter::annotations_changed())
+        Self::changed(|old, new| sorted(&old.skim().annotations) != sorted(&new.skim().annotations))
     }
 
-    /// Passes events about objects whose labels `selector` matches.
+    /// Passes events about objects whose labels `selector` matches: of updates, the new ones, so
+    /// that leaving the selector is not seen.
     pub fn labels(selector: Selector) -> Self {
-        Self::of(EventFilter::labels(selector))
+        Self::any_object(move |object| {
+            let skim = object.skim();
+            selector.matches(|label| skim.label(label))
+        })
     }
+}
+
+impl<K: 'static> Predicate<K> {
+    /// Passes what all of these pass; with none of them, everything. Asked in order, until one says
+    /// no.
+    pub fn all(predicates: impl IntoIterator<Item = Self>) -> Self {
+        let predicates: Vec<Self> = predicates.into_iter().collect();
+        Self::seen(move |seen| predicates.iter().all(|predicate| predicate.admits_seen(seen)))
+    }
+
+    /// Passes what one of these passes; with none of them, nothing. Asked in order, until one says
+    /// yes.
+    pub fn any(predicates: impl IntoIterator<Item = Self>) -> Self {
+        let predicates: Vec<Self> = predicates.into_iter().collect();
+        Self::seen(move |seen| predicates.iter().any(|predicate| predicate.admits_seen(seen)))
+    }
+
+    /// Passes what both pass. The second is not asked if the first says no.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::seen(move |seen| self.admits_seen(seen) && other.admits_seen(seen))
+    }
+
+    /// Passes what one of them passes. The second is not asked if the first says yes.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self::seen(move |seen| self.admits_seen(seen) || other.admits_seen(seen))
+    }
+
+    /// Passes what this does not: of [`generation_changed`](Self::generation_changed) also no
+    /// addition and no deletion (PRD-2).
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "beside `and` and `or` it reads better than an operator"
+    )]
+    #[must_use]
+    pub fn not(self) -> Self {
+        Self::seen(move |seen| !self.admits_seen(seen))
+    }
+}
+
+fn sorted<'a>(pairs: &'a [(Cow<'a, str>, Cow<'a, str>)]) -> Vec<(&'a str, &'a str)> {
+    let mut pairs: Vec<(&str, &str)> =
+        pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
+    pairs.sort_unstable();
+    pairs
 }
 
 impl<K> Clone for Predicate<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { admits: self.admits.clone(), of: PhantomData }
     }
 }
 

@@ -39,14 +39,14 @@ pub(crate) use self::{
     channel::Channel,
     feed::Unbound,
     foreign::{DynSource, Foreign},
-    handler::{Mapped, MappedObjects},
+    handler::{Mapped, MappedByIndex, MappedObjects, MappedWith},
     owner::Owner,
     retry::Retries,
     set::{Awaited, Sources, Unshown},
 };
 pub use self::{
     enqueue::Enqueue,
-    error::WatchError,
+    error::{IndexRefused, WatchError},
     foreign::{Source, SourceFn, SourceRun, source_fn},
     handler::EventHandler,
     handler_fns::HandlerFns,

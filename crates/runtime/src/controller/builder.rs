@@ -14,14 +14,15 @@ use super::{
     rate_limits::limiter_of, stats::Counters, worker::Erased,
 };
 use crate::{
+    client::Client,
     explain::{EXPLAINED_PASSES, Explainer},
-    predicate::EventFilter,
+    predicate::Predicate,
     reconciler::Reconciler,
     request::{Request, RequestKey},
     shard::Sharded,
     source::{
-        Channel, DynSource, EventHandler, Foreign, Mapped, MappedObjects, Owner, Source, Sources,
-        Unbound, Watch,
+        Channel, DynSource, EventHandler, Foreign, Mapped, MappedByIndex, MappedObjects,
+        MappedWith, Owner, Source, Sources, Unbound, Watch,
     },
 };
 
@@ -51,7 +52,7 @@ pub struct ControllerBuilder<R = Request> {
     // Where keys come from.
     sources: Vec<Unbound<R>>,
     foreign: Vec<Box<dyn DynSource<R>>>,
-    filters: Vec<EventFilter>,
+    filters: Vec<Predicate>,
     /// The type of `for_`.
     owner: Option<(GroupVersionKind, Owner)>,
     /// The first thing asked for that cannot be.
@@ -87,6 +88,43 @@ impl ControllerBuilder<Request> {
         }
         self
     }
+
+    /// A type that objects of `T` name, such as the Secret of a Website: keys are the objects of
+    /// `T` that an index of their cache files under the key of what changed.
+    ///
+    /// The key is `namespace/name`, or the name of an object without a namespace. Objects of `T`
+    /// are watched before, with the index:
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{Pod, Secret};
+    /// # use setpoint_runtime::{Controller, Watch};
+    /// /// The Secrets of a Pod's environment, as `namespace/name`.
+    /// fn secrets(pod: &Pod) -> Vec<String> {
+    ///     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    ///     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    ///     let sources = containers.flat_map(|container| container.env_from.iter().flatten());
+    ///     let names = sources.filter_map(|source| Some(&source.secret_ref.as_ref()?.name));
+    ///     names.map(|name| format!("{namespace}/{name}")).collect()
+    /// }
+    ///
+    /// let controller = Controller::builder("pods")
+    ///     .for_(Watch::<Pod>::new().index("secrets", secrets))
+    ///     .watches_by_index::<Pod, _>(Watch::<Secret>::new(), "secrets");
+    /// ```
+    ///
+    /// That `T` has no such index is an error when the controller is added to a manager.
+    pub fn watches_by_index<T, K>(mut self, watch: Watch<K>, index: impl Into<Arc<str>>) -> Self
+    where
+        T: Cacheable,
+        T::DynamicType: Default,
+        K: Cacheable,
+    {
+        let index = index.into();
+        self.sources.push(watch.handled_with(move |client| {
+            MappedByIndex::<T>::new(client, &T::DynamicType::default(), index)
+        }));
+        self
+    }
 }
 
 impl<R: RequestKey> ControllerBuilder<R> {
@@ -119,6 +157,18 @@ impl<R: RequestKey> ControllerBuilder<R> {
         map: impl Fn(&Event<K>) -> Vec<R> + Send + Sync + 'static,
     ) -> Self {
         self.handles(watch, Mapped(map))
+    }
+
+    /// [`watches`](Self::watches) whose mapping may read: it is given the manager's client, to read
+    /// from the cache what the event concerns. It must be fast, and cannot wait: it is not async.
+    pub fn watches_with<K: Cacheable>(
+        mut self,
+        watch: Watch<K>,
+        map: impl Fn(&Event<K>, &Client) -> Vec<R> + Send + Sync + 'static,
+    ) -> Self {
+        self.sources
+            .push(watch.handled_with(move |client| Ok(MappedWith { client: client.clone(), map })));
+        self
     }
 
     /// A type whose events `handler` turns into keys, with a say in when and how urgently: see
@@ -171,7 +221,7 @@ impl<R: RequestKey> ControllerBuilder<R> {
     /// Only events that `filter` passes, of all watches, before and after this call, those added at
     /// run time included; beside the watches' own predicates (BLD-6). Of several, all must pass an
     /// event.
-    pub fn filter(mut self, filter: EventFilter) -> Self {
+    pub fn filter(mut self, filter: Predicate) -> Self {
         self.filters.push(filter);
         self
     }

@@ -14,8 +14,8 @@ use super::{
     worker::{Ids, Worker},
 };
 use crate::{
-    broken::Rule, cache::Cache, client::Client, context::Home, events::EventRecorder, fence::Fence,
-    reconciler::panic_message, request::RequestKey, shard::Attached,
+    broken::Rule, client::Client, context::Home, events::EventRecorder, fence::Fence,
+    reconciler::panic_message, request::RequestKey, shard::Attached, source::IndexRefused,
 };
 
 /// What a controller lives in.
@@ -52,13 +52,13 @@ impl<R: RequestKey> Controller<R> {
     /// manager.
     pub(crate) fn bind(
         mut self,
-        cache: &Cache,
+        client: &Client,
         defaults: &ControllerDefaults,
-    ) -> BoundController<R> {
-        self.sources.bind(cache);
+    ) -> Result<BoundController<R>, IndexRefused> {
+        self.sources.bind(client)?;
         let (name, kind) = (self.name.clone(), self.kind.clone());
         let options = Options::resolve(name, kind, std::mem::take(&mut self.chosen), defaults);
-        BoundController { controller: self, options }
+        Ok(BoundController { controller: self, options })
     }
 }
 

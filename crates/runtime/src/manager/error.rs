@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 #[cfg(doc)]
 use super::MEMBERS_MAX;
-use crate::reconciler::BoxError;
+use crate::{reconciler::BoxError, source::IndexRefused};
 
 /// A member that a manager does not take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +21,15 @@ pub enum AddError {
     DuplicateCluster {
         /// The name.
         name: Arc<str>,
+    },
+    /// An index that a watch of the controller declares or needs cannot be had.
+    #[error("add {name:?}")]
+    Index {
+        /// The controller.
+        name: Arc<str>,
+        /// Why not.
+        #[source]
+        source: IndexRefused,
     },
     /// The manager stops, or has ended: nothing starts any more (MGR-9).
     #[error("the manager stops: {name:?} is not started")]

@@ -72,7 +72,8 @@ impl ManagerHandle {
     ///
     /// # Errors
     ///
-    /// There is a member of that name, there are too many, or the manager stops.
+    /// There is a member of that name, there are too many, or the manager stops; or an index that a
+    /// watch of the controller declares cannot be had.
     pub fn add<R: RequestKey>(
         &self,
         controller: Controller<R>,
@@ -81,7 +82,13 @@ impl ManagerHandle {
         let name: Arc<str> = handle.name().into();
         let stop = self.roster.reserve(&name)?;
         let shared = &self.environment;
-        let bound = controller.bind(&shared.cache, &shared.controllers);
+        let bound = match controller.bind(&shared.client, &shared.controllers) {
+            Ok(bound) => bound,
+            Err(source) => {
+                self.roster.ended(&name);
+                return Err(AddError::Index { name, source });
+            }
+        };
         let group = match (bound.is_leader_only(), bound.warms_up()) {
             (true, true) => Group::WarmUp,
             (true, false) => Group::Leader,

@@ -1,10 +1,10 @@
-//! Filters that do not know the type they filter.
+//! Events whose type is forgotten.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::fmt;
 
 use kube_core::Resource;
 use setpoint_informer::{Event, Key, Object};
-use setpoint_object::{Skim, label::Selector};
+use setpoint_object::Skim;
 
 /// What a filter may ask of an object, whatever its type is.
 pub trait Observed {
@@ -107,109 +107,5 @@ impl fmt::Debug for AnyEvent<'_> {
             Self::Deleted { .. } => "Deleted",
         };
         f.debug_tuple(kind).field(self.key()).finish()
-    }
-}
-
-/// Says which events of all of a controller's watches lead to a pass: a
-/// [`Predicate`](crate::Predicate) that does not know the type. The table there holds for its stock
-/// ones too.
-///
-/// For [`ControllerBuilder::filter`](crate::ControllerBuilder::filter).
-#[derive(Clone)]
-pub struct EventFilter(Arc<Admits>);
-
-type Admits = dyn Fn(&AnyEvent<'_>) -> bool + Send + Sync;
-
-impl EventFilter {
-    /// One that passes what `f` says yes to.
-    pub fn new(f: impl Fn(&AnyEvent<'_>) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(f))
-    }
-
-    /// Whether `event` passes.
-    pub fn admits(&self, event: &AnyEvent<'_>) -> bool {
-        (self.0)(event)
-    }
-
-    /// Passes events about objects that `f` says yes to: for updates, about the new state. A
-    /// deletion of which nothing is known passes.
-    pub fn object(f: impl Fn(&dyn Observed) -> bool + Send + Sync + 'static) -> Self {
-        Self::new(move |event| event.object().is_none_or(&f))
-    }
-
-    /// Passes updates for which `f`, given old and new, says yes; and all else.
-    pub fn updated(
-        f: impl Fn(&dyn Observed, &dyn Observed) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        Self::new(move |event| match event {
-            AnyEvent::Updated { old, new } => f(*old, *new),
-            _ => true,
-        })
-    }
-
-    /// Drops updates that bring no news: resyncs, and relists of what is known.
-    pub fn resource_version_changed() -> Self {
-        Self::updated(|old, new| old.resource_version() != new.resource_version())
-    }
-
-    /// Drops updates that leave `metadata.generation` as it is: writes of the status, of most
-    /// metadata, and resyncs.
-    pub fn generation_changed() -> Self {
-        Self::updated(|old, new| old.skim().generation != new.skim().generation)
-    }
-
-    /// Drops updates that leave the labels as they are.
-    pub fn labels_changed() -> Self {
-        Self::updated(|old, new| sorted(&old.skim().labels) != sorted(&new.skim().labels))
-    }
-
-    /// Drops updates that leave the annotations as they are.
-    pub fn annotations_changed() -> Self {
-        Self::updated(|old, new| sorted(&old.skim().annotations) != sorted(&new.skim().annotations))
-    }
-
-    /// Passes events about objects whose labels `selector` matches: of updates, the new ones, so
-    /// that leaving the selector is not seen.
-    pub fn labels(selector: Selector) -> Self {
-        Self::object(move |object| {
-            let skim = object.skim();
-            selector.matches(|label| skim.label(label))
-        })
-    }
-
-    /// Passes what both pass. The second is not asked if the first says no.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self::new(move |event| self.admits(event) && other.admits(event))
-    }
-
-    /// Passes what one of them passes. The second is not asked if the first says yes.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self::new(move |event| self.admits(event) || other.admits(event))
-    }
-
-    /// Passes what this does not: of [`generation_changed`](Self::generation_changed) also no
-    /// addition and no deletion (PRD-2).
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "beside `and` and `or` it reads better than an operator"
-    )]
-    #[must_use]
-    pub fn not(self) -> Self {
-        Self::new(move |event| !self.admits(event))
-    }
-}
-
-fn sorted<'a>(pairs: &'a [(Cow<'a, str>, Cow<'a, str>)]) -> Vec<(&'a str, &'a str)> {
-    let mut pairs: Vec<(&str, &str)> =
-        pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
-    pairs.sort_unstable();
-    pairs
-}
-
-impl fmt::Debug for EventFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("EventFilter")
     }
 }

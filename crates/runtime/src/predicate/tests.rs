@@ -151,24 +151,21 @@ fn prd_2_negations_drop_what_always_passes() {
 fn filters_of_all_watches_pass_what_predicates_pass() {
     let of = Predicate::<ConfigMap>::of;
     check(
-        of(EventFilter::resource_version_changed()),
+        of(Predicate::resource_version_changed()),
         expect!["added version generation labels annotations deleted missed"],
     );
     check(
-        of(EventFilter::generation_changed().or(EventFilter::labels_changed())),
+        of(Predicate::generation_changed().or(Predicate::labels_changed())),
         expect!["added generation labels deleted missed"],
     );
     check(
-        of(EventFilter::annotations_changed().and(EventFilter::labels_changed())),
+        of(Predicate::annotations_changed().and(Predicate::labels_changed())),
         expect!["added deleted missed"],
     );
+    check(of(Predicate::generation_changed().not()), expect!["resync version labels annotations"]);
+    check(of(Predicate::any_object(|object| !object.uid().is_empty())), expect!["missed"]);
     check(
-        of(EventFilter::generation_changed().not()),
-        expect!["resync version labels annotations"],
-    );
-    check(of(EventFilter::object(|object| !object.uid().is_empty())), expect!["missed"]);
-    check(
-        of(EventFilter::new(|event| match event {
+        of(Predicate::any_event(|event| match event {
             AnyEvent::Added { in_initial_list, .. } => !in_initial_list,
             AnyEvent::Updated { old, new } => old.resource_version() < new.resource_version(),
             AnyEvent::Deleted { key, last_known } => {

@@ -10,15 +10,15 @@ use setpoint_informer::{Cacheable, Event, HandlerOptions, Key, Stopped};
 use setpoint_workqueue::WorkQueue;
 
 use super::{
-    Enqueue, EventHandler, Retries,
+    Enqueue, EventHandler, IndexRefused, Retries,
     enqueue::priority_of,
     retry::{PanicStatus, Panics},
 };
 use crate::{
-    cache::{Cache, CacheInformer, CacheLease, CacheRegistration, MemberStatus},
-    client::Writes,
+    cache::{CacheInformer, CacheLease, CacheRegistration, MemberStatus},
+    client::{Client, Writes},
     explain::{Cause, Seen, find_seen},
-    predicate::{AnyEvent, EventFilter, Predicate},
+    predicate::{Predicate, Seen as SeenEvent},
     request::RequestKey,
 };
 
@@ -69,14 +69,16 @@ pub(crate) trait Feed<R>: Send + Sync {
 }
 
 /// A watched type that does not know its informer yet.
-pub(crate) type Unbound<R> = Box<dyn FnOnce(Binding<'_>) -> Arc<dyn Feed<R>> + Send>;
+pub(crate) type Unbound<R> =
+    Box<dyn FnOnce(Binding<'_>) -> Result<Arc<dyn Feed<R>>, IndexRefused> + Send>;
 
 /// What makes a feed of a watch.
 pub(crate) struct Binding<'a> {
-    pub(crate) cache: &'a Cache,
+    /// The manager's, over the cache that the watch is of.
+    pub(crate) client: &'a Client,
     pub(crate) hold: Hold,
     /// The controller's, beside the watch's own.
-    pub(crate) filters: Arc<[EventFilter]>,
+    pub(crate) filters: Arc<[Predicate]>,
 }
 
 /// For how long a watch needs its type cached.
@@ -100,7 +102,7 @@ pub(super) struct WatchFeed<K: Cacheable, R> {
 /// Which events count, and for whom.
 pub(super) struct Rule<K, R> {
     pub(super) predicates: Vec<Predicate<K>>,
-    pub(super) filters: Arc<[EventFilter]>,
+    pub(super) filters: Arc<[Predicate]>,
     pub(super) handler: Box<dyn EventHandler<K, R>>,
     pub(super) panics: Panics<K>,
 }
@@ -109,8 +111,9 @@ impl<K: Cacheable, R: RequestKey> Rule<K, R> {
     /// Adds the keys of an event; one whose handler panics is kept, to be handled again.
     fn apply(&self, event: Event<K>, keys: &Enqueue<'_, R>, target: &Target<R>) {
         let admits = || {
-            self.predicates.iter().all(|predicate| predicate.admits(&event))
-                && self.filters.iter().all(|filter| filter.admits(&AnyEvent::of(&event)))
+            let seen = SeenEvent::of(&event);
+            self.predicates.iter().all(|predicate| predicate.admits_seen(&seen))
+                && self.filters.iter().all(|filter| filter.admits_seen(&seen))
         };
         // What a predicate cannot tell of passes.
         if self.panics.catch("a predicate or filter", event.key(), admits).unwrap_or(true) {

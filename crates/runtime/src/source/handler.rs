@@ -1,9 +1,15 @@
 //! What makes keys of an event.
 
-use setpoint_informer::{Event, Object};
+use std::sync::Arc;
 
-use super::{Enqueue, Owner};
-use crate::request::{Request, RequestKey};
+use setpoint_informer::{Cacheable, Event, Object, ResourceType};
+
+use super::{Enqueue, IndexRefused, Owner};
+use crate::{
+    cache::CacheLister,
+    client::Client,
+    request::{Request, RequestKey},
+};
 
 /// Makes keys of the events of one watched type.
 ///
@@ -82,6 +88,61 @@ where
             }
         }
         wanted.into_iter().for_each(|key| keys.add(key));
+    }
+}
+
+/// What a function makes of the event, with the manager's client to read from the cache.
+pub(crate) struct MappedWith<F> {
+    pub(crate) client: Client,
+    pub(crate) map: F,
+}
+
+impl<K, R, F> EventHandler<K, R> for MappedWith<F>
+where
+    R: RequestKey,
+    F: Fn(&Event<K>, &Client) -> Vec<R> + Send + Sync + 'static,
+{
+    fn handle(&self, event: &Event<K>, keys: &Enqueue<'_, R>) {
+        (self.map)(event, &self.client).into_iter().for_each(|key| keys.add(key));
+    }
+}
+
+/// The objects of another type that an index files under the key of the event's object.
+pub(crate) struct MappedByIndex<T> {
+    pub(crate) objects: CacheLister<T>,
+    pub(crate) index: Arc<str>,
+}
+
+impl<T: Cacheable> MappedByIndex<T> {
+    /// # Errors
+    ///
+    /// The type is not cached, or has no such index.
+    pub(crate) fn new(
+        client: &Client,
+        dynamic_type: &T::DynamicType,
+        index: Arc<str>,
+    ) -> Result<Self, IndexRefused> {
+        let refused = |reason: &str| IndexRefused {
+            resource: ResourceType::of::<T>(dynamic_type).to_string(),
+            index: index.clone(),
+            reason: reason.to_owned(),
+        };
+        let Some(informer) = client.cache().known::<T>(dynamic_type) else {
+            return Err(refused("the type is not watched: watch it, with the index, before"));
+        };
+        let objects = informer.lister();
+        if objects.objects_by_index(&index, "").is_err() {
+            return Err(refused("there is none of that name: declare it by Watch::index, before"));
+        }
+        Ok(Self { objects, index })
+    }
+}
+
+impl<T: Cacheable, K: Send + Sync + 'static> EventHandler<K, Request> for MappedByIndex<T> {
+    fn handle(&self, event: &Event<K>, keys: &Enqueue<'_, Request>) {
+        // The index is there: it was asked for at the start, and indexes are never removed.
+        let found = self.objects.objects_by_index(&self.index, &event.key().to_string());
+        found.unwrap_or_default().iter().for_each(|object| keys.add(object.key().clone()));
     }
 }
 

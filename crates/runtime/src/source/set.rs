@@ -8,15 +8,15 @@ use setpoint_workqueue::WorkQueue;
 use tokio::sync::Notify;
 
 use super::{
-    DynSource, KeySink, Retries, Unbound, WatchError,
+    DynSource, IndexRefused, KeySink, Retries, Unbound, WatchError,
     feed::{Binding, Feed, Hold, Target},
     retry,
 };
 use crate::{
-    cache::{Cache, CacheRegistration, MemberStatus},
-    client::Written,
+    cache::{CacheRegistration, MemberStatus},
+    client::{Client, Written},
     explain::WatchedSource,
-    predicate::EventFilter,
+    predicate::Predicate,
     request::RequestKey,
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct Sources<R> {
     // Settings.
     queue: WorkQueue<R>,
     low_priority: i32,
-    filters: Arc<[EventFilter]>,
+    filters: Arc<[Predicate]>,
     /// So many watches the controller was built with.
     n_built: usize,
 
@@ -61,10 +61,10 @@ struct State<R> {
 #[derive(Clone)]
 enum Phase {
     Created,
-    /// It has a cache; nothing has been started.
-    Bound(Cache),
+    /// It has a client and its cache; nothing has been started.
+    Bound(Client),
     /// What comes now starts at once.
-    Started(Cache),
+    Started(Client),
     Ended,
 }
 
@@ -125,7 +125,7 @@ impl<R: RequestKey> Sources<R> {
     pub(crate) fn new(
         queue: WorkQueue<R>,
         low_priority: i32,
-        filters: Vec<EventFilter>,
+        filters: Vec<Predicate>,
         unbound: Vec<Unbound<R>>,
         foreign: Vec<Box<dyn DynSource<R>>>,
     ) -> Self {
@@ -152,26 +152,37 @@ impl<R: RequestKey> Sources<R> {
 
     /// Requests the informers of the watches that the controller was built with, for as long as the
     /// cache lives.
-    pub(crate) fn bind(&self, cache: &Cache) {
+    ///
+    /// # Errors
+    ///
+    /// An index of a watch is refused. Then the controller cannot be used.
+    pub(crate) fn bind(&self, client: &Client) -> Result<(), IndexRefused> {
         let unbound = {
             let mut state = self.state.lock();
-            state.phase = Phase::Bound(cache.clone());
+            state.phase = Phase::Bound(client.clone());
             std::mem::take(&mut state.unbound)
         };
         let bound: Vec<_> = unbound
             .into_iter()
             .map(|(number, watch)| {
                 let hold = if number < self.n_built { Hold::Pinned } else { Hold::Leased };
-                self.watched(number, watch, cache, hold)
+                self.watched(number, watch, client, hold)
             })
-            .collect();
+            .collect::<Result<_, _>>()?;
         self.state.lock().watches.extend(bound);
+        Ok(())
     }
 
-    fn watched(&self, number: usize, watch: Unbound<R>, cache: &Cache, hold: Hold) -> Watched<R> {
-        let feed = watch(Binding { cache, hold, filters: self.filters.clone() });
+    fn watched(
+        &self,
+        number: usize,
+        watch: Unbound<R>,
+        client: &Client,
+        hold: Hold,
+    ) -> Result<Watched<R>, IndexRefused> {
+        let feed = watch(Binding { client, hold, filters: self.filters.clone() })?;
         let resource = feed.resource().into();
-        Watched { number, resource, feed, registration: None, is_told: false }
+        Ok(Watched { number, resource, feed, registration: None, is_told: false })
     }
 
     fn target(&self, source: usize) -> Target<R> {
@@ -189,8 +200,8 @@ impl<R: RequestKey> Sources<R> {
     pub(crate) fn start(&self) -> Result<Vec<Awaited<R>>, String> {
         let waiting: Vec<_> = {
             let mut state = self.state.lock();
-            if let Phase::Bound(cache) = state.phase.clone() {
-                state.phase = Phase::Started(cache);
+            if let Phase::Bound(client) = state.phase.clone() {
+                state.phase = Phase::Started(client);
             }
             let watches = state.watches.iter();
             watches.map(|watched| (watched.number, watched.feed.clone())).collect()
@@ -221,7 +232,7 @@ impl<R: RequestKey> Sources<R> {
     /// Adds a watch: stored before the controller starts, started at once after that (CTL-2). Gives
     /// its number.
     pub(crate) fn add_watch(&self, watch: Unbound<R>) -> Result<usize, WatchError> {
-        let (number, cache, is_started) = {
+        let (number, client, is_started) = {
             let mut state = self.state.lock();
             let n_sources = state.unbound.len() + state.watches.len() + state.n_foreign;
             if n_sources >= SOURCES_MAX {
@@ -235,11 +246,11 @@ impl<R: RequestKey> Sources<R> {
                     state.unbound.push((number, watch));
                     return Ok(number);
                 }
-                Phase::Bound(cache) => (number, cache, false),
-                Phase::Started(cache) => (number, cache, true),
+                Phase::Bound(client) => (number, client, false),
+                Phase::Started(client) => (number, client, true),
             }
         };
-        let watched = self.watched(number, watch, &cache, Hold::Leased);
+        let watched = self.watched(number, watch, &client, Hold::Leased)?;
         let feed = watched.feed.clone();
         let is_started = {
             let mut state = self.state.lock();

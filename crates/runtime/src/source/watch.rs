@@ -1,19 +1,20 @@
 //! A type that a controller watches.
 
-use std::{any::TypeId, fmt, sync::Arc};
+use std::{any::TypeId, error::Error, fmt, sync::Arc};
 
 use kube_core::{ClusterResourceScope, PartialObjectMeta, Resource};
-use setpoint_informer::{Cacheable, SharedInformer};
+use setpoint_informer::{Cacheable, SharedInformer, indexer::AddIndexError};
 use setpoint_object::GroupVersionKind;
 
 use super::{
-    EventHandler, Owner, Unbound,
+    EventHandler, IndexRefused, Owner, Unbound,
     feed::{Binding, Hold, Rule, WatchFeed},
     handler::{ForObject, ForOwner},
     retry::Panics,
 };
 use crate::{
     cache::{Cache, CacheInformer},
+    client::Client,
     cluster::Cluster,
     predicate::Predicate,
     request::{Request, RequestKey},
@@ -29,7 +30,18 @@ pub struct Watch<K: Resource> {
     cache: Option<Cache>,
     is_cluster_scoped: bool,
     any_owner: bool,
+    indexes: Vec<Index<K>>,
 }
+
+/// An index that a watch declares.
+struct Index<K> {
+    name: Arc<str>,
+    /// The type of its function: tells whether two watches declare the same.
+    function: TypeId,
+    add: Box<AddIndex<K>>,
+}
+
+type AddIndex<K> = dyn Fn(&SharedInformer<K>) -> Result<(), AddIndexError> + Send;
 
 impl<K: Cacheable> Watch<K>
 where
@@ -61,6 +73,7 @@ impl<K: Cacheable> Watch<K> {
             cache: None,
             is_cluster_scoped,
             any_owner: false,
+            indexes: Vec::new(),
         }
     }
 
@@ -83,6 +96,35 @@ impl<K: Cacheable> Watch<K> {
     /// Only events that `predicate` passes, too: of several, all must pass it.
     pub fn filter(mut self, predicate: Predicate<K>) -> Self {
         self.predicates.push(predicate);
+        self
+    }
+
+    /// Declares an index of the cache of this type: [`Select::index`](crate::client::Select::index)
+    /// then finds objects by the values that `function` gives. Objects that are cached without
+    /// being decoded are decoded once for each write.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use setpoint_runtime::Watch;
+    /// let pods = Watch::<Pod>::new().index("spec.nodeName", |pod| {
+    ///     pod.spec.iter().flat_map(|spec| spec.node_name.clone()).collect()
+    /// });
+    /// ```
+    ///
+    /// The cache is shared: an index that one watch declares is there for all who read the type.
+    /// The same function, by its type, may be declared again under its name; another one is refused
+    /// when the controller is added.
+    pub fn index<F>(mut self, name: impl Into<Arc<str>>, function: F) -> Self
+    where
+        F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    {
+        let (name, function) = (name.into(), Arc::new(function));
+        let of = name.clone();
+        let add = Box::new(move |informer: &SharedInformer<K>| {
+            let function = function.clone();
+            informer.add_index(of.clone(), move |object| function(object))
+        });
+        self.indexes.push(Index { name, function: TypeId::of::<F>(), add });
         self
     }
 
@@ -140,11 +182,20 @@ impl<K: Cacheable> Watch<K> {
 
     /// The source whose keys are what `handler` adds.
     pub(crate) fn handled<R: RequestKey>(self, handler: impl EventHandler<K, R>) -> Unbound<R> {
-        let Self { dynamic_type, predicates, informer, cache: of_cluster, .. } = self;
+        self.handled_with(|_| Ok(handler))
+    }
+
+    /// The source whose keys are added by what `handler` makes of the manager's client.
+    pub(crate) fn handled_with<R: RequestKey, H: EventHandler<K, R>>(
+        self,
+        handler: impl FnOnce(&Client) -> Result<H, IndexRefused> + Send + 'static,
+    ) -> Unbound<R> {
+        let Self { dynamic_type, predicates, informer, cache: of_cluster, indexes, .. } = self;
         let is_cluster_scoped = self.is_cluster_scoped;
-        Box::new(move |Binding { cache, hold, filters }| {
+        Box::new(move |Binding { client, hold, filters }| {
             let is_elsewhere = of_cluster.is_some();
-            let cache = of_cluster.as_ref().unwrap_or(cache);
+            let cache = of_cluster.as_ref().unwrap_or_else(|| client.cache());
+            let is_own = informer.is_some();
             let (informer, lease) = match (informer, hold) {
                 (Some(informer), _) => (CacheInformer::of_one(informer), None),
                 (None, Hold::Pinned) => {
@@ -155,11 +206,40 @@ impl<K: Cacheable> Watch<K> {
                     (CacheInformer::clone(&lease), Some(lease))
                 }
             };
-            let (handler, panics) = (Box::new(handler), Panics::default());
+            for index in indexes {
+                let known = match is_own {
+                    true => Ok(false),
+                    false => cache.declare_index::<K>(&dynamic_type, &index.name, index.function),
+                };
+                let mut members = informer.informers().map(|(_, informer)| informer);
+                let added = known.and_then(|is_known| {
+                    members.try_for_each(|informer| match (index.add)(informer) {
+                        Err(AddIndexError::Exists(_)) if is_known => Ok(()),
+                        added => added.map_err(|error| error_chain(&error)),
+                    })
+                });
+                added.map_err(|reason| IndexRefused {
+                    resource: informer.resource_type().to_string(),
+                    index: index.name,
+                    reason,
+                })?;
+            }
+            let (handler, panics) = (Box::new(handler(client)?), Panics::default());
             let rule = Rule { predicates, filters, handler, panics };
-            Arc::new(WatchFeed { informer, is_elsewhere, _lease: lease, rule: Arc::new(rule) })
+            Ok(Arc::new(WatchFeed { informer, is_elsewhere, _lease: lease, rule: Arc::new(rule) }))
         })
     }
+}
+
+/// An error and its causes.
+fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 impl<K: Resource> fmt::Debug for Watch<K> {

@@ -13,6 +13,7 @@ mod events;
 mod explain;
 mod fence;
 mod finalizer;
+mod indexes;
 mod life;
 mod link;
 mod manager;

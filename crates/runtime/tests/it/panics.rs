@@ -13,7 +13,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use setpoint_informer::Event;
 use setpoint_runtime::{
     Action, BoxError, Context, Controller, ControllerBuilder, Predicate, Request, Watch,
-    predicate::EventFilter,
 };
 
 use crate::{
@@ -60,7 +59,7 @@ async fn event_whose_predicate_or_filter_panics_is_a_pass() {
     let predicate = Predicate::object(move |object| panics(&object.key().name));
     check_admitted(Controller::builder("config").for_(watch.filter(predicate))).await;
 
-    let filter = EventFilter::new(move |event| panics(&event.key().name));
+    let filter = Predicate::any_event(move |event| panics(&event.key().name));
     let watch = Watch::<ConfigMap>::new();
     check_admitted(Controller::builder("config").for_(watch).filter(filter)).await;
 }

@@ -17,7 +17,6 @@ use setpoint_runtime::{
     Action, BoxError, Context, Controller, ControllerBuilder, ControllerState, Predicate, Request,
     Watch,
     cluster::Cluster,
-    predicate::EventFilter,
     source::{HandlerFns, KeySink, SourceRun, WatchError, source_fn},
 };
 use tokio::sync::mpsc;
@@ -386,7 +385,7 @@ async fn bld_5_and_6_filter_applies_to_all_watches_and_to_no_other_source() {
     });
     let only_a = Predicate::<Pod>::object(|pod| &*pod.key().name != "c");
     let controller = of_maps()
-        .filter(EventFilter::object(|object| &*object.key().name != "b"))
+        .filter(Predicate::any_object(|object| &*object.key().name != "b"))
         .watches(Watch::<Pod>::new().filter(only_a), of_pods)
         .source(source)
         .build(seer(&trace))

@@ -1,0 +1,127 @@
+//! Indexes that watches declare, and mappings that read the cache.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use serde_json::{Value, json};
+use setpoint_informer::Event;
+use setpoint_runtime::{
+    Action, BoxError, Client, Context, Controller, ControllerBuilder, Request, Watch,
+    manager::AddError,
+};
+
+use crate::{
+    server::Server,
+    world::{CONFIG_MAPS, EVENTS, PODS, Running, Trace, builder, config_map, settle},
+};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const ITS_PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn server() -> Server {
+    Server::new(&[CONFIG_MAPS, PODS, EVENTS])
+}
+
+/// A config map that names a pod.
+fn naming(name: &str, pod: &str) -> Value {
+    let mut map = config_map(name);
+    map["data"] = json!({"pod": pod});
+    map
+}
+
+/// The pods that a config map names.
+fn pods(map: &ConfigMap) -> Vec<String> {
+    let pod = map.data.iter().filter_map(|data| data.get("pod"));
+    pod.map(|pod| format!("default/{pod}")).collect()
+}
+
+fn maps() -> Watch<ConfigMap> {
+    Watch::<ConfigMap>::new().index("pods", pods)
+}
+
+fn of_maps() -> ControllerBuilder {
+    Controller::builder("config").for_(maps())
+}
+
+fn build(builder: ControllerBuilder, trace: &Trace) -> Controller {
+    let trace = trace.clone();
+    let reconcile = move |request: Request, _: Context| {
+        trace.say(request.name.to_string());
+        std::future::ready(Ok::<_, BoxError>(Action::await_change()))
+    };
+    builder.build(reconcile).unwrap()
+}
+
+/// Reads the cache as `watches_by_index` does.
+fn by_hand(event: &Event<Pod>, client: &Client) -> Vec<Request> {
+    let maps = client.api::<ConfigMap>();
+    let found = maps.select().index("pods", event.key().to_string()).all().unwrap_or_default();
+    let key = |map: &std::sync::Arc<ConfigMap>| {
+        Request::new("default", map.metadata.name.as_deref().unwrap_or_default())
+    };
+    found.iter().map(key).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_of_a_named_object_leads_to_those_that_name_it() {
+    let by_index = of_maps().watches_by_index::<ConfigMap, _>(Watch::<Pod>::new(), "pods");
+    let by_hand = of_maps().watches_with(Watch::<Pod>::new(), by_hand);
+    for controller in [by_index, by_hand] {
+        let (server, trace) = (server(), Trace::default());
+        for (name, pod) in [("a", "p"), ("b", "p"), ("c", "other")] {
+            server.put(MAPS, naming(name, pod));
+        }
+        let mut manager = builder(&server).build();
+        manager.add(build(controller, &trace)).unwrap();
+        let client = manager.client().clone();
+        let running = Running::start(manager);
+        settle().await;
+        assert_eq!(trace.take(), "a · b · c");
+
+        server.put(ITS_PODS, json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}));
+        settle().await;
+        assert_eq!(trace.take(), "a · b");
+        server.put(MAPS, naming("b", "other"));
+        settle().await;
+        assert_eq!(trace.take(), "b");
+        server.delete(&format!("{ITS_PODS}/p"));
+        settle().await;
+        assert_eq!(trace.take(), "a");
+
+        let others = client.api::<ConfigMap>().select().index("pods", "default/other").all();
+        assert_eq!(others.unwrap().len(), 2, "readers have the index, too");
+        running.stop().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn index_is_declared_again_by_the_same_function_and_by_no_other() {
+    let (server, trace) = (server(), Trace::default());
+    let mut manager = builder(&server).build();
+    manager.add(build(of_maps(), &trace)).unwrap();
+    let same = Controller::builder("same").for_(maps());
+    manager.add(build(same, &trace)).unwrap();
+
+    let refused = |builder: ControllerBuilder| match manager.handle().add(build(builder, &trace)) {
+        Err(AddError::Index { source, .. }) => source.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let other = Watch::<ConfigMap>::new().index("pods", |_| Vec::new());
+    assert_eq!(
+        refused(Controller::builder("other").for_(other)),
+        "index \"pods\" of configmaps: it is declared with another function already"
+    );
+    let before = Controller::builder("before");
+    assert_eq!(
+        refused(before.watches_by_index::<Pod, _>(Watch::<ConfigMap>::new(), "pods")),
+        "index \"pods\" of pods: the type is not watched: watch it, with the index, before"
+    );
+    assert_eq!(
+        refused(of_maps_named("none").watches_by_index::<ConfigMap, _>(Watch::<Pod>::new(), "x")),
+        "index \"x\" of configmaps: there is none of that name: declare it by Watch::index, before"
+    );
+    // The name of a controller that was refused is free.
+    manager.add(build(of_maps_named("none"), &trace)).unwrap();
+}
+
+fn of_maps_named(name: &str) -> ControllerBuilder {
+    Controller::builder(name).for_(maps())
+}
