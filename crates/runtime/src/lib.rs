@@ -69,7 +69,7 @@
 //! | question                                       | answer                                                                    |
 //! |------------------------------------------------|---------------------------------------------------------------------------|
 //! | where keys come from                           | [`Watch`], [`EventHandler`](source::EventHandler), [`HandlerFns`](source::HandlerFns), [`Source`](source::Source); at run time [`Watches`](source::Watches) |
-//! | which events count                             | [`Predicate`] of a watch, [`EventFilter`](predicate::EventFilter) of all of a controller's watches |
+//! | which events count                             | [`Predicate`], of a watch or of all of a controller's watches |
 //! | who goes first                                 | priorities: the table at [`Enqueue`](source::Enqueue), [`Action::priority`], [`AtPriority`](reconciler::AtPriority) |
 //! | how fast a key may come                        | [`ControllerBuilder::rate_limiter`], [`RateLimits`]                       |
 //! | what a pass may know of itself                 | [`Context`]: attempt, priority, cause, deadline                           |
@@ -92,6 +92,7 @@
 //! | [`controller`], [`reconciler`], [`request`], [`context`], [`explain`] | controllers, their passes, and why a pass ran |
 //! | [`source`], [`predicate`], [`queue`] | where keys come from, which count, and how they wait |
 //! | [`client`], [`cache`], [`mapper`] | reads, writes, and which resource a kind is |
+//! | [`crd`] | the definitions of custom types that a program brings along |
 //! | [`condition`], [`finalizer`](mod@finalizer), [`owner`], [`prune`], [`adopt`], [`upsert`] | what reconcilers do to objects |
 //! | [`events`], [`metrics`], `endpoint` (feature `endpoints`), `telemetry` (feature `otel`) | what is told to people and machines |
 //!
@@ -111,6 +112,7 @@ pub mod cluster;
 pub mod condition;
 pub mod context;
 pub mod controller;
+pub mod crd;
 pub mod election;
 #[cfg(feature = "endpoints")]
 pub mod endpoint;

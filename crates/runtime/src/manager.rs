@@ -17,6 +17,7 @@ mod tests;
 
 use std::{fmt, future::Future, ops::Deref, sync::Arc, time::Duration};
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use setpoint_informer::factory::FactoryWorker;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,7 @@ pub use self::{
 use crate::{
     cluster::{CLUSTERS_MAX, Cluster, ClusterBuilder, ClusterHome},
     controller::{Controller, ControllerHandle},
+    crd::{InstallError, install_and_wait},
     events::EventWorker,
     reconciler::BoxError,
     request::RequestKey,
@@ -110,6 +112,21 @@ impl Manager {
     /// [`clock`](ManagerBuilder::clock), [`seed`](ManagerBuilder::seed).
     pub fn builder(client: kube_client::Client) -> ManagerBuilder {
         ManagerBuilder::new(client)
+    }
+
+    /// Creates the definitions of custom types or updates them, and waits until they are
+    /// established and served: [`install_and_wait`](crate::crd::install_and_wait), under the
+    /// manager's field manager. To be awaited before [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// The server refuses a definition, or it is not served in time.
+    pub async fn install_crds(
+        &self,
+        definitions: impl IntoIterator<Item = CustomResourceDefinition>,
+    ) -> Result<(), InstallError> {
+        let shared = &self.handle.environment;
+        install_and_wait(shared.client.kube(), &shared.field_manager, definitions).await
     }
 
     /// A way in that outlives [`run`](Self::run).

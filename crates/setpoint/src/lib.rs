@@ -125,6 +125,8 @@ pub use kube_client;
 pub use kube_core;
 #[cfg(feature = "derive")]
 pub use kube_derive;
+#[cfg(feature = "derive")]
+pub use schemars;
 #[cfg(feature = "server")]
 pub use setpoint_apiserver as apiserver;
 #[cfg(feature = "encryption")]
@@ -140,6 +142,8 @@ pub use setpoint_registry as registry;
 pub use setpoint_registry::kind;
 #[cfg(feature = "runtime")]
 pub use setpoint_runtime as runtime;
+#[cfg(feature = "runtime")]
+pub use setpoint_runtime::crd;
 #[cfg(feature = "server")]
 pub use setpoint_store as store;
 #[cfg(feature = "etcd")]
@@ -156,9 +160,13 @@ pub use setpoint_workqueue as workqueue;
 /// What most controllers start from: `use setpoint::prelude::*`.
 #[cfg(feature = "runtime")]
 pub mod prelude {
+    #[cfg(feature = "derive")]
+    pub use kube_core::CustomResourceExt;
     pub use kube_core::{Resource, ResourceExt};
     #[cfg(feature = "derive")]
     pub use kube_derive::CustomResource;
+    #[cfg(feature = "derive")]
+    pub use schemars::JsonSchema;
     pub use setpoint_informer::{
         ClientSource, Event, HandlerOptions, InformerFactory, Key, ListWatch, Lister,
         SharedInformer, Tombstone,

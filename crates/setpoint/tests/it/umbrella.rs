@@ -1,10 +1,8 @@
 //! The umbrella crate `kube`, without its runtime, beside a controller: its clients, and types by
 //! its derive.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
-use kube::{Api, Client, CustomResource, CustomResourceExt as _};
-use schemars::JsonSchema;
+use kube::{Api, Client, CustomResource};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use setpoint::ControlPlane;
@@ -47,6 +45,35 @@ async fn eventually<T>(attempt: impl AsyncFn() -> Option<T>) -> T {
 }
 
 #[tokio::test(start_paused = true)]
+async fn definition_that_is_refused_or_never_served_is_an_error_that_says_why() {
+    use setpoint::runtime::crd::{INSTALL_TIMEOUT, install_and_wait};
+    let plane = ControlPlane::builder().simulated(1).build();
+    let (client, stop) = (plane.client(), CancellationToken::new());
+    let user = async {
+        let mut wrong = Square::crd();
+        wrong.spec.versions[0].schema = None;
+        let refused = install_and_wait(&client, "me", [wrong]).await.unwrap_err();
+        assert_eq!(refused.to_string(), "apply the definition squares.example.dev");
+
+        install_and_wait(&client, "me", [Square::crd()]).await.unwrap();
+        // Another definition of the same group takes the kind: its names are not accepted.
+        let mut other = Square::crd();
+        other.metadata.name = Some("others.example.dev".into());
+        other.spec.names.plural = "others".into();
+        other.spec.names.singular = Some("other".into());
+        let started = tokio::time::Instant::now();
+        let late = install_and_wait(&client, "me", [other]).await.unwrap_err();
+        assert_eq!(started.elapsed().as_secs(), INSTALL_TIMEOUT.as_secs());
+        let text = late.to_string();
+        assert!(text.contains("others.example.dev is not served after 30"), "{text}");
+        assert!(text.contains("it is not NamesAccepted"), "{text}");
+        stop.cancel();
+    };
+    let (ended, ()) = tokio::join!(plane.run(stop.clone()), user);
+    ended.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn clients_and_derived_types_of_kube_work_with_a_controller() {
     let plane = ControlPlane::builder().simulated(1).build();
     // The same type, under both names.
@@ -58,17 +85,17 @@ async fn clients_and_derived_types_of_kube_work_with_a_controller() {
 
     let (stop_manager, stop_plane) = (CancellationToken::new(), CancellationToken::new());
     let user = async {
-        let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-        definitions.create(&PostParams::default(), &Square::crd()).await.unwrap();
         let squares = Api::<Square>::namespaced(client.clone(), "default");
         let square = Square::new("a", SquareSpec { side: 3 });
-        // The type is served a moment after it is defined.
-        eventually(async || squares.create(&PostParams::default(), &square).await.ok()).await;
+        squares.create(&PostParams::default(), &square).await.unwrap();
         let area = eventually(async || squares.get("a").await.unwrap().status?.area).await;
         stop_manager.cancel();
         area
     };
     let working = async {
+        // Once more changes nothing.
+        manager.install_crds([Square::crd()]).await.unwrap();
+        manager.install_crds([Square::crd()]).await.unwrap();
         let (ended, area) = tokio::join!(manager.run(stop_manager.clone()), user);
         stop_plane.cancel();
         ended.unwrap();

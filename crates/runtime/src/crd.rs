@@ -1,0 +1,220 @@
+//! Installs the definitions of custom types that a program brings along.
+//!
+//! `#[derive(CustomResource)]` gives a type its definition, with the schema: `Website::crd()`.
+//! [`Manager::install_crds`](crate::Manager::install_crds) applies them before the manager runs:
+//!
+//! | step | done when |
+//! |---|---|
+//! | server-side apply, forced: creates the definition or updates it | the server has taken it |
+//! | wait | its conditions `NamesAccepted` and `Established` are true |
+//! | wait | discovery lists the resource in each version that is served |
+//!
+//! A program that may not write definitions leaves this to whoever deploys it. Replicas may install
+//! the same definitions at the same time. During a rollout the old version of a program must not
+//! install its definitions after the new one has: it would take new fields away.
+
+use std::{fmt, time::Duration};
+
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+        CustomResourceDefinition, CustomResourceDefinitionCondition,
+    },
+    apimachinery::pkg::apis::meta::v1::APIResourceList,
+};
+use kube_client::Api;
+use kube_core::{
+    ResourceExt,
+    params::{Patch, PatchParams},
+};
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// How long all definitions together may take until they are served. 30 s: a server needs less than
+/// one; controller-runtime's test environment waits 10 s.
+pub const INSTALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The pause between two looks at a definition: 100 ms, as controller-runtime's test environment.
+const POLL_PERIOD: Duration = Duration::from_millis(100);
+
+/// A definition that could not be installed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// The server refused to take it, or to show it, or could not be reached.
+    #[error("{verb} the definition {name}")]
+    Request {
+        /// What was asked.
+        verb: &'static str,
+        /// The definition's name.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<kube_client::Error>,
+    },
+    /// The time was over before it was served.
+    #[error("the definition {name} is not served after {waited:?}: {pending}")]
+    Timeout {
+        /// The definition's name.
+        name: String,
+        /// How long it was waited for.
+        waited: Duration,
+        /// What was waited for.
+        pending: Pending,
+    },
+}
+
+/// What a definition still lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pending {
+    /// The server's answer to the apply, or to the first look.
+    Answer,
+    /// A condition is not true: its type, and what the server says about it.
+    Condition {
+        /// The type.
+        condition: &'static str,
+        /// The server's reason and message; empty if it has said nothing.
+        message: String,
+    },
+    /// Discovery does not list this `group/version` with the resource.
+    Discovery(String),
+}
+
+impl fmt::Display for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answer => f.write_str("the server has not answered"),
+            Self::Condition { condition, message } if message.is_empty() => {
+                write!(f, "it is not {condition}")
+            }
+            Self::Condition { condition, message } => write!(f, "it is not {condition}: {message}"),
+            Self::Discovery(version) => write!(f, "discovery does not list it in {version}"),
+        }
+    }
+}
+
+/// Creates the definitions or updates them, and waits until all are established and served: for at
+/// most [`INSTALL_TIMEOUT`]. Their fields are then `field_manager`'s.
+///
+/// # Errors
+///
+/// The server refuses a definition, such as one with a schema that is not structural; or the time
+/// is over. Definitions that were taken before stay.
+pub async fn install_and_wait(
+    client: &kube_client::Client,
+    field_manager: &str,
+    definitions: impl IntoIterator<Item = CustomResourceDefinition>,
+) -> Result<(), InstallError> {
+    let started = Instant::now();
+    let deadline = started + INSTALL_TIMEOUT;
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
+    let params = PatchParams::apply(field_manager).force();
+    let definitions: Vec<_> = definitions.into_iter().collect();
+    let failed = |verb, name: &str, source| InstallError::Request {
+        verb,
+        name: name.to_owned(),
+        source: Box::new(source),
+    };
+    let late = |name: &str, pending| InstallError::Timeout {
+        name: name.to_owned(),
+        waited: started.elapsed(),
+        pending,
+    };
+    for definition in &definitions {
+        let name = definition.name_any();
+        let patch = Patch::Apply(definition);
+        let applied = timeout_at(deadline, api.patch(&name, &params, &patch)).await;
+        let applied = applied.map_err(|_| late(&name, Pending::Answer))?;
+        applied.map_err(|source| failed("apply", &name, source))?;
+    }
+    for definition in &definitions {
+        let name = definition.name_any();
+        let mut pending = Pending::Answer;
+        loop {
+            let looked = timeout_at(deadline, look(client, &api, &name)).await;
+            let Ok(looked) = looked else { return Err(late(&name, pending)) };
+            match looked.map_err(|source| failed("read", &name, source))? {
+                None => break,
+                Some(lacks) => pending = lacks,
+            }
+            if timeout_at(deadline, sleep(POLL_PERIOD)).await.is_err() {
+                return Err(late(&name, pending));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a definition lacks until it is served.
+async fn look(
+    client: &kube_client::Client,
+    api: &Api<CustomResourceDefinition>,
+    name: &str,
+) -> Result<Option<Pending>, kube_client::Error> {
+    let definition = api.get(name).await?;
+    let conditions = definition.status.and_then(|status| status.conditions).unwrap_or_default();
+    if let Some(pending) = lacking(&conditions) {
+        return Ok(Some(pending));
+    }
+    for version in definition.spec.versions.iter().filter(|version| version.served) {
+        let group_version = format!("{}/{}", definition.spec.group, version.name);
+        let listed = match client.list_api_group_resources(&group_version).await {
+            Ok(listed) => is_listed(&listed, &definition.spec.names.plural),
+            Err(kube_client::Error::Api(status)) if status.code == 404 => false,
+            Err(error) => return Err(error),
+        };
+        if !listed {
+            return Ok(Some(Pending::Discovery(group_version)));
+        }
+    }
+    Ok(None)
+}
+
+/// The first condition that is not true.
+fn lacking(conditions: &[CustomResourceDefinitionCondition]) -> Option<Pending> {
+    ["NamesAccepted", "Established"].into_iter().find_map(|wanted| {
+        let known = conditions.iter().find(|condition| condition.type_ == wanted);
+        if known.is_some_and(|condition| condition.status == "True") {
+            return None;
+        }
+        let said = known.iter().flat_map(|condition| [&condition.reason, &condition.message]);
+        let said: Vec<&str> = said.flatten().map(String::as_str).collect();
+        Some(Pending::Condition { condition: wanted, message: said.join(": ") })
+    })
+}
+
+fn is_listed(listed: &APIResourceList, plural: &str) -> bool {
+    listed.resources.iter().any(|resource| resource.name == plural)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(
+        type_: &str,
+        status: &str,
+        said: Option<&str>,
+    ) -> CustomResourceDefinitionCondition {
+        CustomResourceDefinitionCondition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: said.map(|_| "Conflict".to_owned()),
+            message: said.map(str::to_owned),
+            ..CustomResourceDefinitionCondition::default()
+        }
+    }
+
+    #[test]
+    fn both_conditions_must_be_true_and_the_first_that_is_not_is_named() {
+        let text = |conditions: &[_]| lacking(conditions).map(|pending| pending.to_string());
+        assert_eq!(text(&[]).as_deref(), Some("it is not NamesAccepted"));
+        let taken = condition("NamesAccepted", "False", Some("\"webs\" is taken"));
+        assert_eq!(
+            text(&[taken]).as_deref(),
+            Some("it is not NamesAccepted: Conflict: \"webs\" is taken")
+        );
+        let accepted = condition("NamesAccepted", "True", None);
+        assert_eq!(text(std::slice::from_ref(&accepted)).as_deref(), Some("it is not Established"));
+        assert_eq!(text(&[accepted, condition("Established", "True", None)]), None);
+    }
+}
