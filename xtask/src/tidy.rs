@@ -31,6 +31,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("network", 8),
     ("setpoint-cli", 9),
     ("pod-printer", 8),
+    ("website", 8),
     ("setpoint-benches", 8),
     ("website-kube-rs", 8),
     ("website-setpoint", 8),
@@ -286,6 +287,25 @@ fn pages_show_what_is_compiled() {
             let shown = std::fs::read_to_string(docs.join(page).join(file)).unwrap();
             assert!(text.contains(&shown), "docs/{page}.md does not show {file} as it is");
         }
+    }
+}
+
+/// The first page for users shows the files that are compiled and run, and names the packages that
+/// they depend on.
+#[test]
+fn getting_started_shows_what_is_compiled() {
+    let page = std::fs::read_to_string(root().join("docs/getting-started.md")).unwrap();
+    let example = root().join("examples/website");
+    for file in ["src/lib.rs", "src/main.rs", "tests/website.rs", "website.json"] {
+        let shown = std::fs::read_to_string(example.join(file)).unwrap();
+        assert!(page.contains(&shown), "docs/getting-started.md does not show {file} as it is");
+    }
+    let manifest = std::fs::read_to_string(example.join("Cargo.toml")).unwrap();
+    let dependencies = manifest.split_once("\n[dependencies]\n").unwrap().1;
+    let packages = dependencies.lines().filter_map(|line| line.split([' ', '.']).next());
+    for package in packages.filter(|package| !package.is_empty() && !package.starts_with('[')) {
+        let line = format!("\n{package} = ");
+        assert!(page.contains(&line), "docs/getting-started.md does not depend on {package}");
     }
 }
 

@@ -1,0 +1,72 @@
+//! An operator: each `Website` gets a Deployment that serves it.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use setpoint::prelude::*;
+
+/// What a website should be.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone)]
+#[kube(
+    group = "example.dev",
+    version = "v1",
+    kind = "Website",
+    namespaced,
+    status = "WebsiteStatus",
+    crates(kube_core = "setpoint::kube_core")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WebsiteSpec {
+    /// The image that serves it.
+    pub image: String,
+    /// How many Pods serve it.
+    pub replicas: i32,
+}
+
+/// What a website is.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default)]
+#[serde(rename_all = "camelCase")]
+pub struct WebsiteStatus {
+    /// How many Pods serve it at present.
+    #[serde(default)]
+    pub ready_replicas: i32,
+}
+
+/// The controller: its keys are Websites, and a change of a Deployment leads to the Website that
+/// owns it.
+///
+/// # Errors
+///
+/// Never as it is written here.
+pub fn controller() -> Result<Controller, BuildError> {
+    Controller::builder("website")
+        .for_(Watch::<Website>::new())
+        .owns(Watch::<Deployment>::new())
+        .build(reconcile)
+}
+
+/// One pass: reads what should be from the cache, and makes it so. A pass that fails comes back.
+async fn reconcile(request: Request, context: Context) -> Result<Action, BoxError> {
+    let sites = context.client().api::<Website>();
+    // Gone: the garbage collector deletes what it owned.
+    let Some(site) = sites.get(&request)? else { return Ok(Action::await_change()) };
+
+    let labels = json!({"website": &*request.name});
+    let container = json!({"name": "web", "image": site.spec.image});
+    let desired = Apply::<Deployment>::new(&request)
+        .owner(&controller_reference(&*site, &())?)
+        .set("/spec/replicas", site.spec.replicas)
+        .set("/spec/selector/matchLabels", &labels)
+        .set("/spec/template/metadata/labels", &labels)
+        .set("/spec/template/spec/containers", [container])
+        .force();
+    let deployment = context.client().api::<Deployment>().apply(&desired).await?;
+
+    let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or_default();
+    if site.status.as_ref().map(|status| status.ready_replicas) != Some(ready) {
+        let status = Apply::<Website>::new(&request).status(json!({"readyReplicas": ready}));
+        sites.status().apply(&status).await?;
+    }
+    Ok(Action::await_change())
+}
