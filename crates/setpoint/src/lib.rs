@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `runtime` (default) | [`informer`], [`runtime`], [`workqueue`], [`prelude`] | `kube-client` |
 //! | `derive` | `#[derive(CustomResource)]` from [`kube_derive`] | |
+//! | `schema` | the same with `JsonSchema`: derived types bring their definition | `derive` |
 //! | `endpoints` | a manager's health and metrics over HTTP: [`runtime::endpoint`] | an HTTP server |
 //! | `compressed` | packed caches: `CachePolicy::Compressed`, packed metadata | zstd |
 //! | `otel` | passes as spans of OpenTelemetry: [`runtime::telemetry::Traces`] | `opentelemetry` |
@@ -125,7 +126,7 @@ pub use kube_client;
 pub use kube_core;
 #[cfg(feature = "derive")]
 pub use kube_derive;
-#[cfg(feature = "derive")]
+#[cfg(feature = "schema")]
 pub use schemars;
 #[cfg(feature = "server")]
 pub use setpoint_apiserver as apiserver;
@@ -160,12 +161,12 @@ pub use setpoint_workqueue as workqueue;
 /// What most controllers start from: `use setpoint::prelude::*`.
 #[cfg(feature = "runtime")]
 pub mod prelude {
-    #[cfg(feature = "derive")]
+    #[cfg(feature = "schema")]
     pub use kube_core::CustomResourceExt;
     pub use kube_core::{Resource, ResourceExt};
     #[cfg(feature = "derive")]
     pub use kube_derive::CustomResource;
-    #[cfg(feature = "derive")]
+    #[cfg(feature = "schema")]
     pub use schemars::JsonSchema;
     pub use setpoint_informer::{
         ClientSource, Event, HandlerOptions, InformerFactory, Key, ListWatch, Lister,
