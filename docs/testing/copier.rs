@@ -21,7 +21,7 @@ async fn reconcile(request: Request, context: Context) -> Result<Action, BoxErro
 }
 
 fn manager(builder: ManagerBuilder) -> Result<Manager, BoxError> {
-    let mut manager = builder.namespace("default").build();
+    let mut manager = builder.namespaces(["default"])?.build();
     let watch = Watch::<ConfigMap>::new();
     manager.add(Controller::builder("copier").for_(watch).build(reconcile)?)?;
     Ok(manager)

@@ -266,7 +266,7 @@ impl TestEnv {
     /// A builder of managers with this environment's client and clock, and a seed of its own.
     pub fn manager(&self) -> ManagerBuilder {
         let seed = self.next_seed.fetch_add(1, Ordering::Relaxed);
-        Manager::builder(self.client(), self.clock.clone()).seed(seed)
+        Manager::builder(self.client()).clock(self.clock.clone()).seed(seed)
     }
 
     /// Runs a manager until the environment ends. One that fails fails the test, at its next

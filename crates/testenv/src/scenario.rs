@@ -108,7 +108,7 @@ impl fmt::Debug for Life {
 impl Life {
     /// A builder of managers with this life's client, clock and seed.
     pub fn manager(&self) -> ManagerBuilder {
-        Manager::builder(self.client.clone(), self.clock.clone()).seed(self.seed)
+        Manager::builder(self.client.clone()).clock(self.clock.clone()).seed(self.seed)
     }
 }
 

@@ -10,8 +10,8 @@ use setpoint_informer::{
 
 use super::{CacheLister, NamespaceNotCached};
 
-/// What caches one type: one informer, or one per namespace where the [rules](super::CacheRules)
-/// name several (CCH-4). Cheap to clone.
+/// What caches one type: one informer, or one per namespace where the
+/// [options](super::CacheOptions) name several (CCH-4). Cheap to clone.
 ///
 /// It has the methods of a [`SharedInformer`] that make sense of several: who uses it need not know
 /// how many there are. Handlers may then be called by several informers at once; of one object all

@@ -60,8 +60,7 @@ impl Scenario for TwoNetworks {
     }
 
     async fn live(&self, life: Life, world: Ranges) -> Result<(), BoxError> {
-        let manager = network::controller::manager(life.client.clone(), life.clock.clone());
-        let mut manager = manager.seed(life.seed).build();
+        let mut manager = life.manager().cache(network::controller::cache()).build();
         manager.add(network::controller::controller(Arc::new(world))?)?;
         manager.run(life.stop).await?;
         Ok(())
