@@ -55,7 +55,7 @@ async fn change_is_known_by_the_reconcile_that_made_it() {
                 false => person.client.clone(),
             };
             let clock = server.registry().clock().clone();
-            let mut manager = Manager::builder(client, clock).seed(1).build();
+            let mut manager = Manager::builder(client).clock(clock).seed(1).build();
             let watch = Watch::<ConfigMap>::new();
             let controller = Controller::builder("copier").for_(watch).build(copy).unwrap();
             manager.add(controller).unwrap();
