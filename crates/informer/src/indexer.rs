@@ -178,8 +178,8 @@ impl<K> Indexer<K> {
         Ok(Function::new(name, function, self.panics.clone()))
     }
 
-    /// Adds an index whose function was asked about everything in this snapshot. Says whether that is
-    /// still the cache; nothing is done otherwise.
+    /// Adds an index whose function was asked about everything in this snapshot. Says whether that
+    /// is still the cache; nothing is done otherwise.
     pub(crate) fn add_index(
         &mut self,
         of: &Snapshot<K>,
@@ -337,8 +337,8 @@ impl<K> Indexer<K> {
 /// What a function says of each object of a snapshot, in their order.
 pub(crate) type Filed<K> = Vec<(Object<K>, Box<[Arc<str>]>)>;
 
-/// Asks a function about a snapshot's objects. `filed` is what it said of an earlier one: of what has
-/// not changed since it is not asked again.
+/// Asks a function about a snapshot's objects. `filed` is what it said of an earlier one: of what
+/// has not changed since it is not asked again.
 pub(crate) fn ask_again<K>(
     function: &Function<K>,
     snapshot: &Snapshot<K>,

@@ -32,8 +32,8 @@ impl<K> Indexer<K> {
         self.transaction_asked(writes, ask)
     }
 
-    /// [`transaction`](Self::transaction); `ask` gives what the functions say of each object that is
-    /// put in, in the order of the writes.
+    /// [`transaction`](Self::transaction); `ask` gives what the functions say of each object that
+    /// is put in, in the order of the writes.
     pub(crate) fn transaction_asked(
         &mut self,
         writes: Vec<Write<K>>,

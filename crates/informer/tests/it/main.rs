@@ -14,6 +14,7 @@ mod policies;
 mod reflector;
 mod reflector_bounds;
 mod reflector_stream;
+mod reflector_time;
 mod resync;
 mod retry_watcher;
 mod shared;

@@ -129,6 +129,11 @@ pub(crate) fn asked(script: &Script) -> Vec<String> {
         .collect()
 }
 
+/// A watch that says one thing after a while and is then closed.
+pub(crate) fn long_watch(version: u64) -> Answer {
+    Answer::Watch(vec![wait(2), bookmark(version)])
+}
+
 /// When each request was made, seconds since `start`.
 pub(crate) fn asked_at(script: &Script, start: Instant) -> Vec<f64> {
     script

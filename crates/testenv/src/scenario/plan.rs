@@ -17,8 +17,8 @@ const STORM_WRITES: u64 = 14;
 const SKEW_SECS: u64 = 30;
 
 /// What goes wrong in one play of a scenario. It is written as one line, `seed=3 crash=before:2
-/// faults=0.25x40 store=0.05 skew=-7`, of which all but the seed may be missing, and read again from
-/// that.
+/// faults=0.25x40 store=0.05 skew=-7`, of which all but the seed may be missing, and read again
+/// from that.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {

@@ -1,0 +1,73 @@
+//! How long a watch may last, and be quiet (spec §2.4).
+use crate::support::*;
+use setpoint_informer::reflector::ReflectorOptions;
+use setpoint_informer::source::scripted::{Answer, Asked, Script, Step};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::Instant;
+
+#[tokio::test(start_paused = true)]
+async fn invariant_9_watch_timeouts_lie_in_five_to_ten_minutes_and_differ() {
+    let answers = (0..30).map(|n| long_watch(n + 6));
+    let script = Script::new([page("5", &[])].into_iter().chain(answers));
+    let running = Running::start(builder(&script));
+    pass(100).await;
+    let timeouts: BTreeSet<u64> = script
+        .asked()
+        .iter()
+        .filter_map(|asked| match asked {
+            Asked::Watch(_, watch) => Some(watch.timeout.as_secs()),
+            _ => None,
+        })
+        .collect();
+    assert!(timeouts.iter().all(|timeout| (300..600).contains(timeout)), "{timeouts:?}");
+    assert!(timeouts.len() > 20, "{timeouts:?}");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_the_server_never_closes_is_given_up_after_its_timeout() {
+    let script = Script::new([page("5", &[]), Answer::Watch(vec![Step::Hang])]);
+    let start = Instant::now();
+    let running = Running::start(builder(&script));
+    pass(700).await;
+    assert_eq!(asked(&script).len(), 3, "{:?}", asked(&script));
+    let at = asked_at(&script, start)[2];
+    assert!((330.0..630.1).contains(&at), "{at}");
+    running.end().await;
+}
+
+/// A connection that died in silence is known by the bookmark that does not come.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_goes_quiet_is_opened_again_from_where_it_had_come() {
+    for (quiet, expected) in [(None, 90.0..115.0), (Some(8), 8.0..11.0)] {
+        let script = Script::new([
+            page("5", &[]),
+            Answer::Watch(vec![wait(50), bookmark(7), wait(80), bookmark(8), Step::Hang]),
+            Answer::Watch(vec![Step::Hang]),
+        ]);
+        let start = Instant::now();
+        let mut options = ReflectorOptions::default();
+        if let Some(quiet) = quiet {
+            options.watch_quiet_timeout = Some(Duration::from_secs(quiet));
+        }
+        let running = Running::start(builder(&script).reflector(options));
+        pass(300).await;
+        let (asked, at) = (asked(&script), asked_at(&script, start));
+        // Each bookmark counts as a sign of life, and until the first there is none to be missed.
+        let last = if quiet.is_some() { 50.0 } else { 130.0 };
+        assert!(expected.contains(&(at[2] - last)), "{asked:?} at {at:?}");
+        assert!(asked[2].contains(if quiet.is_some() { "7" } else { "8" }), "{asked:?}");
+        assert!(running.informer.status().degraded.is_none());
+        running.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_bookmarks_may_be_quiet() {
+    let script = Script::new([page("5", &[]), Answer::Watch(vec![Step::Hang])]);
+    let running = Running::start(builder(&script));
+    pass(300).await;
+    assert_eq!(asked(&script).len(), 2, "{:?}", asked(&script));
+    running.end().await;
+}
