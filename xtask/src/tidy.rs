@@ -362,6 +362,27 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["client", "listen"],
         ],
     ),
+    (
+        "runtime",
+        &[
+            &["broken", "condition", "crd", "error", "mapper", "metrics", "owner", "predicate"],
+            &["request", "signal"],
+            // What one pass read and wrote, and why it ran.
+            &["pass", "runnable"],
+            &["cache", "fence", "endpoint"],
+            &["client", "explain"],
+            &["events", "telemetry", "upsert"],
+            &["cluster", "election"],
+            // Where keys come from.
+            &["source"],
+            // What reconcilers see, and what they may use.
+            &["context", "shard"],
+            &["reconciler"],
+            &["finalizer", "prune", "adopt"],
+            &["controller"],
+            &["manager"],
+        ],
+    ),
 ];
 
 /// The source files of a crate that are not tests, with the name of their top module.

@@ -3,19 +3,10 @@
 //! # Theory
 //!
 //! ```text
-//!   a server in this process: one feed of all objects ──┐
-//!                                                       ├─▶ Graph (uid → owners, dependents) ──▶
-//!                                                       WorkQueue of uids ──▶ workers a remote
-//!                                                       server: one metadata informer a resource
-//!                                                       ──┘         pure data                     
-//!                                                                          │ discovery: at most 30
-//!                                                                          s old, and new when a
-//!                                                                          CRD changes            
-//!                                                                                           live
-//!                                                                                           reads
-//!                                                                                           and
-//!                                                                                           writes
-//!                                                                                           ◀────┘
+//!   server in this process: one feed of all objects ──┐
+//!   remote server: one metadata informer a resource ──┴▶ Graph ──▶ WorkQueue of uids ──▶ workers
+//!     (discovery: at most 30 s old, and                  uid → owners, dependents            │
+//!      asked anew when a CRD changes)                               live reads and writes ◀──┘
 //! ```
 //!
 //! With a feed, discovery is read when an object is looked at: where nothing is collected, nothing

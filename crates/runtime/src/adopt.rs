@@ -31,8 +31,8 @@ use setpoint_object::label::Selector;
 
 use crate::{
     client::{Api, ClientError, key_of},
+    error::chain,
     owner::{OwnerError, controller_of, controller_reference},
-    reconciler::chain,
     request::Request,
 };
 

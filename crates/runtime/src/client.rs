@@ -10,7 +10,6 @@ mod live_watch;
 mod merge_from;
 mod options;
 mod own_writes;
-mod pass;
 mod retry;
 mod select;
 mod subresource;
@@ -26,7 +25,6 @@ use kube_core::metadata::PartialObjectMeta;
 use setpoint_informer::Cacheable;
 use setpoint_object::{ApiError, Reason, Status};
 
-pub(crate) use self::pass::{AnyPass, KeyedPass, Pass, Writes, Written};
 pub use self::{
     api::Api,
     apply::{Apply, ApplyError},
@@ -36,7 +34,6 @@ pub use self::{
     merge_from::MergeFrom,
     options::FieldValidation,
     own_writes::{OWN_WRITE_WAIT_MAX, OWN_WRITES_MAX},
-    pass::{NOTES_MAX, Note, Noting, ReadFrom, WriteOutcome},
     retry::Retry,
     select::Select,
     subresource::Subresource,
@@ -49,9 +46,11 @@ use self::{
     own_writes::OwnWrites,
     warnings::Warnings,
 };
+pub use crate::pass::{NOTES_MAX, Note, Noting, ReadFrom, WriteOutcome};
 use crate::{
     cache::Cache,
     fence::{Both, Fence, Fenced},
+    pass::{AnyPass, Pass},
 };
 /// Which reconcile sends a request: an extension and a header of every request that a reconciler's
 /// client sends, for its layers and for the server.
@@ -230,7 +229,7 @@ impl Client {
     }
 }
 
-type BoxErr = crate::reconciler::BoxError;
+type BoxErr = crate::error::BoxError;
 
 /// The failure that an answer means: its `Status`, or one made of the code when the body is
 /// something else.

@@ -10,10 +10,11 @@ use setpoint_object::{GroupVersionKind, time::Clock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::pass::ReconcileId;
 use crate::{
-    client::{AnyPass, Client},
+    client::Client,
     events::EventRecorder,
-    explain::Cause,
+    pass::{AnyPass, Cause},
     request::RequestKey,
     source::Watches,
 };
@@ -134,40 +135,5 @@ impl fmt::Debug for Context {
             .field("reconcile_id", &self.which.reconcile_id)
             .field("attempt", &self.which.attempt)
             .finish_non_exhaustive()
-    }
-}
-
-/// The id of one pass, written as a version 4 UUID. Drawn from the manager's seed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ReconcileId(pub(crate) u128);
-
-impl ReconcileId {
-    /// The id of the pass of this number. Two rounds of SplitMix64, whose outputs are distinct for
-    /// distinct inputs.
-    pub(crate) fn of(seed: u64, number: u64) -> Self {
-        let high = split_mix(seed ^ split_mix(number));
-        Self(u128::from(high) << 64 | u128::from(split_mix(high ^ number)))
-    }
-}
-
-fn split_mix(state: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-impl fmt::Display for ReconcileId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Version 4, variant 1 (RFC 9562 §5.4).
-        let bits = self.0 & !(0xf << 76) & !(0b11 << 62) | (0x4 << 76) | (0b10 << 62);
-        let hex = format!("{bits:032x}");
-        write!(f, "{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-    }
-}
-
-impl fmt::Debug for ReconcileId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
     }
 }

@@ -3,10 +3,11 @@
 mod build_error;
 mod builder;
 mod catch_up;
+mod collector;
 mod error;
-mod gate;
 mod options;
 mod pace;
+mod queue_collector;
 mod rate_limits;
 mod run;
 mod settle;
@@ -26,8 +27,6 @@ use setpoint_object::GroupVersionKind;
 use setpoint_workqueue::{LevelStats, Stats, WorkQueue, metrics::Recorder};
 use tokio::sync::watch;
 
-pub(crate) use self::gate::{GatePass, KeyGate};
-pub(crate) use self::run::Environment;
 pub use self::{
     build_error::BuildError,
     builder::{CONTROLLER_NAME_CHARS_MAX, ControllerBuilder, PRIORITY_AGEING},
@@ -35,6 +34,9 @@ pub use self::{
     options::ControllerDefaults,
     rate_limits::RateLimits,
     stats::ControllerStats,
+};
+pub(crate) use self::{
+    collector::ControllerCollector, queue_collector::QueueCollector, run::Environment,
 };
 use self::{options::Chosen, pace::Pace, stats::Counters, worker::DynReconciler};
 use crate::{

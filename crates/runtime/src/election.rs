@@ -50,6 +50,7 @@ pub use self::{
     options::{ElectionOptions, LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, Timings},
 };
 pub(crate) use self::{
+    leadership::ElectionCollector,
     record::{Attempts, holder, micro_time},
     request::bounded,
 };

@@ -43,7 +43,6 @@ use std::{
 
 use bytes::Bytes;
 
-pub(crate) use self::health::Probe;
 use self::route::Routes;
 pub use self::{
     bearer::BearerAuth,
@@ -52,7 +51,8 @@ pub use self::{
     health::{CHECK_MAX, CHECKS_MAX, Check, Health, HealthError},
     review::{REVIEW_CACHE_MAX, REVIEWS_MAX},
 };
-use crate::manager::Runnable;
+pub(crate) use self::{certificate::CertificateCollector, health::Probe};
+use crate::runnable::Runnable;
 
 /// Connections of one endpoint at once; more wait to be accepted.
 ///

@@ -45,15 +45,16 @@ mod send;
 mod told;
 mod worker;
 
+pub(crate) use self::{
+    loss::EventCollector,
+    recorder::{Broadcaster, EventOptions},
+    worker::EventWorker,
+};
 pub use self::{
     loss::EventLosses,
     recorder::{EventBuilder, EventRecorder},
     reference::ObjectReference,
     told::{EventType, UnknownEventType},
-};
-pub(crate) use self::{
-    recorder::{Broadcaster, EventOptions},
-    worker::EventWorker,
 };
 
 /// How many events may wait for the correlator, over all recorders of a manager; and how many for a

@@ -17,23 +17,18 @@
 //! when somebody asks. The record is in the ring from the pass's begin, so what runs now is told
 //! too.
 
-mod cause;
 mod explainer;
 mod explanation;
 mod ring;
 mod span;
 mod writer;
 
-pub use self::{
-    cause::Cause,
-    explanation::{Explanation, PassOutcome},
-    writer::Writer,
-};
 pub(crate) use self::{
     explainer::{Explain, Explainer, WatchedSource},
-    explanation::{Began, cut},
     writer::{Seen, find_seen},
 };
+pub use self::{explanation::Explanation, writer::Writer};
+pub use crate::pass::{Cause, ERROR_BYTES_MAX, PassOutcome};
 
 /// How many passes a controller remembers by default.
 ///
@@ -42,6 +37,3 @@ pub(crate) use self::{
 /// one, of at most [`NOTES_MAX`](crate::client::NOTES_MAX), takes 104. So a controller that has
 /// run for a while takes an eighth of a megabyte for it.
 pub const EXPLAINED_PASSES: usize = 256;
-
-/// How much of an error's text is remembered, in bytes.
-pub const ERROR_BYTES_MAX: usize = 512;

@@ -10,7 +10,8 @@ use setpoint_informer::Cacheable;
 
 use crate::{
     client::{Api, ClientError},
-    reconciler::{Action, BoxError},
+    error::BoxError,
+    reconciler::Action,
     request::Request,
 };
 

@@ -4,12 +4,14 @@
 //! # Theory
 //!
 //! ```text
-//!   informer ──▶ predicates ──▶ mapping ──▶ WorkQueue ──▶ worker ──▶
-//!   Reconciler::reconcile(request, context) (shared by all              (event → keys)            
-//!                      │        │ controllers)                     ▲                              
-//!                              │        ├─▶ Client: reads from the cache, └──── add_after /
-//!                              add_rate_limited ◀── Action    │   writes to the server └─▶
-//!                              EventRecorder
+//!   informer ──▶ predicates ──▶ mapping ──▶ WorkQueue ──▶ worker ──▶ Reconciler::reconcile
+//!   shared by all               event →         ▲                        │           │
+//!   controllers                 keys            │                      Action     Context
+//!                                               │                        │           ├─▶ Client
+//!                                               └─ add_after ────────────┤           └─▶ EventRecorder
+//!                                                  add_rate_limited ─────┘
+//!
+//!   Client: reads from the cache, writes to the server
 //! ```
 //!
 //! A [`Reconciler`] is told *which* object to look at, never what happened to it: it reads the
@@ -94,7 +96,7 @@
 //! | [`client`], [`cache`], [`mapper`] | reads, writes, and which resource a kind is |
 //! | [`crd`] | the definitions of custom types that a program brings along |
 //! | [`condition`], [`finalizer`](mod@finalizer), [`owner`], [`prune`], [`adopt`], [`upsert`] | what reconcilers do to objects |
-//! | [`events`], [`metrics`], `endpoint` (feature `endpoints`), `telemetry` (feature `otel`) | what is told to people and machines |
+//! | [`events`], [`metrics`], `endpoint` (feature `endpoints`), `telemetry` (feature `otel`) | Events, metrics, probes, traces |
 //!
 //! # Knows nothing of
 //!
@@ -116,6 +118,7 @@ pub mod crd;
 pub mod election;
 #[cfg(feature = "endpoints")]
 pub mod endpoint;
+mod error;
 pub mod events;
 pub mod explain;
 pub mod fence;
@@ -124,10 +127,12 @@ pub mod manager;
 pub mod mapper;
 pub mod metrics;
 pub mod owner;
+mod pass;
 pub mod predicate;
 pub mod prune;
 pub mod reconciler;
 pub mod request;
+mod runnable;
 pub mod shard;
 mod signal;
 pub mod source;

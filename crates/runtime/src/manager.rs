@@ -1,14 +1,12 @@
 //! Owns every task of a program's controllers, and starts and stops them in order.
 
 mod builder;
-mod elected;
 mod election;
 mod error;
 mod handle;
 mod readiness;
 mod roster;
 mod run;
-mod runnable;
 #[cfg(feature = "endpoints")]
 mod served;
 mod stage;
@@ -24,19 +22,18 @@ use tokio_util::sync::CancellationToken;
 use self::election::Election;
 pub use self::{
     builder::ManagerBuilder,
-    elected::Elected,
     error::{AddError, ManagerError},
     handle::ManagerHandle,
     readiness::Readiness,
     roster::MEMBERS_MAX,
-    runnable::Runnable,
 };
+pub use crate::runnable::{Elected, Runnable};
 use crate::{
     cluster::{CLUSTERS_MAX, Cluster, ClusterBuilder, ClusterHome},
     controller::{Controller, ControllerHandle},
     crd::{InstallError, install_and_wait},
+    error::BoxError,
     events::EventWorker,
-    reconciler::BoxError,
     request::RequestKey,
 };
 

@@ -20,14 +20,9 @@
 //! Labels are names of controllers, informers, resources, codes and causes, all of which a
 //! program's code bounds: never an object's.
 
-mod certificates;
-mod controllers;
 mod durations;
-mod elections;
-mod events;
-mod family;
+pub(crate) mod family;
 mod informers;
-mod queues;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -39,15 +34,9 @@ use parking_lot::Mutex;
 pub use prometheus_client;
 use prometheus_client::registry::Registry;
 
-#[cfg(feature = "endpoints")]
-pub(crate) use self::certificates::CertificateCollector;
 pub(crate) use self::{
-    controllers::ControllerCollector,
     durations::Durations,
-    elections::ElectionCollector,
-    events::EventCollector,
     informers::{InformerCollector, InformerFigures},
-    queues::QueueCollector,
 };
 pub use self::{
     durations::RECONCILE_SECONDS,
@@ -99,16 +88,6 @@ impl Metrics {
     #[cfg(feature = "endpoints")]
     pub fn respond<B>(&self, request: &http::Request<B>) -> http::Response<bytes::Bytes> {
         text::answer(self, request)
-    }
-
-    /// Serves them at an endpoint, as [`Self::respond`] answers.
-    #[cfg(feature = "endpoints")]
-    pub(crate) fn serve_at(&self, endpoint: &mut crate::endpoint::Endpoint) {
-        let metrics = self.clone();
-        endpoint.reserved(crate::endpoint::METRICS_PATH, move |request| {
-            let answer = metrics.respond(&request);
-            async move { answer }
-        });
     }
 }
 

@@ -6,10 +6,8 @@ use std::{error::Error, fmt, future::Future, time::Duration};
 
 pub use self::object::{ForObject, ObjectReconciler, for_object, for_object_with};
 
-use crate::{context::Context, request::Request};
-
-/// Any error, owned.
-pub type BoxError = Box<dyn Error + Send + Sync>;
+pub use crate::error::BoxError;
+use crate::{context::Context, error::causes, request::Request};
 
 /// Makes the world fit one object, each time it is called.
 ///
@@ -217,23 +215,4 @@ impl Error for AtPriority {
 /// The priority that an error asks for.
 pub(crate) fn priority_of(error: &(dyn Error + 'static)) -> Option<i32> {
     causes(error).find_map(|error| error.downcast_ref::<AtPriority>()).map(AtPriority::priority)
-}
-
-/// An error with its causes, joined as a sentence for a log.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// An error, its cause, its cause's cause …
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| error.source())
-}
-
-/// What a panic said, if it said it in words.
-pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "something that is no text".to_owned(),
-    }
 }

@@ -89,10 +89,11 @@ mod state;
 mod weight;
 
 pub(crate) use self::attach::Attached;
+pub(crate) use self::gate::{Gate, GatePass};
+use self::member::Member;
 pub use self::{
     gate::REFUSED_KEYS_MAX,
     options::{MEMBERS_MAX, ShardOptions, Sharded},
     state::ShardView,
     weight::{owner, weight},
 };
-use self::{gate::Refused, member::Member};

@@ -6,7 +6,7 @@ use setpoint_informer::{AtLeastError, DecodeError};
 use setpoint_object::ApiError;
 
 use super::layer::LayerError;
-use crate::{cache::NamespaceNotCached, fence::Fenced, reconciler::BoxError};
+use crate::{cache::NamespaceNotCached, error::BoxError, fence::Fenced, pass::WriteOutcome};
 
 /// What was asked: `update networks.samplecrd.k8s.io default/example`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,5 +236,17 @@ pub fn ignore_already_exists<T>(answer: Result<T, ClientError>) -> Result<Option
     match answer {
         Err(error) if error.is_already_exists() => Ok(None),
         answer => answer.map(Some),
+    }
+}
+
+impl WriteOutcome {
+    /// What came of a write that ended so.
+    pub(crate) fn of<T>(result: &Result<T, ClientError>) -> Self {
+        match result {
+            Ok(_) => Self::Done,
+            Err(ClientError::Api { source, .. }) => Self::Refused(source.code()),
+            Err(ClientError::Request { .. } | ClientError::Layer { .. }) => Self::NotSent,
+            Err(_) => Self::Unknown,
+        }
     }
 }

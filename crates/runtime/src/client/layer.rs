@@ -44,7 +44,7 @@ pub use self::{
 };
 pub(super) use self::{dry_run::WasDryRun, field::DefaultOwner, query::value as query_value};
 use super::Client;
-use crate::reconciler::BoxError;
+use crate::error::BoxError;
 
 /// Why a layer refused a request: it did not leave this process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -62,10 +62,8 @@ impl<'a, K> MergeFrom<'a, K> {
 impl<K: Serialize> MergeFrom<'_, K> {
     /// The merge patch (RFC 7396) that makes `object` of the base; `None` if nothing differs.
     fn patch_to(&self, object: &K, call: &super::Call) -> Result<Option<Value>, ClientError> {
-        let failed = |source: crate::reconciler::BoxError| ClientError::Request {
-            call: call.clone(),
-            source,
-        };
+        let failed =
+            |source: crate::error::BoxError| ClientError::Request { call: call.clone(), source };
         let encode =
             |object: &K| serde_json::to_value(object).map_err(|error| failed(error.into()));
         let encoded;

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use setpoint_informer::{InformerStatus, ReflectorError};
 
-use crate::reconciler::BoxError;
+use crate::error::BoxError;
 
 /// Why a controller ended without being stopped.
 #[derive(Debug, thiserror::Error)]

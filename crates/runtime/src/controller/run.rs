@@ -8,14 +8,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Controller, ControllerDefaults, ControllerError, ControllerState, Shared,
-    gate::KeyGate,
     options::Options,
     start::Started,
     worker::{Ids, Worker},
 };
 use crate::{
-    broken::Rule, client::Client, context::Home, events::EventRecorder, fence::Fence,
-    reconciler::panic_message, request::RequestKey, shard::Attached, source::IndexRefused,
+    broken::Rule,
+    client::Client,
+    context::Home,
+    error::panic_message,
+    events::EventRecorder,
+    fence::Fence,
+    request::RequestKey,
+    shard::{Attached, Gate},
+    source::IndexRefused,
 };
 
 /// What a controller lives in.
@@ -111,7 +117,8 @@ impl<R: RequestKey> BoundController<R> {
         shared.counters.n_workers.store(n_workers, Ordering::Relaxed);
         let queue = controller.queue.clone();
         let shard = controller.sharded.take().map(|sharded| {
-            Attached::start(sharded, &environment, controller.sources.clone(), queue.clone())
+            let with = (&environment.client, environment.clock.clone(), environment.seed);
+            Attached::start(sharded, with, controller.sources.clone(), queue.clone())
         });
         let (gate, client) = match &shard {
             Some(shard) => (Some(shard.gate.clone()), shard.client.clone()),
@@ -161,7 +168,7 @@ impl<R: RequestKey> Controller<R> {
         self,
         options: Options,
         environment: Environment,
-        gate: Option<Arc<dyn KeyGate<R>>>,
+        gate: Option<Arc<Gate<R>>>,
         stop: &CancellationToken,
     ) -> JoinSet<Result<(), ControllerError>> {
         let home = Home {

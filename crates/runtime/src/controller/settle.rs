@@ -12,9 +12,10 @@ use super::{
 };
 use crate::{
     broken::Rule,
+    error::{BoxError, chain},
     events::ObjectReference,
-    explain::{Cause, PassOutcome, cut},
-    reconciler::{Action, BoxError, Requeue, chain, is_terminal, priority_of},
+    pass::{Cause, PassOutcome, cut},
+    reconciler::{Action, Requeue, is_terminal, priority_of},
     request::{Request, RequestKey},
 };
 

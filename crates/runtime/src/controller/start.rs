@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     cache::MemberStatus,
-    reconciler::{BoxError, panic_message},
+    error::{BoxError, panic_message},
     request::RequestKey,
     source::{Awaited, DynSource, Sources},
 };

@@ -15,22 +15,18 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::{
-    ControllerError, Shared,
-    catch_up::beside,
-    error::ReconcileTimeout,
-    gate::{GatePass, KeyGate},
-    options::Options,
-    pace::Pace,
-    settle::Outcome,
-    stats::count,
+    ControllerError, Shared, catch_up::beside, error::ReconcileTimeout, options::Options,
+    pace::Pace, settle::Outcome, stats::count,
 };
 use crate::{
-    client::Written,
-    context::{Context, Home, ReconcileId, Which},
-    explain::{Began, Cause, Explainer, PassOutcome, cut},
+    context::{Context, Home, Which},
+    error::panic_message,
+    explain::Explainer,
     fence::Fence,
-    reconciler::{Reconciler, panic_message},
+    pass::{Began, Cause, PassOutcome, ReconcileId, Written, cut},
+    reconciler::Reconciler,
     request::{Request, RequestKey},
+    shard::{Gate, GatePass},
     source::Sources,
     telemetry::{Trace, within},
 };
@@ -61,7 +57,7 @@ pub(super) struct Worker<R> {
     // Helpers.
     pub(super) home: Home,
     pub(super) options: Options,
-    pub(super) gate: Option<Arc<dyn KeyGate<R>>>,
+    pub(super) gate: Option<Arc<Gate<R>>>,
     pub(super) fence: Option<Arc<dyn Fence>>,
     pub(super) pace: Option<Pace<R>>,
 

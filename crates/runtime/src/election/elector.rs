@@ -23,9 +23,9 @@ use super::{
     watch::{Change, LeaseWatch},
 };
 use crate::{
+    error::{BoxError, chain},
     events::{EventRecorder, EventType, ObjectReference},
     fence::Moment,
-    reconciler::{BoxError, chain},
 };
 
 /// How much longer than the retry period a candidate waits at most: × 2.2 (LE-6).

@@ -18,7 +18,7 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 pub fn machine_identity() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    let uuid = crate::context::ReconcileId(u128::from_be_bytes(bytes));
+    let uuid = crate::pass::ReconcileId(u128::from_be_bytes(bytes));
     Ok(format!("{}_{uuid}", host_name()))
 }
 

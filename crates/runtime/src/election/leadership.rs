@@ -10,10 +10,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use tokio::{sync::watch, time::Instant};
 
 use super::{ElectionOptions, RenewalOverdue};
-use crate::fence::{Deadline, Fence};
+use crate::{
+    fence::{Deadline, Fence},
+    metrics::family::{counter, gauge},
+};
 
 /// How far an election has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -159,5 +163,21 @@ impl fmt::Debug for Leadership {
             .field("state", &self.state())
             .field("leader_id", &self.leader_id())
             .finish_non_exhaustive()
+    }
+}
+
+/// Writes `leader_election_master_status` and `leader_election_slowpath_total` (LE-12, LE-17).
+#[derive(Debug)]
+pub(crate) struct ElectionCollector(pub(crate) Leadership);
+
+impl Collector for ElectionCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        let labels = [("name", self.0.name())];
+        let help = "Whether this process leads: 1, or 0";
+        let leads = u64::from(self.0.is_leader());
+        gauge(encoder, "leader_election_master_status", help)?.value(&labels, &leads)?;
+        let help = "Renewals that had to read first";
+        counter(encoder, "leader_election_slowpath", help)?.count(&labels, self.0.slow_paths())
     }
 }

@@ -10,7 +10,7 @@ use super::{
     review::{Attributes, Reviewer},
     route::text,
 };
-use crate::reconciler::chain;
+use crate::error::chain;
 
 /// What tells one token from another, and not what it is.
 pub(super) type Fingerprint = [u8; 32];

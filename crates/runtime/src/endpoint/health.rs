@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 
 use super::{Endpoint, HEALTHZ_PATH, READYZ_PATH, route::text};
 use crate::{
-    reconciler::panic_message,
-    reconciler::{BoxError, chain},
+    error::panic_message,
+    error::{BoxError, chain},
 };
 
 /// How long one check may take; after that it has failed. 5 s: probes of the kubelet are more

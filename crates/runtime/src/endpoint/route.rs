@@ -7,7 +7,7 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response, StatusCode, header};
 
 use super::{EndpointError, HEALTHZ_PATH, METRICS_PATH, READYZ_PATH};
-use crate::reconciler::panic_message;
+use crate::error::panic_message;
 
 type Handler = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> + Send + Sync>;
 

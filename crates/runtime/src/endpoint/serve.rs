@@ -7,7 +7,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{CONNECTIONS_MAX, DRAIN_MAX, Endpoint, HEAD_MAX, IDLE_MAX, answer::Answerer};
-use crate::reconciler::BoxError;
+use crate::error::BoxError;
 
 /// How much is read of a body that no handler gets: 256 KiB, as Go's server.
 const LEFTOVER_BYTES_MAX: usize = 256 * 1024;

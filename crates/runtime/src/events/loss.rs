@@ -1,6 +1,14 @@
 //! What became of events that were not written.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
+
+use super::EventRecorder;
+use crate::metrics::family::counter;
 
 /// How many events of a manager were not written, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,4 +62,27 @@ impl Losses {
 
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Writes `setpoint_events_lost_total`, by cause: those held back by the rule against floods, too.
+#[derive(Debug)]
+pub(crate) struct EventCollector(pub(crate) EventRecorder);
+
+impl Collector for EventCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let losses = self.0.losses();
+        let help = "Events that were not written, by cause";
+        let mut lost = counter(&mut encoder, "setpoint_events_lost", help)?;
+        for (cause, count) in [
+            ("queue_full", losses.queue_full),
+            ("after_end", losses.after_end),
+            ("invalid", losses.invalid),
+            ("refused", losses.refused),
+            ("unreachable", losses.unreachable),
+            ("held_back", losses.held_back),
+        ] {
+            lost.count(&[("cause", cause)], count)?;
+        }
+        Ok(())
+    }
 }

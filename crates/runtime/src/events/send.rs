@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     client::{Call, Client, ClientError},
+    error::chain,
     events::EventApi,
-    reconciler::chain,
 };
 
 /// How often an event is tried to be written. 12, as client-go.

@@ -10,9 +10,9 @@ use std::{
 use setpoint_object::time::Clock;
 use tokio::time::Instant;
 
-use super::{Began, Explanation, PassOutcome, Seen, ring::Ring};
+use super::{Explanation, Seen, ring::Ring};
 use crate::{
-    client::{AnyPass, KeyedPass, Note, Written},
+    pass::{AnyPass, Began, KeyedPass, Note, PassOutcome, Written},
     request::RequestKey,
 };
 

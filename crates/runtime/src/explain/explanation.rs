@@ -3,100 +3,12 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use setpoint_object::time::Timestamp;
-use tokio::time::Instant;
 
-use super::{Cause, ERROR_BYTES_MAX, Writer};
-use crate::{client::Note, context::ReconcileId, request::Request};
-
-/// How a pass began: what its worker knows of it, and nothing that takes an allocation.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Began {
-    pub(crate) at: Instant,
-    pub(crate) reconcile_id: ReconcileId,
-    pub(crate) cause: Cause,
-    pub(crate) n_events: u32,
-    pub(crate) waited: Option<Duration>,
-    pub(crate) priority: i32,
-    pub(crate) attempt: u32,
-}
-
-#[cfg(test)]
-impl Began {
-    /// A pass that begins now, and of which nothing else is known.
-    pub(crate) fn now(cause: Cause) -> Self {
-        Self {
-            at: Instant::now(),
-            reconcile_id: ReconcileId(0),
-            cause,
-            n_events: 1,
-            waited: None,
-            priority: 0,
-            attempt: 0,
-        }
-    }
-}
-
-/// What came of a pass.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PassOutcome {
-    /// It succeeded, and waits for a change.
-    Success,
-    /// It succeeded, and comes back after this time.
-    RequeueAfter(Duration),
-    /// It succeeded, and comes back with back-off.
-    Requeue,
-    /// It failed, and comes back with back-off: the error with its causes, cut after
-    /// [`ERROR_BYTES_MAX`].
-    Error(Box<str>),
-    /// It failed for good: the error likewise.
-    Terminal(Box<str>),
-    /// It panicked: what the panic said, likewise.
-    Panic(Box<str>),
-    /// It took too long, and was dropped.
-    Timeout,
-    /// It was dropped before it had ended: its controller was stopped without patience.
-    Dropped,
-}
-
-impl PassOutcome {
-    /// In one word, as a field of spans; the first three and `error` as the `result` label of
-    /// controller-runtime's metrics.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::RequeueAfter(_) => "requeue_after",
-            Self::Requeue => "requeue",
-            Self::Error(_) => "error",
-            Self::Terminal(_) => "terminal",
-            Self::Panic(_) => "panic",
-            Self::Timeout => "timeout",
-            Self::Dropped => "dropped",
-        }
-    }
-
-    /// Whether it failed.
-    pub fn is_failure(&self) -> bool {
-        !matches!(self, Self::Success | Self::RequeueAfter(_) | Self::Requeue)
-    }
-
-    /// The error's text, where there is one.
-    pub fn error(&self) -> Option<&str> {
-        match self {
-            Self::Error(text) | Self::Terminal(text) | Self::Panic(text) => Some(text),
-            _ => None,
-        }
-    }
-}
-
-/// As much of an error's text as is remembered.
-pub(crate) fn cut(mut text: String) -> Box<str> {
-    if text.len() > ERROR_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
-        text.push('…');
-    }
-    text.into()
-}
+use super::Writer;
+use crate::{
+    pass::{Cause, Note, PassOutcome, ReconcileId},
+    request::Request,
+};
 
 /// Why one pass ran, and what came of it; from
 /// [`ControllerHandle::explain`](crate::ControllerHandle::explain).

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Began;
-use crate::client::{KeyedPass, Pass};
+use crate::pass::{Began, KeyedPass, Pass};
 
 /// A ring of passes, in order of their begin. A pass takes over the place of the oldest, and with
 /// it its memory: once the ring is full, to begin a pass allocates nothing, unless the oldest is

@@ -4,9 +4,9 @@ use std::fmt::{self, Display};
 
 use tracing::{Span, field::Empty, level_filters::LevelFilter};
 
-use super::{Began, PassOutcome, explainer::Recording};
+use super::explainer::Recording;
 use crate::{
-    client::{Note, Noting},
+    pass::{Began, Note, Noting, PassOutcome},
     request::RequestKey,
 };
 

@@ -11,7 +11,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use kube_client::client::Body;
 
 use super::Fence;
-use crate::reconciler::BoxError;
+use crate::error::BoxError;
 
 /// A body behind a fence.
 pub(super) struct FencedBody {

@@ -13,7 +13,7 @@ use kube_client::client::Body;
 use tower::{Layer, Service};
 
 use super::{Fence, body::FencedBody};
-use crate::reconciler::BoxError;
+use crate::error::BoxError;
 
 /// A tower layer under which mutating requests leave only while a [`Fence`] lets them.
 ///

@@ -11,7 +11,8 @@ use super::{FinalizerError, addition};
 use crate::{
     client::Api,
     context::Context,
-    reconciler::{Action, BoxError, chain},
+    error::{BoxError, chain},
+    reconciler::Action,
     request::Request,
 };
 

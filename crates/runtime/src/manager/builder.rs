@@ -19,15 +19,12 @@ use crate::{
         Client,
         layer::{ClientService, layered},
     },
-    controller::ControllerDefaults,
-    election::{ElectionOptions, OptionsError},
-    events::{Broadcaster, EventApi, EventOptions, EventWorker},
+    controller::{ControllerCollector, ControllerDefaults, QueueCollector},
+    election::{ElectionCollector, ElectionOptions, OptionsError},
+    error::BoxError,
+    events::{Broadcaster, EventApi, EventCollector, EventOptions, EventWorker},
     mapper::Mapper,
-    metrics::{
-        ControllerCollector, ElectionCollector, EventCollector, InformerCollector, InformerFigures,
-        Metrics, QueueCollector,
-    },
-    reconciler::BoxError,
+    metrics::{InformerCollector, InformerFigures, Metrics},
 };
 
 /// The field manager of writes outside of a controller, unless told otherwise.

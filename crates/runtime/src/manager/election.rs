@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     election::{ElectionOptions, LeaderElector, LeaderState, Leadership, OptionsError},
+    error::BoxError,
     events::EventRecorder,
-    reconciler::BoxError,
 };
 
 /// A campaign to be run, and whether it is won.

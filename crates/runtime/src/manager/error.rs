@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 #[cfg(doc)]
 use super::MEMBERS_MAX;
-use crate::{reconciler::BoxError, source::IndexRefused};
+use crate::{error::BoxError, source::IndexRefused};
 
 /// A member that a manager does not take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

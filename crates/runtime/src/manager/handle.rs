@@ -9,9 +9,8 @@ use setpoint_object::time::Clock;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    AddError, Elected, Readiness,
+    AddError, Readiness,
     roster::{Member, Roster},
-    runnable::{Group, Run, Runnable},
 };
 use crate::{
     cache::Cache,
@@ -19,12 +18,13 @@ use crate::{
     cluster::Cluster,
     controller::{Controller, ControllerDefaults, ControllerHandle, Environment},
     election::Leadership,
+    error::BoxError,
     events::{Broadcaster, EventRecorder},
     explain::Explanation,
     mapper::Mapper,
     metrics::Metrics,
-    reconciler::BoxError,
     request::RequestKey,
+    runnable::{Elected, Group, Run, Runnable},
 };
 
 /// A way into a manager, before and while it runs: adds members, stops single ones, asks how it

@@ -7,11 +7,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    AddError,
-    runnable::{Group, Run},
-};
+use super::AddError;
 use crate::controller::ControllerHandle;
+use crate::runnable::{Group, Run};
 
 /// How many members a manager has at once: controllers and runnables together.
 ///

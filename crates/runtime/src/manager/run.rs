@@ -13,10 +13,10 @@ use super::{
     Grace, Manager, ManagerError,
     election::Election,
     roster::{Member, Roster},
-    runnable::Group,
     stage::{Stage, keep_first},
 };
-use crate::{election::LeaderState, reconciler::chain, signal::cancel_on_signal};
+use crate::runnable::Group;
+use crate::{election::LeaderState, error::chain, signal::cancel_on_signal};
 
 /// How far a manager has come. Each member has a step from which on it may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,12 +2,13 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{ManagerBuilder, ManagerHandle, Runnable};
+use super::{ManagerBuilder, ManagerHandle};
 use crate::{
     client::layer::layered,
-    endpoint::{Certificates, Check, Endpoint, Health, Probe},
-    metrics::{CertificateCollector, CountRequests, Metrics},
-    reconciler::BoxError,
+    endpoint::{CertificateCollector, Certificates, Check, Endpoint, Health, METRICS_PATH, Probe},
+    error::BoxError,
+    metrics::{CountRequests, Metrics},
+    runnable::Runnable,
 };
 
 /// How long after its lease has run out a process that still holds itself for the leader is held
@@ -106,7 +107,11 @@ impl Served {
                 self.health.serve_at(endpoint);
             }
             if what.metrics {
-                metrics.serve_at(endpoint);
+                let metrics = metrics.clone();
+                endpoint.reserved(METRICS_PATH, move |request| {
+                    let answer = metrics.respond(&request);
+                    async move { answer }
+                });
             }
             certificates.extend(endpoint.certificates().cloned());
         }

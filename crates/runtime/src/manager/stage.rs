@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ManagerError,
     roster::{Member, Roster},
-    runnable::Start,
 };
+use crate::runnable::Start;
 use crate::{
-    reconciler::panic_message,
-    reconciler::{BoxError, chain},
+    error::panic_message,
+    error::{BoxError, chain},
 };
 
 /// The tasks of one stage, with their names, and what stops them.

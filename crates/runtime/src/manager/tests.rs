@@ -18,7 +18,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{AddError, Grace, Manager, ManagerError, Runnable, election::Election};
-use crate::{election::LeaderState, reconciler::BoxError};
+use crate::{election::LeaderState, error::BoxError};
 
 /// A client of a server that serves nothing.
 fn client() -> kube_client::Client {

@@ -8,10 +8,10 @@ use prometheus_client::{
 };
 
 /// A family whose samples are being written.
-pub(super) struct Family<'a>(MetricEncoder<'a>);
+pub(crate) struct Family<'a>(MetricEncoder<'a>);
 
 /// Begins a counter; `name` is without `_total`.
-pub(super) fn counter<'a>(
+pub(crate) fn counter<'a>(
     encoder: &'a mut DescriptorEncoder<'_>,
     name: &'a str,
     help: &str,
@@ -20,7 +20,7 @@ pub(super) fn counter<'a>(
 }
 
 /// Begins a gauge.
-pub(super) fn gauge<'a>(
+pub(crate) fn gauge<'a>(
     encoder: &'a mut DescriptorEncoder<'_>,
     name: &'a str,
     help: &str,
@@ -29,7 +29,7 @@ pub(super) fn gauge<'a>(
 }
 
 /// Begins a histogram.
-pub(super) fn histogram<'a>(
+pub(crate) fn histogram<'a>(
     encoder: &'a mut DescriptorEncoder<'_>,
     name: &'a str,
     help: &str,
@@ -38,11 +38,11 @@ pub(super) fn histogram<'a>(
 }
 
 impl Family<'_> {
-    pub(super) fn count(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
+    pub(crate) fn count(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
         self.0.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
-    pub(super) fn value(
+    pub(crate) fn value(
         &mut self,
         labels: &impl EncodeLabelSet,
         value: &impl EncodeGaugeValue,
@@ -51,7 +51,7 @@ impl Family<'_> {
     }
 
     /// `buckets` are not cumulated, and the last one is unbounded.
-    pub(super) fn distribution(
+    pub(crate) fn distribution(
         &mut self,
         labels: &impl EncodeLabelSet,
         sum: f64,

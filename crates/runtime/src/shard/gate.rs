@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::state::State;
 use crate::{
-    controller::{GatePass, KeyGate},
+    fence::{Deadline, Fence, Fenced},
     request::RequestKey,
 };
 
@@ -17,8 +17,9 @@ use crate::{
 /// still finds what is in the caches.
 pub const REFUSED_KEYS_MAX: usize = 1 << 16;
 
-/// The keys that were refused lately.
-pub(crate) struct Refused<R> {
+/// Says which keys this process may reconcile, at each pass anew, and remembers those that it
+/// refused.
+pub(crate) struct Gate<R> {
     state: Arc<State>,
     /// How long they are of interest: a pass that a crashed owner did not come to is older than its
     /// Lease by no more.
@@ -26,9 +27,20 @@ pub(crate) struct Refused<R> {
     keys: Mutex<VecDeque<(Instant, R)>>,
 }
 
-impl<R: RequestKey> Refused<R> {
+impl<R: RequestKey> Gate<R> {
     pub(super) fn new(state: Arc<State>, patience: Duration) -> Self {
         Self { state, patience, keys: Mutex::default() }
+    }
+
+    /// Whether a pass over `key` may begin now. A key that may not is left without a pass.
+    pub(crate) fn enter(&self, key: &R) -> Option<GatePass> {
+        let Some(number) = self.state.begin(&key.to_string()) else {
+            self.note(key.clone());
+            return None;
+        };
+        let state = self.state.clone();
+        let deadline = state.deadline.clone();
+        Some(GatePass { _running: Running { state, number }, deadline })
     }
 
     fn note(&self, key: R) {
@@ -53,15 +65,18 @@ impl<R: RequestKey> Refused<R> {
     }
 }
 
-impl<R: RequestKey> KeyGate<R> for Refused<R> {
-    fn enter(&self, key: &R) -> Option<GatePass> {
-        let Some(number) = self.state.begin(&key.to_string()) else {
-            self.note(key.clone());
-            return None;
-        };
-        let state = self.state.clone();
-        let deadline = state.deadline.clone();
-        Some(GatePass::until(Running { state, number }, deadline))
+/// The leave to reconcile one key. Dropped when the pass has ended and all its requests have been
+/// answered or dropped, before the key may be handed out again.
+pub(crate) struct GatePass {
+    _running: Running,
+    deadline: Arc<Deadline>,
+}
+
+impl GatePass {
+    /// Waits until the pass is to be dropped where it is. Cancel safe.
+    pub(crate) async fn revoked(&self) -> Fenced {
+        self.deadline.passed().await;
+        self.deadline.check().err().unwrap_or(Fenced::NotHeld)
     }
 }
 

@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     election::{Attempts, bounded, micro_time},
+    error::{BoxError, chain},
     fence::Fence,
-    reconciler::{BoxError, chain},
 };
 
 /// The label by which the Leases of a group are found.

@@ -3,7 +3,7 @@
 use tokio::sync::mpsc;
 
 use super::{KeySink, Source, SourceRun};
-use crate::{reconciler::BoxError, request::RequestKey};
+use crate::{error::BoxError, request::RequestKey};
 
 /// Adds what `map` makes of everything that a channel receives.
 pub(crate) struct Channel<T, F> {

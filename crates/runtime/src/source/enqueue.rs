@@ -5,7 +5,7 @@ use std::{fmt, hash::Hash, time::Duration};
 use setpoint_informer::Event;
 use setpoint_workqueue::{AddOptions, Tag, WorkQueue};
 
-use crate::explain::Cause;
+use crate::pass::Cause;
 
 /// The way from one event into a controller's queue.
 ///

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::{
     cache::{CacheInformer, CacheLease, CacheRegistration, MemberStatus},
-    client::{Client, Writes},
-    explain::{Cause, Seen, find_seen},
+    client::Client,
+    explain::{Seen, find_seen},
+    pass::{Cause, Writes},
     predicate::{Predicate, Seen as SeenEvent},
     request::RequestKey,
 };

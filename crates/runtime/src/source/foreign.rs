@@ -5,7 +5,7 @@ use std::{fmt, future::Future};
 use futures::{FutureExt, future::BoxFuture};
 
 use super::KeySink;
-use crate::reconciler::BoxError;
+use crate::error::BoxError;
 
 /// Where keys come from, other than a watched type: a message queue, a poll of a device, a clock.
 ///

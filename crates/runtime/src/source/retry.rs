@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use setpoint_informer::{Event, Key};
 use setpoint_workqueue::{Exponential, WorkQueue};
 
-use crate::reconciler::panic_message;
+use crate::error::panic_message;
 
 /// How many objects of a watch may have events that wait to be handled again.
 ///

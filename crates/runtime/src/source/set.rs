@@ -14,8 +14,9 @@ use super::{
 };
 use crate::{
     cache::{CacheRegistration, MemberStatus},
-    client::{Client, Written},
+    client::Client,
     explain::WatchedSource,
+    pass::Written,
     predicate::Predicate,
     request::RequestKey,
 };

@@ -4,7 +4,7 @@ use std::{fmt, hash::Hash, time::Duration};
 
 use setpoint_workqueue::{AddOptions, Tag, WorkQueue};
 
-use crate::explain::Cause;
+use crate::pass::Cause;
 
 /// The way into a controller's queue, for a [`Source`](super::Source). Cheap to clone; outlives the
 /// controller, and then does nothing.

@@ -6,7 +6,7 @@ use setpoint_object::time::Timestamp;
 
 use crate::{
     client::Note,
-    explain::{Began, PassOutcome},
+    pass::{Began, PassOutcome},
     request::Request,
 };
 

@@ -17,7 +17,7 @@ use setpoint_object::time::Timestamp;
 
 use crate::{
     client::{Note, Noting, ReadFrom, WriteOutcome},
-    explain::{Began, PassOutcome},
+    pass::{Began, PassOutcome},
     request::Request,
 };
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tower::Layer;
 
 use super::{ApiCall, Each, LayerError, RequestService, Wrapped, pass_on, query};
-use crate::{client::BODY_BYTES_MAX, reconciler::BoxError};
+use crate::{client::BODY_BYTES_MAX, error::BoxError};
 
 /// Makes a dry run of every write: the server checks it and answers as if, and nothing changes.
 #[derive(Debug, Clone, Copy, Default)]

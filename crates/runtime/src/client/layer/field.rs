@@ -7,7 +7,7 @@ use kube_client::client::Body;
 use tower::Layer;
 
 use super::{ApiCall, Each, RequestService, Verb, Wrapped, pass_on, query};
-use crate::{client::FieldValidation, reconciler::BoxError};
+use crate::{client::FieldValidation, error::BoxError};
 
 /// Records writes that name no field manager in this name.
 ///

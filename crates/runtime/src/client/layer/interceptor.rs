@@ -9,7 +9,7 @@ use setpoint_object::ApiError;
 use tower::Layer;
 
 use super::{ApiCall, Each, RequestService, Wrapped, pass_on};
-use crate::reconciler::BoxError;
+use crate::error::BoxError;
 
 /// Gives every request for a resource to a closure, which decides what comes of it (TST-8): fault
 /// injection, counting, lag, fakes.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tower::Layer;
 
 use super::{ApiCall, Each, LayerError, RequestService, Wrapped, pass_on, query};
-use crate::{client::BODY_BYTES_MAX, reconciler::BoxError};
+use crate::{client::BODY_BYTES_MAX, error::BoxError};
 
 /// Of how many groups and versions a [`Namespaced`] layer remembers what has namespaces. Beyond it,
 /// it forgets all and asks again.

@@ -6,8 +6,8 @@ use setpoint_object::time::Timestamp;
 use super::*;
 use crate::{
     client::{ReadFrom, WriteOutcome},
-    context::ReconcileId,
     explain::{Cause, Writer},
+    pass::ReconcileId,
     request::Request,
 };
 

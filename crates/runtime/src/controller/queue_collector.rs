@@ -8,10 +8,8 @@ use setpoint_workqueue::{
     metrics::{Distribution, Recorder},
 };
 
-use super::{
-    controllers::Controllers,
-    family::{counter, gauge, histogram},
-};
+use super::collector::Controllers;
+use crate::metrics::family::{counter, gauge, histogram};
 
 /// Writes the families of queues: `workqueue_*`, the same that
 /// [`exposition`](setpoint_workqueue::metrics::exposition()) gives for a queue without a manager.

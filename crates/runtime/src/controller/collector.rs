@@ -1,11 +1,14 @@
 //! Controllers and their passes.
 
+#[cfg(test)]
+mod tests;
+
 use std::{fmt, sync::Arc};
 
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use super::family::{counter, gauge, histogram};
-use crate::controller::{ControllerHandle, ControllerStats};
+use super::{ControllerHandle, ControllerStats};
+use crate::metrics::family::{counter, gauge, histogram};
 
 /// The controllers of a manager, as they are now.
 pub(crate) type Controllers = Arc<dyn Fn() -> Vec<ControllerHandle> + Send + Sync>;

@@ -5,8 +5,7 @@ use std::{fmt, future::Future};
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::Elected;
-use crate::reconciler::BoxError;
+use crate::error::BoxError;
 
 /// A task for a [`Manager`](crate::Manager): what it does, and when it may run.
 ///
@@ -28,13 +27,13 @@ use crate::reconciler::BoxError;
 /// [`server`]: Self::server
 #[must_use = "a runnable does nothing until a manager runs it"]
 pub struct Runnable {
-    pub(super) group: Group,
-    pub(super) run: Run,
+    pub(crate) group: Group,
+    pub(crate) run: Run,
 }
 
 /// When a member runs: the groups of MGR-1 to 6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Group {
+pub(crate) enum Group {
     /// HTTP servers.
     Server,
     /// Servers of admission and conversion.
@@ -47,14 +46,14 @@ pub(super) enum Group {
     Leader,
 }
 
-pub(super) type Run = Box<dyn FnOnce(Start) -> BoxFuture<'static, Result<(), BoxError>> + Send>;
+pub(crate) type Run = Box<dyn FnOnce(Start) -> BoxFuture<'static, Result<(), BoxError>> + Send>;
 
 /// What a member is started with.
-pub(super) struct Start {
-    pub(super) stop: CancellationToken,
+pub(crate) struct Start {
+    pub(crate) stop: CancellationToken,
     /// The member may do its group's work: this process was elected, or is to do work that needs no
     /// leader.
-    pub(super) go: CancellationToken,
+    pub(crate) go: CancellationToken,
 }
 
 impl Runnable {
@@ -118,5 +117,27 @@ impl Runnable {
 impl fmt::Debug for Runnable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runnable").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+/// Whether a manager's leader-only members have been started: it was elected, or there is no
+/// election (LE-17). Cheap to clone. It never reverts: a manager that has lost its leadership ends.
+#[derive(Debug, Clone)]
+pub struct Elected(CancellationToken);
+
+impl Elected {
+    pub(crate) fn new(elected: CancellationToken) -> Self {
+        Self(elected)
+    }
+
+    /// Whether they have been started.
+    pub fn is_elected(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Waits until they have been started; for ever if that never comes. Cancel safe: it only
+    /// looks.
+    pub async fn wait(&self) {
+        self.0.cancelled().await;
     }
 }

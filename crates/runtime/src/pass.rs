@@ -9,6 +9,9 @@
 //! counts up its note. Key, begin, notes and end of a pass are one place in memory, which a later
 //! pass [takes over](Pass::renew).
 
+mod cause;
+mod outcome;
+
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use bytes::Bytes;
@@ -17,11 +20,14 @@ use smallvec::SmallVec;
 
 use tokio::time::Instant;
 
-use super::{ClientError, Origin};
-use crate::{
-    explain::{Began, PassOutcome},
-    request::{Request, RequestKey},
+use setpoint_object::Origin;
+
+pub(crate) use self::outcome::{Began, cut};
+pub use self::{
+    cause::Cause,
+    outcome::{ERROR_BYTES_MAX, PassOutcome, ReconcileId},
 };
+use crate::request::{Request, RequestKey};
 
 /// How many reads and writes of one pass are told apart. 32: more than that nobody reads; a note is
 /// 96 bytes.
@@ -176,18 +182,6 @@ pub enum WriteOutcome {
     NotSent,
     /// No answer came, or none that could be read: it may have been done.
     Unknown,
-}
-
-impl WriteOutcome {
-    /// What came of a write that ended so.
-    pub(crate) fn of<T>(result: &Result<T, ClientError>) -> Self {
-        match result {
-            Ok(_) => Self::Done,
-            Err(ClientError::Api { source, .. }) => Self::Refused(source.code()),
-            Err(ClientError::Request { .. } | ClientError::Layer { .. }) => Self::NotSent,
-            Err(_) => Self::Unknown,
-        }
-    }
 }
 
 impl Pass {
@@ -347,7 +341,6 @@ impl fmt::Display for Note {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::Cause;
 
     fn pass(is_blind: bool) -> Pass {
         Pass::new(Began::now(Cause::External), is_blind)
