@@ -380,7 +380,8 @@ const MODULES: &[(&str, &[&[&str]])] = &[
             &["reconciler"],
             &["finalizer", "prune", "adopt"],
             &["controller"],
-            &["manager"],
+            // A manager is recorded, and made of a recording.
+            &["manager", "recording"],
         ],
     ),
 ];

@@ -96,6 +96,7 @@
 //! | [`client`], [`cache`], [`mapper`] | reads, writes, and which resource a kind is |
 //! | [`crd`] | the definitions of custom types that a program brings along |
 //! | [`condition`], [`finalizer`](mod@finalizer), [`owner`], [`prune`], [`adopt`], [`upsert`] | what reconcilers do to objects |
+//! | [`recording`] | a run written to a file, and replayed |
 //! | [`events`], [`metrics`], `endpoint` (feature `endpoints`), `telemetry` (feature `otel`) | Events, metrics, probes, traces |
 //!
 //! # Knows nothing of
@@ -131,6 +132,7 @@ mod pass;
 pub mod predicate;
 pub mod prune;
 pub mod reconciler;
+pub mod recording;
 pub mod request;
 mod runnable;
 pub mod shard;

@@ -25,6 +25,7 @@ use crate::{
     events::{Broadcaster, EventApi, EventCollector, EventOptions, EventWorker},
     mapper::Mapper,
     metrics::{InformerCollector, InformerFigures, Metrics},
+    recording::{RecorderWorker, recorded},
 };
 
 /// The field manager of writes outside of a controller, unless told otherwise.
@@ -83,6 +84,17 @@ impl ManagerBuilder {
     {
         self.client = layered(self.client, layer);
         self
+    }
+
+    /// Records what the manager asks and is answered, for a [replay](crate::recording). The worker
+    /// writes it. Call it last: layers, a clock or a seed that are set afterwards are not part of
+    /// the recording. To be called within a runtime.
+    pub fn record(mut self) -> (Self, RecorderWorker) {
+        let clock = self.clock.get_or_insert_with(Clock::wall);
+        let seed = *self.seed.get_or_insert_with(seed::from_entropy);
+        let (client, worker) = recorded(self.client, clock, seed);
+        self.client = client;
+        (self, worker)
     }
 
     /// What holds for controllers whose own builders say nothing. Default: what those call their
