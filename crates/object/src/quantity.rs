@@ -125,6 +125,10 @@ impl Quantity {
         let cut = rounded.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
         i64::try_from(cut).unwrap_or_default()
     }
+    /// In units, as near as a floating point number comes.
+    pub fn approximate(&self) -> f64 {
+        self.nanos as f64 / NANO as f64
+    }
     /// Compares the values, whatever the suffixes.
     pub fn compare(&self, other: &Self) -> Ordering {
         self.nanos.cmp(&other.nanos)
