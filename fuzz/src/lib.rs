@@ -9,6 +9,7 @@
 //! what the lints here forbid.
 #![allow(clippy::unwrap_used, reason = "a failure is a finding")]
 
+pub mod cel;
 pub mod encryption;
 pub mod frames;
 pub mod list;

@@ -31,7 +31,7 @@ impl Args {
 
 /// What is fuzzed: each is a program in `fuzz/libfuzzer` and a folder of `fuzz/corpus`.
 const TARGETS: &[&str] =
-    &["encryption", "frames", "list", "pattern", "resource_version", "review", "skim"];
+    &["cel", "encryption", "frames", "list", "pattern", "resource_version", "review", "skim"];
 
 /// Targets that run at the same time.
 const TARGETS_AT_ONCE: usize = 2;

@@ -20,6 +20,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("setpoint-encryption", 1),
     ("setpoint-informer", 1),
     ("setpoint-webhook", 1),
+    ("setpoint-cel", 1),
     ("setpoint-store-etcd", 1),
     ("setpoint-schema", 2),
     ("setpoint-runtime", 2),
@@ -81,6 +82,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ),
     ("setpoint-object", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
     ("setpoint-schema", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
+    ("setpoint-cel", &["http", "hyper", "kube-core", "k8s-openapi", "setpoint-store"]),
     ("setpoint-facts", &["setpoint-object"]),
     ("setpoint-serve", &["kube-core", "k8s-openapi", "setpoint-object"]),
 ];

@@ -18,12 +18,10 @@
 //! schema. The memory that matching itself needs belongs to the validation (`Matcher`) and is
 //! freed with it.
 
-mod class;
-mod go;
 #[cfg(test)]
 mod tests;
 
-pub use go::{SyntaxError, translate};
+pub use setpoint_cel::pattern::{SyntaxError, translate};
 
 use crate::node::Str;
 use regex_automata::Input;

@@ -53,6 +53,11 @@ fn lists_hold_for_the_corpus_and_its_mutants() {
 }
 
 #[test]
+fn expressions_hold_for_the_corpus_and_its_mutants() {
+    replay("cel", 100, setpoint_fuzz::cel::check);
+}
+
+#[test]
 fn patterns_hold_for_the_corpus_and_its_mutants() {
     replay("pattern", 100, setpoint_fuzz::pattern::check);
 }

@@ -34,6 +34,7 @@ fn a_controller_brings_no_server_no_storage_and_no_program() {
         "network",
         "redb",
         "setpoint-apiserver",
+        "setpoint-cel",
         "setpoint-cli",
         "setpoint-encryption",
         "setpoint-facts",

@@ -4,8 +4,7 @@
 //! Both descend from RE2. The parser here knows Go's syntax, its limits and its error texts. What
 //! it writes depends on nothing around it: flags are written with every atom that they change,
 //! groups capture nothing, classes of Perl are spelled out in ASCII, and whatever the `regex` crate
-//! would read differently is escaped. Whether a pattern matches is all that anybody asks, so greed
-//! is left out.
+//! would read differently is escaped.
 
 use super::class;
 use std::fmt::Write as _;
@@ -39,6 +38,8 @@ pub(super) struct Flags {
     pub(super) fold_case: bool,
     multi_line: bool,
     dot_newline: bool,
+    /// Repetitions take as little as they can unless they are marked.
+    ungreedy: bool,
 }
 
 /// An expression as far as Go's limits go.
@@ -351,8 +352,7 @@ impl<'p> Parser<'p> {
                 'i' => flags.fold_case = on,
                 'm' => flags.multi_line = on,
                 's' => flags.dot_newline = on,
-                // Greed: whether there is a match does not depend on it.
-                'U' => {}
+                'U' => flags.ungreedy = on,
                 '-' if on => {
                     (on, saw_flag) = (false, false);
                     continue;
@@ -383,6 +383,7 @@ impl<'p> Parser<'p> {
         last_repeat: &str,
     ) -> Result<&'p str, SyntaxError> {
         let operator = &before[..before.len() - after.len()];
+        let marked = after.starts_with('?');
         let after = after.strip_prefix('?').unwrap_or(after);
         let shown = &before[..before.len() - after.len()];
         if !last_repeat.is_empty() {
@@ -397,6 +398,9 @@ impl<'p> Parser<'p> {
             self.out.push(')');
         }
         self.out.push_str(operator);
+        if marked != self.flags.ungreedy {
+            self.out.push('?');
+        }
         let extent = repeat.extent(atom.extent);
         self.group().last = Some(Atom { extent, start: atom.start, repeated: true });
         self.hold(extent)?;

@@ -1,0 +1,119 @@
+//! What a program is made of.
+
+use std::sync::Arc;
+
+use crate::library::Overload;
+use crate::value::{List, Value};
+
+/// An expression ready to run.
+#[derive(Debug)]
+pub struct Program {
+    pub(super) root: Node,
+}
+
+/// One step. Locals are numbered by their place in the scope.
+#[derive(Debug)]
+pub(super) enum Node {
+    Const(Value<'static>),
+    Attr(Box<Attr>),
+    And(Box<[Node; 2]>),
+    Or(Box<[Node; 2]>),
+    Equals {
+        operands: Box<[Node; 2]>,
+        negated: bool,
+    },
+    NotStrictlyFalse(Box<Node>),
+    /// `x in [constants]`.
+    InConstants {
+        value: Box<Node>,
+        list: List<'static>,
+    },
+    Call(Box<Call>),
+    /// `a.or(b)`, `a.orValue(b)`: the second only if the first is absent.
+    OptionalOr {
+        operands: Box<[Node; 2]>,
+        value: bool,
+    },
+    List {
+        elements: Vec<Node>,
+        optional: Vec<bool>,
+    },
+    Map(Vec<Entry>),
+    Struct(Vec<(Arc<str>, Node, bool)>),
+    Fold(Box<Fold>),
+    /// `accumulator + [element]`, in place.
+    Append {
+        accumulator: usize,
+        elements: Vec<Node>,
+        constants: bool,
+    },
+    /// `cel.@mapInsert(accumulator, …)`, in place.
+    Insert {
+        accumulator: usize,
+        key: Option<Box<Node>>,
+        value: Box<Node>,
+    },
+}
+
+/// A variable or value, and the fields and indices behind it.
+#[derive(Debug)]
+pub(super) struct Attr {
+    pub(super) base: Base,
+    pub(super) qualifiers: Vec<Qualifier>,
+    /// `has(…)`: the last qualifier only tests.
+    pub(super) test: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Base {
+    Global(Arc<str>),
+    /// A chain of names that may be one dotted variable: the longest that exists counts.
+    Names(Vec<(Arc<str>, usize)>),
+    Local(usize),
+    Value(Node),
+    Conditional(Box<[Node; 3]>),
+}
+
+#[derive(Debug)]
+pub(super) struct Qualifier {
+    pub(super) kind: QualifierKind,
+    pub(super) optional: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum QualifierKind {
+    Const(Value<'static>),
+    Computed(Node),
+}
+
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) function: Arc<str>,
+    pub(super) args: Vec<Node>,
+    /// Those that the types of the operands may choose, in order.
+    pub(super) overloads: Vec<&'static Overload>,
+    /// Whether the checker left only one.
+    pub(super) resolved: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: Node,
+    pub(super) value: Node,
+    pub(super) optional: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Fold {
+    pub(super) range: Node,
+    /// The place of the accumulator in the scope; the variables follow it.
+    pub(super) slot: usize,
+    pub(super) two: bool,
+    /// The accumulator is a named value that is computed when it is first read.
+    pub(super) lazy: bool,
+    pub(super) init: Node,
+    /// None: always true.
+    pub(super) condition: Option<Node>,
+    pub(super) step: Node,
+    pub(super) result: Node,
+}

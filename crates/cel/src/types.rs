@@ -1,0 +1,164 @@
+//! Types of expressions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The type of an expression, of a variable or of an operand.
+///
+/// Cloning counts references.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// What an expression has after an error was reported for it. Fits everything.
+    Error,
+    /// Not known before the rule runs. Fits everything.
+    Dyn,
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool,
+    /// A signed integer of 64 bits.
+    Int,
+    /// An unsigned integer of 64 bits.
+    Uint,
+    /// A floating point number of 64 bits.
+    Double,
+    /// A text.
+    String,
+    /// A sequence of bytes.
+    Bytes,
+    /// A point in time.
+    Timestamp,
+    /// A length of time.
+    Duration,
+    /// A list, with the type of its elements.
+    List(Arc<Type>),
+    /// A map, with the types of its keys and its values.
+    Map(Arc<Type>, Arc<Type>),
+    /// `optional_type(…)`: a value that may be absent.
+    Optional(Arc<Type>),
+    /// The type of a type: `type(int)`, or `type` alone.
+    Type(Option<Arc<Type>>),
+    /// A type parameter: in an overload by its name, during a check a free variable.
+    Param(Param),
+    /// An object with declared fields.
+    Object(Arc<ObjectType>),
+    /// A type of a library, by its name: see the constants beginning with [`Type::QUANTITY`].
+    Opaque(&'static str),
+}
+
+/// A type parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Param {
+    /// A parameter in the signature of an overload, by its name: `T`.
+    Named(&'static str),
+    /// A variable made for one use of a signature or of an empty literal.
+    Free(u32),
+}
+
+/// An object type: a name, and fields with their types.
+///
+/// Two are the same if they have the same name: names are unique within an environment.
+#[derive(Debug)]
+pub struct ObjectType {
+    /// The name, as messages show it.
+    pub name: String,
+    /// Types of the fields, by their names in expressions (escaped).
+    pub fields: BTreeMap<String, Type>,
+}
+
+impl PartialEq for ObjectType {
+    fn eq(&self, other: &ObjectType) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for ObjectType {}
+
+impl Type {
+    /// A Kubernetes quantity.
+    pub const QUANTITY: Type = Type::Opaque("kubernetes.Quantity");
+    /// A parsed URL.
+    pub const URL: Type = Type::Opaque("kubernetes.URL");
+    /// A semantic version.
+    pub const SEMVER: Type = Type::Opaque("kubernetes.Semver");
+    /// A named format.
+    pub const FORMAT: Type = Type::Opaque("kubernetes.NamedFormat");
+    /// An IP address.
+    pub const IP: Type = Type::Opaque("net.IP");
+    /// An IP network.
+    pub const CIDR: Type = Type::Opaque("net.CIDR");
+
+    /// Who answers authorization checks.
+    pub const AUTHORIZER: Type = Type::Opaque("kubernetes.authorization.Authorizer");
+    /// An authorization check of a path.
+    pub const PATH_CHECK: Type = Type::Opaque("kubernetes.authorization.PathCheck");
+    /// An authorization check of an API group.
+    pub const GROUP_CHECK: Type = Type::Opaque("kubernetes.authorization.GroupCheck");
+    /// An authorization check of a resource.
+    pub const RESOURCE_CHECK: Type = Type::Opaque("kubernetes.authorization.ResourceCheck");
+    /// The answer to an authorization check.
+    pub const DECISION: Type = Type::Opaque("kubernetes.authorization.Decision");
+
+    /// A list of elements of `element`.
+    pub fn list(element: Type) -> Type {
+        Type::List(Arc::new(element))
+    }
+
+    /// A map from `key` to `value`.
+    pub fn map(key: Type, value: Type) -> Type {
+        Type::Map(Arc::new(key), Arc::new(value))
+    }
+
+    /// An optional `inner`.
+    pub fn optional(inner: Type) -> Type {
+        Type::Optional(Arc::new(inner))
+    }
+
+    /// The type of the type `inner`.
+    pub fn type_of(inner: Type) -> Type {
+        Type::Type(Some(Arc::new(inner)))
+    }
+
+    /// A parameter of a signature.
+    pub const fn param(name: &'static str) -> Type {
+        Type::Param(Param::Named(name))
+    }
+
+    /// Whether the type is known only when the rule runs.
+    pub fn is_dyn(&self) -> bool {
+        matches!(self, Type::Dyn)
+    }
+
+    /// Whether it is dynamic or stands for an error.
+    pub fn is_dyn_or_error(&self) -> bool {
+        matches!(self, Type::Dyn | Type::Error)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Type::Error => f.write_str("!error!"),
+            Type::Dyn => f.write_str("dyn"),
+            Type::Null => f.write_str("null"),
+            Type::Bool => f.write_str("bool"),
+            Type::Int => f.write_str("int"),
+            Type::Uint => f.write_str("uint"),
+            Type::Double => f.write_str("double"),
+            Type::String => f.write_str("string"),
+            Type::Bytes => f.write_str("bytes"),
+            Type::Timestamp => f.write_str("timestamp"),
+            Type::Duration => f.write_str("duration"),
+            Type::List(element) => write!(f, "list({element})"),
+            Type::Map(key, value) => write!(f, "map({key}, {value})"),
+            Type::Optional(inner) => write!(f, "optional_type({inner})"),
+            Type::Type(None) => f.write_str("type"),
+            Type::Type(Some(inner)) => write!(f, "type({inner})"),
+            Type::Param(Param::Named(name)) => f.write_str(name),
+            Type::Param(Param::Free(number)) => write!(f, "_var{number}"),
+            Type::Object(object) => f.write_str(&object.name),
+            Type::Opaque(name) => f.write_str(name),
+        }
+    }
+}

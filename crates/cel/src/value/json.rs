@@ -1,0 +1,118 @@
+//! Trees as values, and values as trees.
+
+use std::sync::LazyLock;
+
+use base64::Engine;
+use serde_json::Value as Json;
+
+use super::{Duration, Key, List, Map, Object, Str, Timestamp, Value};
+use crate::decl::{DeclKind, DeclType, ListType};
+use crate::eval::Error;
+
+static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::int_or_string(None));
+static ATOMIC: ListType = ListType::Atomic;
+
+pub(super) fn dynamic(tree: &Json) -> Value<'_> {
+    match tree {
+        Json::Null => Value::Null,
+        Json::Bool(value) => Value::Bool(*value),
+        Json::Number(number) => match number.as_i64() {
+            Some(value) => Value::Int(value),
+            None => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Json::String(text) => Value::String(Str::Borrowed(text)),
+        Json::Array(items) => Value::List(List::json(items, &DYNAMIC, &ATOMIC)),
+        Json::Object(map) => Value::Map(Map::json(map, &DYNAMIC)),
+    }
+}
+
+pub(super) fn view<'v>(tree: &'v Json, decl: &'v DeclType) -> Result<Value<'v>, Error> {
+    let expected = |what: &str| Error::Message(format!("invalid data, expected {what}").into());
+    if tree.is_null() {
+        return Ok(Value::Null);
+    }
+    let text = || tree.as_str().ok_or_else(|| expected("string"));
+    Ok(match &decl.kind {
+        DeclKind::Dyn => dynamic(tree),
+        DeclKind::Bool => Value::Bool(tree.as_bool().ok_or_else(|| expected("bool"))?),
+        DeclKind::Int => match (tree.as_i64(), tree.as_f64()) {
+            (Some(value), _) => Value::Int(value),
+            // 1.0 and 1e3 are integers in JSON.
+            (None, Some(value)) if value.fract() == 0.0 && value.abs() < 2f64.powi(63) => {
+                Value::Int(value as i64)
+            }
+            _ => return Err(expected("int")),
+        },
+        DeclKind::Double => Value::Double(tree.as_f64().ok_or_else(|| expected("float"))?),
+        DeclKind::String => Value::String(Str::Borrowed(text()?)),
+        DeclKind::Bytes => {
+            let text = text()?;
+            let bytes =
+                base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| {
+                    Error::Message(format!("Invalid byte formatted string {text}: {error}").into())
+                })?;
+            Value::Bytes(bytes.into())
+        }
+        DeclKind::Timestamp => {
+            let text = text()?;
+            Value::Timestamp(Timestamp::parse_lenient(text).ok_or_else(|| {
+                Error::Message(format!("Invalid date-time formatted string {text}").into())
+            })?)
+        }
+        DeclKind::Date => {
+            let text = text()?;
+            Value::Timestamp(Timestamp::parse_date(text).ok_or_else(|| {
+                Error::Message(format!("Invalid date formatted string {text}").into())
+            })?)
+        }
+        DeclKind::Duration => {
+            let text = text()?;
+            Value::Duration(
+                Duration::parse_lenient(text)
+                    .ok_or_else(|| Error::Message(format!("Invalid duration {text}").into()))?,
+            )
+        }
+        DeclKind::List { items, list } => {
+            Value::List(List::json(tree.as_array().ok_or_else(|| expected("array"))?, items, list))
+        }
+        DeclKind::Map { values } => {
+            Value::Map(Map::json(tree.as_object().ok_or_else(|| expected("map"))?, values))
+        }
+        DeclKind::Object(object) => {
+            Value::Object(Object::json(tree.as_object().ok_or_else(|| expected("map"))?, object))
+        }
+    })
+}
+
+pub(super) fn to_json(value: &Value<'_>) -> Option<Json> {
+    Some(match value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => (*value).into(),
+        Value::Int(value) => (*value).into(),
+        Value::Uint(value) => (*value).into(),
+        Value::Double(value) => serde_json::Number::from_f64(*value)?.into(),
+        Value::String(text) => (**text).into(),
+        Value::Bytes(bytes) => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
+        Value::Duration(duration) => duration.to_string().into(),
+        Value::Timestamp(time) => time.to_string().into(),
+        Value::List(list) => {
+            list.iter().map(|item| to_json(&item.ok()?)).collect::<Option<Vec<_>>>()?.into()
+        }
+        Value::Map(map) => {
+            let mut object = serde_json::Map::new();
+            for key in map.keys() {
+                let name = match Key::of(&key)? {
+                    Key::String(text) => text.to_string(),
+                    Key::Bool(value) => value.to_string(),
+                    Key::Number(value, _) => value.to_string(),
+                };
+                object.insert(name, to_json(&map.get(&key)?.ok()?)?);
+            }
+            object.into()
+        }
+        Value::Object(object) => Json::Object(object.map.clone()),
+        Value::Optional(Some(value)) => to_json(value)?,
+        Value::Optional(None) => Json::Null,
+        Value::Type(_) | Value::Opaque(_) => return None,
+    })
+}

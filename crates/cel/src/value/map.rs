@@ -1,0 +1,231 @@
+//! Maps and objects.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde_json::Value as Json;
+
+use super::{Fuel, Str, Value, equal_options, json};
+use crate::decl::{DeclType, ObjectDecl};
+use crate::eval::Error;
+
+/// A map.
+#[derive(Clone, Debug)]
+pub struct Map<'v>(Entries<'v>);
+
+#[derive(Clone, Debug)]
+enum Entries<'v> {
+    Values(Arc<IndexMap<Key, Value<'v>>>),
+    Json { map: &'v serde_json::Map<String, Json>, decl: &'v DeclType },
+}
+
+/// An object of a schema: its fields are those declared.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'v> {
+    pub(super) map: &'v serde_json::Map<String, Json>,
+    decl: &'v ObjectDecl,
+}
+
+/// The key of a map entry. Numbers of the same value are the same key whatever their type.
+#[derive(Clone, Debug)]
+pub enum Key {
+    /// A boolean.
+    Bool(bool),
+    /// A number, and whether it is a `uint`.
+    Number(i128, bool),
+    /// A text.
+    String(Arc<str>),
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        match (self, other) {
+            (Key::Bool(a), Key::Bool(b)) => a == b,
+            (Key::Number(a, _), Key::Number(b, _)) => a == b,
+            (Key::String(a), Key::String(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Key {}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        match self {
+            Key::Bool(value) => value.hash(state),
+            Key::Number(value, _) => value.hash(state),
+            Key::String(value) => value.hash(state),
+        }
+    }
+}
+
+impl Key {
+    /// The key a value stands for. A double is a key only for looking up, and only if it is a whole
+    /// number. `None` for what cannot be a key.
+    pub fn of(value: &Value<'_>) -> Option<Key> {
+        Some(match value {
+            Value::Bool(value) => Key::Bool(*value),
+            Value::Int(value) => Key::Number((*value).into(), false),
+            Value::Uint(value) => Key::Number((*value).into(), true),
+            Value::String(text) => Key::String(text.shared()),
+            _ => return None,
+        })
+    }
+
+    /// The key for looking up a value: as [`Key::of`], and whole doubles count as numbers.
+    pub fn lookup(value: &Value<'_>) -> Option<Key> {
+        match value {
+            Value::Double(value) if value.fract() == 0.0 && value.abs() < 2f64.powi(65) => {
+                Some(Key::Number(*value as i128, false))
+            }
+            _ => Key::of(value),
+        }
+    }
+
+    /// The key as a value.
+    pub fn value<'v>(&self) -> Value<'v> {
+        match self {
+            Key::Bool(value) => Value::Bool(*value),
+            Key::Number(value, true) => Value::Uint(u64::try_from(*value).unwrap_or(u64::MAX)),
+            Key::Number(value, false) => Value::Int(i64::try_from(*value).unwrap_or(i64::MAX)),
+            Key::String(text) => Value::String(Str::Shared(text.clone())),
+        }
+    }
+}
+
+impl<'v> Map<'v> {
+    /// A map of values.
+    pub fn new(entries: IndexMap<Key, Value<'v>>) -> Self {
+        Self(Entries::Values(Arc::new(entries)))
+    }
+
+    pub(crate) fn json(map: &'v serde_json::Map<String, Json>, decl: &'v DeclType) -> Self {
+        Self(Entries::Json { map, decl })
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Entries::Values(entries) => entries.len(),
+            Entries::Json { map, .. } => map.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of a key; `None` if there is no such key.
+    pub fn get(&self, key: &Value<'_>) -> Option<Result<Value<'v>, Error>> {
+        match (&self.0, key) {
+            (Entries::Values(entries), _) => entries.get(&Key::lookup(key)?).cloned().map(Ok),
+            (Entries::Json { map, decl }, Value::String(text)) => {
+                map.get(&**text).map(|tree| json::view(tree, decl))
+            }
+            _ => None,
+        }
+    }
+
+    /// The value of a text key.
+    pub fn get_str(&self, key: &str) -> Option<Result<Value<'v>, Error>> {
+        self.get(&Value::String(Str::Borrowed(key)))
+    }
+
+    /// All keys, in the order of the literal or the tree.
+    pub fn keys(&self) -> Vec<Value<'v>> {
+        match &self.0 {
+            Entries::Values(entries) => entries.keys().map(Key::value).collect(),
+            Entries::Json { map, .. } => {
+                map.keys().map(|key| Value::String(Str::Borrowed(key))).collect()
+            }
+        }
+    }
+
+    /// Inserts in place if nobody else has the map. `false` if the key is there already.
+    pub(crate) fn insert(&mut self, key: Key, value: Value<'v>) -> Result<bool, Error> {
+        if let Entries::Json { map, decl } = &self.0 {
+            let entries = map
+                .iter()
+                .map(|(key, tree)| Ok((Key::String(key.as_str().into()), json::view(tree, decl)?)))
+                .collect::<Result<_, Error>>()?;
+            self.0 = Entries::Values(Arc::new(entries));
+        }
+        let Entries::Values(entries) = &mut self.0 else { return Ok(false) };
+        if entries.contains_key(&key) {
+            return Ok(false);
+        }
+        Arc::make_mut(entries).insert(key, value);
+        Ok(true)
+    }
+
+    pub(super) fn equals(&self, other: &Map<'v>, fuel: &mut Fuel) -> Result<bool, Error> {
+        if self.len() != other.len() {
+            return Ok(false);
+        }
+        for key in self.keys() {
+            if !equal_options(self.get(&key), other.get(&key), fuel)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<'v> Object<'v> {
+    pub(crate) fn json(map: &'v serde_json::Map<String, Json>, decl: &'v ObjectDecl) -> Self {
+        Self { map, decl }
+    }
+
+    /// The number of properties, undeclared ones too.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// The type's name.
+    pub fn name(&self) -> &'v str {
+        &self.decl.name
+    }
+
+    /// The value of a declared field, by its escaped name; `None` if it is absent or null.
+    pub fn get(&self, field: &str) -> Option<Result<Value<'v>, Error>> {
+        let field = self.decl.fields.get(field)?;
+        match self.map.get(&field.json)? {
+            Json::Null => None,
+            tree => Some(json::view(tree, &field.decl)),
+        }
+    }
+
+    /// The escaped names of the declared fields that are there.
+    pub fn keys(&self) -> Vec<String> {
+        let fields = self.decl.fields.iter();
+        fields
+            .filter(|(_, field)| self.map.get(&field.json).is_some_and(|tree| !tree.is_null()))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    pub(super) fn equals(&self, other: &Object<'v>, fuel: &mut Fuel) -> Result<bool, Error> {
+        if self.map.len() != other.map.len() {
+            return Ok(false);
+        }
+        for name in self.decl.fields.keys() {
+            if !equal_options(self.get(name), other.get(name), fuel)? {
+                return Ok(false);
+            }
+        }
+        // What is not declared compares as JSON.
+        let declared = |key: &String| self.decl.fields.values().any(|field| field.json == *key);
+        Ok(self
+            .map
+            .iter()
+            .filter(|(key, _)| !declared(key))
+            .all(|(key, tree)| other.map.get(key).is_none_or(|other| other == tree)))
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the crate from outside.
+
+mod conformance;
+mod cost;
+mod laws;
