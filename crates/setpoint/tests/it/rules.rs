@@ -95,7 +95,10 @@ async fn objects_are_held_to_rules_however_they_are_written() {
         define(&person, spec()).await;
         let above = ["FieldValueInvalid spec.min: Invalid value: min 3 is above max"];
         let wrong = job("a", json!({"min": 3, "max": 2}));
-        assert_eq!(ask(&person, "POST", JOBS, &wrong).await, (422, above.map(str::to_owned).to_vec()));
+        assert_eq!(
+            ask(&person, "POST", JOBS, &wrong).await,
+            (422, above.map(str::to_owned).to_vec())
+        );
         let right = job("a", json!({"min": 1, "max": 2, "queue": "q"}));
         assert_eq!(ask(&person, "POST", JOBS, &right).await, (201, vec![]));
 
@@ -103,7 +106,8 @@ async fn objects_are_held_to_rules_however_they_are_written() {
         let (code, told) = ask(&person, "PATCH", &a, &json!({"spec": {"min": 3}})).await;
         assert_eq!((code, told), (422, above.map(str::to_owned).to_vec()));
         let (code, told) = ask(&person, "PATCH", &a, &json!({"spec": {"queue": "other"}})).await;
-        let immutable = r#"FieldValueInvalid spec.queue: Invalid value: "other": queue is immutable"#;
+        let immutable =
+            r#"FieldValueInvalid spec.queue: Invalid value: "other": queue is immutable"#;
         assert_eq!((code, told), (422, vec![immutable.to_owned()]));
         let applied = format!("{a}?fieldManager=m&force=true");
         let (code, told) = ask(&person, "PATCH", &applied, &job("a", json!({"max": 0}))).await;
