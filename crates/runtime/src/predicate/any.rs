@@ -21,7 +21,7 @@ pub trait Observed {
     fn skim(&self) -> Skim<'_>;
 }
 
-impl<K: Resource> Observed for Object<K> {
+impl<K: Resource + 'static> Observed for Object<K> {
     fn key(&self) -> &Key {
         Object::key(self)
     }
