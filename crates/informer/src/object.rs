@@ -63,6 +63,14 @@ impl Inner {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.left(self);
+        }
+    }
+}
+
 /// An object whose JSON does not fit its Rust type.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("decode {kind} {key} at resourceVersion {resource_version}")]
@@ -164,6 +172,11 @@ impl<K> Object<K> {
 
     pub(crate) fn is_packed(&self) -> bool {
         matches!(self.0.body, Body::Packed(_))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.0
     }
 
     /// The object has left the cache: nobody will read it there again.

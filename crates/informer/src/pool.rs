@@ -98,7 +98,7 @@ impl Pool {
         drop(gone);
     }
 
-    /// The object has left the cache, and its values go.
+    /// The object has left the cache, or goes itself, and its values go.
     pub(crate) fn left(&self, inner: &Inner) {
         if !inner.decoded().is_empty() {
             let gone = self.decoded.lock().leave(inner);

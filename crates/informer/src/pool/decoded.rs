@@ -72,9 +72,22 @@ impl Slot {
     }
 }
 
-/// Values that lost their place: to be dropped where that is in nobody's way.
+/// Values that lost their place, and objects that were looked at: to be dropped without the lock.
+/// Values are others' types; and an object that goes with its values asks for the lock.
 #[derive(Default)]
-pub(super) struct Leaving(Vec<(Option<Arc<Inner>>, Option<Box<Held>>)>);
+pub(super) struct Leaving {
+    values: Vec<Box<Held>>,
+    objects: Vec<Arc<Inner>>,
+}
+
+impl Leaving {
+    /// The object of a place, which does not go before this does.
+    fn look(&mut self, place: &Weak<Inner>) -> Option<Arc<Inner>> {
+        let inner = place.upgrade()?;
+        self.objects.push(inner.clone());
+        Some(inner)
+    }
+}
 
 /// The objects that have values.
 #[derive(Default)]
@@ -120,10 +133,7 @@ impl Places {
             let before = if is_new { 0 } else { held.n_bytes() };
             if held.values.len() == TYPES_MAX {
                 let (first, _) = held.values.remove(0);
-                leaving.0.push((
-                    None,
-                    Some(Box::new(Held { values: vec![(first, 0)], is_main: false })),
-                ));
+                leaving.values.push(Box::new(Held { values: vec![(first, 0)], is_main: false }));
             }
             held.values.reserve_exact(1);
             held.values.push((value, n_bytes));
@@ -140,17 +150,17 @@ impl Places {
         leaving
     }
 
-    /// The object has left the cache.
+    /// The object has left the cache, or is about to go.
     pub(super) fn leave(&mut self, inner: &Inner) -> Leaving {
         let mut leaving = Leaving::default();
         self.empty(inner, &mut leaving);
         // The places of objects that are gone: once they are as many as the others.
         if self.new.len() + self.main.len() > 2 * self.n_held + 64 {
-            let is_held = |place: &Weak<Inner>| {
-                place.upgrade().is_some_and(|inner| !inner.decoded().is_empty())
+            let mut is_held = |place: &Weak<Inner>| {
+                leaving.look(place).is_some_and(|inner| !inner.decoded().is_empty())
             };
-            self.new.retain(is_held);
-            self.main.retain(is_held);
+            self.new.retain(&mut is_held);
+            self.main.retain(&mut is_held);
             self.hand = 0;
         }
         leaving
@@ -161,19 +171,16 @@ impl Places {
         let main_max = n_bytes_max - new_max;
         while self.new_bytes > new_max {
             let Some(place) = self.new.pop_front() else { return };
-            let Some(inner) = place.upgrade() else { continue };
-            let Some(n_bytes) = inner.decoded().held.lock().as_ref().map(|held| held.n_bytes())
-            else {
-                continue;
-            };
+            let Some(inner) = leaving.look(&place) else { continue };
+            let n_bytes = inner.decoded().held.lock().as_ref().map(|held| held.n_bytes());
+            let Some(n_bytes) = n_bytes else { continue };
             let fits = self.main_bytes + n_bytes <= main_max;
             let stays = fits || inner.decoded().is_used.swap(false, Relaxed) || {
                 self.n_dropped += 1;
-                self.n_dropped.is_multiple_of(ADMITTED) && self.has_unused()
+                self.n_dropped.is_multiple_of(ADMITTED) && self.has_unused(leaving)
             };
             if !stays {
                 self.empty(&inner, leaving);
-                leaving.0.push((Some(inner), None));
                 continue;
             }
             // Those in `main` may all be read all the time: then they go in turn.
@@ -188,21 +195,18 @@ impl Places {
             self.new_bytes = self.new_bytes.saturating_sub(n_bytes);
             self.main_bytes += n_bytes;
             self.main.push(place);
-            leaving.0.push((Some(inner), None));
         }
     }
 
     /// Whether the next one in `main` was not read since it was last looked at; looks at it.
-    fn has_unused(&mut self) -> bool {
-        let Some(place) = self.main.get(self.hand) else {
+    fn has_unused(&mut self, leaving: &mut Leaving) -> bool {
+        if self.hand >= self.main.len() {
             self.hand = 0;
-            return false;
-        };
-        let is_used =
-            place.upgrade().is_some_and(|held| held.decoded().is_used.swap(false, Relaxed));
-        if is_used {
-            self.hand = (self.hand + 1) % self.main.len();
         }
+        let Some(place) = self.main.get(self.hand) else { return false };
+        let held = leaving.look(place);
+        let is_used = held.is_some_and(|held| held.decoded().is_used.swap(false, Relaxed));
+        self.hand += usize::from(is_used);
         !is_used
     }
 
@@ -211,18 +215,16 @@ impl Places {
         if self.hand >= self.main.len() {
             self.hand = 0;
         }
-        let held = self.main[self.hand].upgrade();
+        let held = leaving.look(&self.main[self.hand]);
         let is_used = held.as_ref().is_some_and(|held| held.decoded().is_used.swap(false, Relaxed));
         if is_used && !even_if_used {
             self.hand += 1;
-            leaving.0.push((held, None));
             return;
         }
         self.main.swap_remove(self.hand);
         self.hand += 1;
         if let Some(held) = held {
             self.empty(&held, leaving);
-            leaving.0.push((Some(held), None));
         }
     }
 
@@ -231,6 +233,92 @@ impl Places {
         let bytes = if held.is_main { &mut self.main_bytes } else { &mut self.new_bytes };
         *bytes = bytes.saturating_sub(held.n_bytes());
         self.n_held = self.n_held.saturating_sub(1);
-        leaving.0.push((None, Some(held)));
+        leaving.values.push(held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Object;
+    use crate::policy::CachePolicy;
+    use crate::testing::record;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    /// Two objects fit into `new`, and six into `main`.
+    const BYTES_MAX: usize = 8 * (ENTRY_BYTES + 100);
+
+    fn objects(n: u64) -> Vec<Object<ConfigMap>> {
+        (0..n).map(|n| Object::new(record(&format!("m{n}"), 1), CachePolicy::Compact)).collect()
+    }
+
+    fn read(places: &mut Places, object: &Object<ConfigMap>) -> bool {
+        if object.ready_as::<u64>().is_some() {
+            return true;
+        }
+        drop(places.enter(object.inner(), Arc::new(7u64), 100, BYTES_MAX));
+        false
+    }
+
+    #[test]
+    fn a_pass_over_more_than_fits_finds_what_it_left_in_main() {
+        let (mut places, objects) = (Places::default(), objects(40));
+        for _ in 0..3 {
+            objects.iter().for_each(|object| _ = read(&mut places, object));
+            assert!(places.n_bytes() <= BYTES_MAX);
+        }
+        let n_found = objects.iter().filter(|object| read(&mut places, object)).count();
+        assert!(n_found >= 4, "{n_found}");
+    }
+
+    #[test]
+    fn what_is_not_read_any_more_gives_way_to_what_is() {
+        let (mut places, objects) = (Places::default(), objects(80));
+        objects[..8].iter().for_each(|object| _ = read(&mut places, object));
+        // Now others are read, each twice in a row.
+        for object in &objects[40..60] {
+            assert!(!read(&mut places, object));
+            assert!(read(&mut places, object));
+        }
+        assert!(objects[..8].iter().all(|object| object.ready_as::<u64>().is_none()));
+        let kept = objects[40..60].iter().filter(|object| object.ready_as::<u64>().is_some());
+        assert!(kept.count() >= 7);
+    }
+
+    #[test]
+    fn an_object_that_leaves_is_counted_no_more_and_few_places_are_held_for_those_that_left() {
+        let mut places = Places::default();
+        for object in objects(1000) {
+            read(&mut places, &object);
+            assert!(places.n_bytes() > 0);
+            drop(places.leave(object.inner()));
+            assert_eq!((places.n_bytes(), object.ready_as::<u64>()), (0, None));
+        }
+        assert!(places.new.len() + places.main.len() <= 65);
+    }
+
+    #[test]
+    fn one_object_keeps_values_of_a_few_types_and_each_reader_finds_its_own() {
+        let (mut places, objects) = (Places::default(), objects(1));
+        let object = &objects[0];
+        let mut keep = |value: AnyValue| drop(places.enter(object.inner(), value, 10, 1 << 20));
+        keep(Arc::new(1u8));
+        keep(Arc::new(2u16));
+        keep(Arc::new(3u32));
+        keep(Arc::new(4u64));
+        keep(Arc::new(5i8));
+        assert_eq!(object.ready_as::<u8>(), None, "the first gave its place");
+        assert_eq!(
+            (object.ready_as::<u16>(), object.ready_as::<i8>()),
+            (Some(2.into()), Some(5.into()))
+        );
+        assert_eq!(places.n_bytes(), ENTRY_BYTES + 40);
+    }
+
+    #[test]
+    fn a_value_that_takes_an_eighth_of_all_room_is_not_kept() {
+        let (mut places, objects) = (Places::default(), objects(1));
+        drop(places.enter(objects[0].inner(), Arc::new(7u64), 126, 1000));
+        assert_eq!((places.n_bytes(), objects[0].ready_as::<u64>()), (0, None));
     }
 }
