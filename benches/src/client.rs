@@ -48,6 +48,12 @@ pub(crate) struct Args {
     /// Of `controller`: keep no explanations.
     #[arg(long)]
     no_explain: bool,
+    /// Of controllers: what a reconcile reads of its object.
+    #[arg(long, value_enum, default_value = "nothing")]
+    look: Look,
+    /// Of `controller`: room for every object decoded, beside its bytes.
+    #[arg(long)]
+    room: bool,
     /// Measure reads between the sync and the events.
     #[arg(long)]
     reads: bool,
@@ -68,6 +74,17 @@ pub(crate) enum Kind {
     Controller,
     /// kube-runtime's controller.
     KubeController,
+}
+
+/// What a reconcile reads of its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Look {
+    /// Nothing.
+    Nothing,
+    /// `spec.nodeName`, of a whole Pod.
+    Whole,
+    /// `spec.nodeName`, of a struct that declares three fields.
+    Three,
 }
 
 /// What a client found; times in seconds, memory in bytes.
@@ -186,8 +203,14 @@ pub(crate) fn run(args: &Args, heap: Heap) -> anyhow::Result<()> {
             Kind::KubeRuntime => reflector::run::<Pod>(run).await,
             Kind::KubeRuntimeMetadata => reflector::run::<PartialObjectMeta<Pod>>(run).await,
             Kind::Floor => floor::run(run).await,
-            Kind::Controller => controller::setpoint(run).await,
-            Kind::KubeController => controller::kube_runtime(run).await,
+            Kind::Controller if args.look == Look::Three => {
+                controller::setpoint::<controller::ThreeFields>(run).await
+            }
+            Kind::Controller => controller::setpoint::<Pod>(run).await,
+            Kind::KubeController if args.look == Look::Three => {
+                controller::kube_runtime::<controller::ThreeFields>(run).await
+            }
+            Kind::KubeController => controller::kube_runtime::<Pod>(run).await,
         }
     })?;
     println!("{}", serde_json::to_string(&findings)?);

@@ -1,6 +1,7 @@
 //! The controller runtime beside kube-runtime's `Controller`: the same work, in turns, in one run.
 //!
-//! `cargo xtask bench runtime`. The reconciler does nothing and reads nothing. Throughput and
+//! `cargo xtask bench runtime`. The reconciler does nothing and reads nothing, or reads its object
+//! from the cache. Throughput and
 //! memory are those of processes of their own, fed by the source that the informers are measured
 //! with; latency is that of an API server in this process, because there both ends of a delivery
 //! are on one clock.
@@ -66,6 +67,12 @@ impl Measured {
 const OURS: [&str; 2] = ["setpoint, 1 worker", "setpoint, 8 workers"];
 const THEIRS: [&str; 2] = ["kube-runtime 5, 1 worker", "kube-runtime 5, 8 workers"];
 const UNEXPLAINED: &str = "setpoint, 1 worker, no explanations";
+const READS_WHOLE: &str = "setpoint, reads a Pod, `Compact`";
+const READS_ROOMY: &str = "setpoint, reads a Pod, `Compact` with room for all decoded";
+const READS_DECODED: &str = "setpoint, reads a Pod, `Decoded`";
+const READS_THREE: &str = "setpoint, reads three fields, `Compact`";
+const THEY_READ_WHOLE: &str = "kube-runtime 5, reads a Pod";
+const THEY_READ_THREE: &str = "kube-runtime 5 of a struct of three fields, reads them";
 const OUR_CACHE: &str = "setpoint, the informer alone";
 const THEIR_CACHE: &str = "kube-runtime 5, the reflector alone";
 
@@ -73,12 +80,19 @@ fn subjects() -> Vec<Subject> {
     let ours = ["--kind", "controller", "--stream"];
     let theirs = ["--kind", "kube-controller"];
     let eight = ["--workers", "8"];
+    let (whole, three) = (["--look", "whole"], ["--look", "three"]);
     vec![
         Subject::own(OURS[0], &ours),
         Subject::own(THEIRS[0], &theirs),
         Subject::own(OURS[1], &[&ours[..], &eight].concat()),
         Subject::own(THEIRS[1], &[&theirs[..], &eight].concat()),
         Subject::own(UNEXPLAINED, &[&ours[..], &["--no-explain"]].concat()),
+        Subject::own(READS_WHOLE, &[&ours[..], &whole].concat()),
+        Subject::own(READS_ROOMY, &[&ours[..], &whole, &["--room"]].concat()),
+        Subject::own(READS_DECODED, &[&ours[..], &whole, &["--policy", "decoded"]].concat()),
+        Subject::own(READS_THREE, &[&ours[..], &three].concat()),
+        Subject::own(THEY_READ_WHOLE, &[&theirs[..], &whole].concat()),
+        Subject::own(THEY_READ_THREE, &[&theirs[..], &three].concat()),
         Subject::own(OUR_CACHE, &["--kind", "setpoint", "--stream"]),
         Subject::own(THEIR_CACHE, &["--kind", "kube-runtime"]),
     ]
@@ -116,7 +130,8 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     let text = format!(
         "{} Command: `cargo xtask bench runtime`. Release builds. {} Pods, then {} MODIFIED events as fast as they are taken, from the source that the \
          informers are measured with (HTTP/1.1 on the loopback address); then {} times all Pods at once, triggered from inside the process. The reconciler does \
-         and reads nothing. Each controller is a process, they take turns, figures are medians of {} rounds; CPU is the process's own, user and system. \
+         and reads nothing, except in the rows that say so: there it gets its object from the cache and looks at `spec.nodeName`, of the whole Pod or of a \
+         struct that declares `metadata.namespace`, `metadata.resourceVersion` and `spec.nodeName` beside the name. Each controller is a process, they take turns, figures are medians of {} rounds; CPU is the process's own, user and system. \
          One worker runs on one thread, eight on two, for both. Each keeps its cache as it does by default (`Compact` here, typed objects there); \
          kube-runtime lists in one piece, which is the faster for it.\n\n{}\n\n{goals}\n\n\
          From a write to an API server in the same process, on one thread, one write at a time; both controllers use the same client.\n\n{latencies}",
@@ -177,6 +192,46 @@ fn judge(all: &[Measured], goals: &mut Table) {
             &format!(
                 "no-op reconciles per CPU-second from a trigger in the process, {workers}: more than kube-runtime"
             ),
+            ours.triggered(),
+            theirs.triggered(),
+            None,
+        );
+    }
+    let reads = [
+        (READS_THREE, "three fields", Some(5.0), Some(1.5)),
+        (READS_WHOLE, "a whole Pod under `Compact`", Some(1.2), Some(1.0)),
+        (READS_ROOMY, "a whole Pod under `Compact` with room for all", None, None),
+        (READS_DECODED, "a whole Pod under `Decoded`", None, None),
+    ];
+    for (ours, what, of_events, of_triggers) in reads {
+        let (Some(ours), Some(theirs)) = (find(ours), find(THEY_READ_WHOLE)) else { continue };
+        ratio(
+            &format!(
+                "watch events per CPU-second, each reconcile reads {what}: more than kube-runtime with a Pod"
+            ),
+            ours.events(),
+            theirs.events(),
+            of_events,
+        );
+        ratio(
+            &format!(
+                "triggered reconciles per CPU-second, each reads {what}: more than kube-runtime with a Pod"
+            ),
+            ours.triggered(),
+            theirs.triggered(),
+            of_triggers,
+        );
+    }
+    if let (Some(ours), Some(theirs)) = (find(READS_THREE), find(THEY_READ_THREE)) {
+        let what = "each reconcile reads three fields: more than kube-runtime of such a struct";
+        ratio(
+            &format!("watch events per CPU-second, {what}"),
+            ours.events(),
+            theirs.events(),
+            None,
+        );
+        ratio(
+            &format!("triggered reconciles per CPU-second, {what}"),
             ours.triggered(),
             theirs.triggered(),
             None,

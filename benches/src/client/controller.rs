@@ -1,18 +1,26 @@
-//! A controller whose reconciler does nothing: this project's, and kube-runtime's.
+//! A controller whose reconciler does nothing, or looks at its object: this project's, and
+//! kube-runtime's.
 //!
 //! Both reconcile every Pod of the list, then what the events name, then every Pod as often as
 //! somebody says so from inside the process. When they are done is seen from outside: the count of
 //! reconciles stands still. CPU is taken when it last moved.
 use super::usage::Usage;
-use super::{Findings, Run};
+use super::{Findings, Look, Run};
 use anyhow::ensure;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube_client::Api;
+use kube_client::core::{ObjectMeta, Resource};
 use kube_runtime::{controller, watcher};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use setpoint::informer::CachePolicy;
 use setpoint::prelude::*;
+use std::borrow::Cow;
 use std::convert::Infallible;
+use std::fmt::Debug;
 use std::future::ready;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -104,21 +112,118 @@ async fn phases(
     Ok(run.findings)
 }
 
+/// An object with a node's name in it.
+pub(super) trait OnNode {
+    fn node_name(&self) -> Option<&str>;
+}
+
+impl OnNode for Pod {
+    fn node_name(&self) -> Option<&str> {
+        self.spec.as_ref()?.node_name.as_deref()
+    }
+}
+
+/// A Pod for one who needs three fields of it, beside its name.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ThreeFields {
+    metadata: Identity,
+    spec: Placement,
+}
+
+/// Metadata of which only this is declared; kube-runtime needs all of it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "Named")]
+struct Identity(ObjectMeta);
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    name: String,
+    namespace: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl From<Named> for Identity {
+    fn from(named: Named) -> Self {
+        let Named { name, namespace, resource_version } = named;
+        Self(ObjectMeta { name: Some(name), namespace, resource_version, ..ObjectMeta::default() })
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Placement {
+    node_name: Option<String>,
+}
+
+impl OnNode for ThreeFields {
+    fn node_name(&self) -> Option<&str> {
+        self.spec.node_name.as_deref()
+    }
+}
+
+impl Resource for ThreeFields {
+    type DynamicType = ();
+    type Scope = <Pod as Resource>::Scope;
+
+    fn kind(_: &()) -> Cow<'_, str> {
+        Pod::kind(&())
+    }
+
+    fn group(_: &()) -> Cow<'_, str> {
+        Pod::group(&())
+    }
+
+    fn version(_: &()) -> Cow<'_, str> {
+        Pod::version(&())
+    }
+
+    fn plural(_: &()) -> Cow<'_, str> {
+        Pod::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata.0
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata.0
+    }
+}
+
 /// This project's: a manager, a controller, its default cache and queue.
-pub(super) async fn setpoint(mut run: Run) -> anyhow::Result<Findings> {
+pub(super) async fn setpoint<K>(mut run: Run) -> anyhow::Result<Findings>
+where
+    K: OnNode
+        + Resource<DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + Send
+        + Sync
+        + Debug
+        + 'static,
+{
+    let looks = run.args.look != Look::Nothing;
     let shared = Shared::new(&run);
     let (trigger, triggered) = mpsc::channel(1);
     run.sync_begins()?;
     let (counted, keyed) = (shared.clone(), shared.clone());
-    let reconcile = move |request: Request, _: Context| {
+    let reconcile = move |request: Request, context: Context| {
         counted.count();
+        if looks {
+            let object = match context.client().api::<K>().get(&request) {
+                Ok(object) => object,
+                Err(error) => return ready(Err(error)),
+            };
+            black_box(object.as_deref().and_then(OnNode::node_name));
+        }
         if counted.is_syncing.load(Relaxed) {
             counted.keys.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         }
         ready(Ok::<_, ClientError>(Action::await_change()))
     };
     let mut builder = Controller::builder("bench")
-        .for_(Watch::<Pod>::new())
+        .for_(Watch::<K>::new())
         .channel_of(triggered, move |()| {
             keyed.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
         })
@@ -126,7 +231,15 @@ pub(super) async fn setpoint(mut run: Run) -> anyhow::Result<Findings> {
     if run.args.no_explain {
         builder = builder.explain(0);
     }
-    let mut manager = Manager::builder(run.client.clone()).build();
+    let mut options = CacheOptions::new();
+    match &*run.args.policy {
+        "decoded" => options = options.policy(CachePolicy::Decoded),
+        policy => ensure!(policy == "compact", "no controller is measured with {policy}"),
+    }
+    if run.args.room {
+        options = options.decoded_bytes(8 << 30);
+    }
+    let mut manager = Manager::builder(run.client.clone()).cache(options).build();
     manager.add(builder.build(reconcile)?)?;
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -140,7 +253,18 @@ pub(super) async fn setpoint(mut run: Run) -> anyhow::Result<Findings> {
 }
 
 /// kube-runtime's: a controller, which keeps its store by itself.
-pub(super) async fn kube_runtime(mut run: Run) -> anyhow::Result<Findings> {
+pub(super) async fn kube_runtime<K>(mut run: Run) -> anyhow::Result<Findings>
+where
+    K: OnNode
+        + Resource<DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + Send
+        + Sync
+        + Debug
+        + 'static,
+{
+    let looks = run.args.look != Look::Nothing;
     let shared = Shared::new(&run);
     let (trigger, triggered) = mpsc::channel(1);
     run.sync_begins()?;
@@ -149,11 +273,14 @@ pub(super) async fn kube_runtime(mut run: Run) -> anyhow::Result<Findings> {
     });
     let config = watcher::Config::default().any_semantic();
     let config = if run.args.stream { config.streaming_lists() } else { config };
-    let reconcile = |_: Arc<Pod>, shared: Arc<Shared>| {
+    let reconcile = move |object: Arc<K>, shared: Arc<Shared>| {
         shared.count();
+        if looks {
+            black_box(object.node_name());
+        }
         ready(Ok::<_, Infallible>(controller::Action::await_change()))
     };
-    let running = kube_runtime::Controller::new(Api::<Pod>::all(run.client.clone()), config)
+    let running = kube_runtime::Controller::new(Api::<K>::all(run.client.clone()), config)
         .with_config(controller::Config::default().concurrency(run.args.workers as u16))
         .reconcile_all_on(triggers)
         .run(reconcile, |_, error: &Infallible, _| match *error {}, shared.clone())

@@ -200,8 +200,7 @@ async fn measure(policy: CachePolicy, prunes: bool, n_objects: u64, n_events: u6
 
     let keys: Vec<_> = (0..2000.min(n_objects))
         .map(|n| {
-            let object =
-                lister.snapshot().iter().nth((mix(n) % 20_000.min(n_objects)) as usize).cloned();
+            let object = lister.snapshot().iter().nth((mix(n) % 20_000.min(n_objects)) as usize);
             object.unwrap().key().clone()
         })
         .collect();

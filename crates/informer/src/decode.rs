@@ -4,9 +4,17 @@
 //!
 //! `serde_json` learns how long a list is when it comes to its end, and a `Vec` that is not told
 //! begins with room for four: a Pod with one container keeps room for three more, a kilobyte each,
-//! for as long as it is cached. Here the lengths of all lists are counted in a first pass over the
-//! text, and the decoder is told each when it begins. What is decoded, and what is an error, is
-//! `serde_json`'s to say; the lengths are hints, and a wrong one costs memory and nothing else.
+//! for as long as it is cached. So for a type that declares [`whole`] objects the lengths of all
+//! lists are counted in a first pass over the text, and the decoder is told each when it begins;
+//! what the type ignores is read, too, to count the lists in it.
+//!
+//! For a type that declares [`part`] of an object, all that would cost more than the decoding.
+//! There `serde_json` skips what is ignored, which is the fastest thing it does. Which of both a
+//! type is shows when it is decoded the first time: it ignores an eighth of the values or more.
+//!
+//! What is decoded, and what is an error, is `serde_json`'s to say in either way; the lengths are
+//! hints, and a wrong one costs memory and nothing else. On the way the bytes are summed up that
+//! the value takes on the heap, nearly: texts, elements of lists and entries of maps.
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess,
     VariantAccess, Visitor,
@@ -14,42 +22,85 @@ use serde::de::{
 use std::cell::Cell;
 use std::fmt;
 
-/// Decodes an object; its lists have the capacity of their length.
+/// Decodes an object; its lists have the capacity of their length. The value that a cache holds.
 ///
 /// # Errors
 /// Those of [`serde_json::from_slice`].
 pub(crate) fn from_slice<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
-    let lengths = Lengths { lengths: setpoint_object::array_lengths(json), next: Cell::new(0) };
+    Ok(whole(json)?.0)
+}
+
+/// Decodes an object that the type declares nearly all of; its lists have the capacity of their
+/// length. Gives the bytes that the value takes, and whether the type declares only a part.
+///
+/// # Errors
+/// Those of [`serde_json::from_slice`].
+pub(crate) fn whole<T: DeserializeOwned>(
+    json: &[u8],
+) -> Result<(T, usize, bool), serde_json::Error> {
+    let run = Run { lengths: Some(setpoint_object::array_lengths(json)), ..Run::default() };
+    let value = decode(json, &run)?;
+    let is_part = run.n_ignored.get() * 8 > run.n_values.get();
+    Ok((value, run.n_bytes.get() + size_of::<T>(), is_part))
+}
+
+/// Decodes an object of which the type declares a part; skips the rest. Gives the bytes that the
+/// value takes.
+///
+/// # Errors
+/// Those of [`serde_json::from_slice`].
+pub(crate) fn part<T: DeserializeOwned>(json: &[u8]) -> Result<(T, usize), serde_json::Error> {
+    let run = Run::default();
+    let value = decode(json, &run)?;
+    Ok((value, run.n_bytes.get() + size_of::<T>()))
+}
+
+fn decode<T: DeserializeOwned>(json: &[u8], run: &Run) -> Result<T, serde_json::Error> {
     let mut decoder = serde_json::Deserializer::from_slice(json);
-    let value = T::deserialize(Exact { inner: &mut decoder, lengths: &lengths })?;
+    let value = T::deserialize(Exact { inner: &mut decoder, run })?;
     decoder.end()?;
     Ok(value)
 }
 
-/// The lengths of a text's lists, handed out in the order in which the lists begin, which is that
-/// of decoding.
-struct Lengths {
-    lengths: Vec<u32>,
+/// What an entry of a map takes beside its value: the key's text, and its part of a node.
+const ENTRY_BYTES: usize = 64;
+
+/// What is known of one decoding.
+#[derive(Default)]
+struct Run {
+    /// The lengths of the text's lists, in the order in which they begin, which is that of
+    /// decoding. None where nothing is told to the decoder.
+    lengths: Option<Vec<u32>>,
     next: Cell<usize>,
+    n_bytes: Cell<usize>,
+    n_values: Cell<usize>,
+    n_ignored: Cell<usize>,
+    /// The next object is a map, and no struct.
+    is_map: Cell<bool>,
 }
 
-impl Lengths {
+impl Run {
     fn next(&self) -> Option<usize> {
+        let lengths = self.lengths.as_ref()?;
         let next = self.next.get();
         self.next.set(next + 1);
-        usize::try_from(*self.lengths.get(next)?).ok()
+        usize::try_from(*lengths.get(next)?).ok()
+    }
+
+    fn takes(&self, n_bytes: usize) {
+        self.n_bytes.set(self.n_bytes.get() + n_bytes);
     }
 }
 
-/// Something of serde, with the lengths at hand for the lists that are read through it.
+/// Something of serde, with what is known of the decoding at hand.
 struct Exact<'l, T> {
     inner: T,
-    lengths: &'l Lengths,
+    run: &'l Run,
 }
 
 impl<'l, T> Exact<'l, T> {
     fn with<U>(&self, inner: U) -> Exact<'l, U> {
-        Exact { inner, lengths: self.lengths }
+        Exact { inner, run: self.run }
     }
 }
 
@@ -66,12 +117,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Exact<'_, D> {
     type Error = D::Error;
 
     forward! {
-        deserialize_any() deserialize_bool()
+        deserialize_bool()
         deserialize_i8() deserialize_i16() deserialize_i32() deserialize_i64() deserialize_i128()
         deserialize_u8() deserialize_u16() deserialize_u32() deserialize_u64() deserialize_u128()
         deserialize_f32() deserialize_f64() deserialize_char()
         deserialize_str() deserialize_string() deserialize_bytes() deserialize_byte_buf()
-        deserialize_option() deserialize_unit() deserialize_seq() deserialize_map() deserialize_identifier()
+        deserialize_option() deserialize_unit() deserialize_seq() deserialize_identifier()
         deserialize_unit_struct(name: &'static str)
         deserialize_newtype_struct(name: &'static str)
         deserialize_tuple(len: usize)
@@ -80,9 +131,29 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Exact<'_, D> {
         deserialize_enum(name: &'static str, variants: &'static [&'static str])
     }
 
-    /// Reads what is ignored, so that the lists in it are counted.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.run.is_map.set(true);
+        let visitor = self.with(visitor);
+        self.inner.deserialize_any(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.run.is_map.set(true);
+        let visitor = self.with(visitor);
+        self.inner.deserialize_map(visitor)
+    }
+
+    /// Reads what is ignored where there are lengths, so that the lists in it are counted.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.deserialize_any(visitor)
+        if self.run.lengths.is_none() {
+            return self.inner.deserialize_ignored_any(visitor);
+        }
+        self.run.n_ignored.set(self.run.n_ignored.get() + 1);
+        let n_bytes = self.run.n_bytes.get();
+        let run = self.run;
+        let ignored = self.deserialize_any(visitor);
+        run.n_bytes.set(n_bytes);
+        ignored
     }
 
     fn is_human_readable(&self) -> bool {
@@ -110,8 +181,22 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Exact<'_, V> {
         visit_i8: i8, visit_i16: i16, visit_i32: i32, visit_i64: i64, visit_i128: i128,
         visit_u8: u8, visit_u16: u16, visit_u32: u32, visit_u64: u64, visit_u128: u128,
         visit_f32: f32, visit_f64: f64, visit_char: char,
-        visit_str: &str, visit_borrowed_str: &'de str, visit_string: String,
         visit_bytes: &[u8], visit_borrowed_bytes: &'de [u8], visit_byte_buf: Vec<u8>,
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<V::Value, E> {
+        self.run.takes(value.len());
+        self.inner.visit_str(value)
+    }
+
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<V::Value, E> {
+        self.run.takes(value.len());
+        self.inner.visit_borrowed_str(value)
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<V::Value, E> {
+        self.run.takes(value.len());
+        self.inner.visit_string(value)
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
@@ -133,12 +218,14 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Exact<'_, V> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
-        let elements = List { left: self.lengths.next(), elements: self.with(elements) };
+        let elements =
+            List { left: self.run.next(), n_room: 0, n_read: 0, elements: self.with(elements) };
         self.inner.visit_seq(elements)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<V::Value, A::Error> {
-        let members = self.with(members);
+        let is_map = self.run.is_map.replace(false);
+        let members = Members { members: self.with(members), is_map };
         self.inner.visit_map(members)
     }
 
@@ -152,15 +239,20 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Exact<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
+        self.run.n_values.set(self.run.n_values.get() + 1);
+        // Said of an object that was no object.
+        self.run.is_map.set(false);
         let inner = self.with(inner);
         self.inner.deserialize(inner)
     }
 }
 
-/// A list and how much of it is left.
+/// A list, how much of it is left, and how much room a `Vec` has made for it.
 struct List<'l, A> {
     elements: Exact<'l, A>,
     left: Option<usize>,
+    n_room: usize,
+    n_read: usize,
 }
 
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for List<'_, A> {
@@ -171,8 +263,21 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for List<'_, A> {
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
         self.left = self.left.map(|left| left.saturating_sub(1));
+        let run = self.elements.run;
         let seed = self.elements.with(seed);
-        self.elements.inner.next_element_seed(seed)
+        let element = self.elements.inner.next_element_seed(seed)?;
+        if element.is_some() {
+            self.n_read += 1;
+            if self.left.is_some() {
+                run.takes(size_of::<S::Value>());
+            } else if self.n_read > self.n_room {
+                // As a `Vec` grows.
+                let n_room = (2 * self.n_room).max(4);
+                run.takes((n_room - self.n_room) * size_of::<S::Value>());
+                self.n_room = n_room;
+            }
+        }
+        Ok(element)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -180,7 +285,13 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for List<'_, A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Exact<'_, A> {
+/// The members of an object.
+struct Members<'l, A> {
+    members: Exact<'l, A>,
+    is_map: bool,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
     type Error = A::Error;
 
     /// Keys are strings: there are no lists in them.
@@ -188,16 +299,19 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Exact<'_, A> {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        self.inner.next_key_seed(seed)
+        self.members.inner.next_key_seed(seed)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        let seed = self.with(seed);
-        self.inner.next_value_seed(seed)
+        if self.is_map {
+            self.members.run.takes(ENTRY_BYTES + size_of::<S::Value>());
+        }
+        let seed = self.members.with(seed);
+        self.members.inner.next_value_seed(seed)
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        self.members.inner.size_hint()
     }
 }
 
@@ -209,9 +323,9 @@ impl<'de, 'l, A: EnumAccess<'de>> EnumAccess<'de> for Exact<'l, A> {
         self,
         seed: S,
     ) -> Result<(S::Value, Self::Variant), A::Error> {
-        let lengths = self.lengths;
+        let run = self.run;
         let (value, inner) = self.inner.variant_seed(seed)?;
-        Ok((value, Exact { inner, lengths }))
+        Ok((value, Exact { inner, run }))
     }
 }
 

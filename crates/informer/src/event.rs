@@ -55,6 +55,19 @@ pub enum Tombstone<K> {
 }
 
 impl<K> Event<K> {
+    /// The same event for a handler of another type.
+    pub(crate) fn into_type<V>(self) -> Event<V> {
+        match self {
+            Self::Added { object, in_initial_list } => {
+                Event::Added { object: object.into_type(), in_initial_list }
+            }
+            Self::Updated { old, new } => {
+                Event::Updated { old: old.into_type(), new: new.into_type() }
+            }
+            Self::Deleted { tombstone } => Event::Deleted { tombstone: tombstone.into_type() },
+        }
+    }
+
     /// Which object this is about.
     pub fn key(&self) -> &Key {
         match self {
@@ -93,6 +106,15 @@ impl<K> Event<K> {
 }
 
 impl<K> Tombstone<K> {
+    fn into_type<V>(self) -> Tombstone<V> {
+        match self {
+            Self::Final(object) => Tombstone::Final(object.into_type()),
+            Self::Missed { key, last_known } => {
+                Tombstone::Missed { key, last_known: last_known.map(Object::into_type) }
+            }
+        }
+    }
+
     /// Which object is gone.
     pub fn key(&self) -> &Key {
         match self {

@@ -1,11 +1,24 @@
-//! One informer per type, started and stopped together.
+//! One informer per resource, started and stopped together.
 //!
 //! # Theory
 //!
-//! A factory hands out informers; the first request of a type and selection decides how its
-//! informer is built, later ones get the same one (FAC-1). Namespace and selectors are the
-//! factory's unless a request has its own (FAC-2). Requesting starts nothing:
+//! A factory hands out informers. There is one informer, which is one watch and one store of bytes,
+//! for each resource and selection, whatever Rust types read it: `Pod`, a struct of three fields
+//! that names the resource, `PartialObjectMeta<Pod>` and `DynamicObject` share it, and each decodes
+//! what it declares. The first request decides how the informer is built, also for readers of other
+//! types: later requests get it as it is, and their `build` is not called (FAC-1). Namespace and
+//! selectors are the factory's unless a request has its own (FAC-2). Requesting starts nothing:
 //! [`InformerFactory::start`] passes what was requested so far to the worker, which owns the tasks.
+//!
+//! Two kinds of informers are not for every type:
+//!
+//! | the first request                     | its informer serves                          | a request of another type            |
+//! |---------------------------------------|----------------------------------------------|--------------------------------------|
+//! | has [`CachePolicy::Decoded`]          | this type: the cache holds its values        | makes a second informer              |
+//! | is of metadata ([`InformerFactory::metadata`]) | requests of metadata                | turns it into one of whole objects before it has been started; makes a second informer afterwards |
+//!
+//! Index names are those of the informer, not of the type: an index that one type adds is there for
+//! readers of all types, and a second one of its name is refused.
 //!
 //! | an informer is  | when                                              | until                                                 |
 //! |-----------------|---------------------------------------------------|-------------------------------------------------------|
@@ -26,20 +39,22 @@ pub use request::InformerRequest;
 pub use worker::FactoryWorker;
 
 use crate::informer::{Cacheable, SharedInformer, SharedInformerBuilder};
+use crate::object::Untyped;
 use crate::resource_type::ResourceType;
 use crate::status::InformerStatus;
 use futures::future::BoxFuture;
 use kube_client::Client;
 use kube_core::metadata::PartialObjectMeta;
 use parking_lot::Mutex;
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Hands out one informer per type. Cheap to clone.
+/// Hands out one informer per resource and selection. Cheap to clone.
 #[derive(Clone)]
 pub struct InformerFactory(Arc<Inner>);
 
@@ -77,14 +92,30 @@ struct State {
 }
 
 /// What there is one informer of.
-type Id = (TypeId, ResourceType, Selection);
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Id {
+    resource_type: ResourceType,
+    selection: Selection,
+    readers: Readers,
+}
+
+/// Who can read an informer's cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Readers {
+    /// Types that declare whole objects, or parts of them: the cache holds their bytes.
+    All,
+    /// Types that declare metadata: the server is asked for nothing else.
+    Metadata,
+    /// One type: the cache holds its values.
+    Only(TypeId),
+}
 
 struct Entry {
-    informer: Box<dyn Any + Send + Sync>,
+    informer: SharedInformer<Untyped>,
+    /// Whether the server is asked for metadata only.
+    metadata_only: Arc<AtomicBool>,
     /// Tells this informer from an earlier one of the same id.
     number: u64,
-    status: Status,
-    synced: Synced,
     is_started: bool,
     /// Somebody asked for it without a lease.
     is_pinned: bool,
@@ -101,26 +132,56 @@ struct Start {
 /// Runs one informer's worker.
 type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
-/// Waits until an informer has synced (`true`) or stopped.
-type Synced = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
-
-type Status = Arc<dyn Fn() -> InformerStatus + Send + Sync>;
-
 impl State {
-    /// The informer of an id, unless it has ended by itself, which is no use to anybody.
+    /// The informer that a reader of `K` shares, unless it has ended by itself, which is no use to
+    /// anybody.
     fn known<K: Cacheable>(
         &mut self,
-        id: &Id,
+        resource_type: &ResourceType,
+        selection: &Selection,
         is_pinned: bool,
     ) -> Option<(SharedInformer<K>, u64)> {
-        let entry = self.informers.get_mut(id)?;
-        let informer: &SharedInformer<K> = entry.informer.downcast_ref()?;
-        if informer.has_stopped() && !self.is_shut_down {
-            return None;
+        let id = |readers| Id {
+            resource_type: resource_type.clone(),
+            selection: selection.clone(),
+            readers,
+        };
+        if !K::metadata_api() {
+            self.widen(id(Readers::Metadata), id(Readers::All));
         }
+        let is_shut_down = self.is_shut_down;
+        let readers = match K::metadata_api() {
+            true => &[Readers::Only(TypeId::of::<K>()), Readers::Metadata, Readers::All][..],
+            false => &[Readers::Only(TypeId::of::<K>()), Readers::All],
+        };
+        let mut ids = readers.iter().map(|readers| id(*readers));
+        let id = ids.find(|id| {
+            let entry = self.informers.get(id);
+            entry.is_some_and(|entry| is_shut_down || !entry.informer.has_stopped())
+        })?;
+        let entry = self.informers.get_mut(&id)?;
         entry.is_pinned |= is_pinned;
         entry.n_leases += usize::from(!is_pinned);
-        Some((informer.clone(), entry.number))
+        Some((entry.informer.cast(), entry.number))
+    }
+
+    /// Whole objects are asked for: an informer of metadata that has not asked the server yet asks
+    /// for those.
+    fn widen(&mut self, metadata: Id, whole: Id) {
+        if self.informers.contains_key(&whole) {
+            return;
+        }
+        let waits = |entry: &Entry| {
+            let mut starts = self.requested.iter().chain(&self.starting);
+            starts.any(|start| start.number == entry.number)
+        };
+        if !self.informers.get(&metadata).is_some_and(waits) {
+            return;
+        }
+        if let Some(entry) = self.informers.remove(&metadata) {
+            entry.metadata_only.store(false, Relaxed);
+            self.informers.insert(whole, entry);
+        }
     }
 }
 
@@ -157,9 +218,9 @@ impl InformerFactory {
         self.request(&K::DynamicType::default()).pinned()
     }
 
-    /// The informer of the metadata of a type: of its objects nothing else is asked for or held
-    /// (FAC-7). Beside an informer of the whole objects it is a second cache, and neither waits for
-    /// the other.
+    /// The informer of the metadata of a type. Where whole objects are cached or asked for, it reads
+    /// their cache; otherwise nothing but metadata is asked for or held (FAC-7). Whole objects that
+    /// are asked for after it has been started are a second cache.
     pub fn metadata<K: Cacheable>(&self) -> SharedInformer<PartialObjectMeta<K>>
     where
         K::DynamicType: Default,
@@ -190,26 +251,43 @@ impl InformerFactory {
         selection: Selection,
         is_pinned: bool,
         build: impl FnOnce(SharedInformerBuilder<K>) -> SharedInformerBuilder<K>,
-    ) -> (SharedInformer<K>, Id, u64) {
+    ) -> (SharedInformer<K>, u64) {
         let resource_type = ResourceType::of::<K>(dynamic_type);
-        let id = (TypeId::of::<K>(), resource_type, selection);
-        if let Some((known, number)) = self.0.state.lock().known(&id, is_pinned) {
-            return (known, id, number);
+        let known = self.0.state.lock().known(&resource_type, &selection, is_pinned);
+        if let Some(known) = known {
+            return known;
         }
         // Built without the lock, for `build` may ask for other informers. Building does nothing,
         // so a lost race costs nothing.
-        let builder = self.0.options.builder(&self.0.client, dynamic_type, &id.1, &id.2);
-        let (informer, worker) = build(builder).build();
+        let metadata_only = Arc::new(AtomicBool::new(K::metadata_api()));
+        let (client, flag) = (&self.0.client, metadata_only.clone());
+        let builder =
+            self.0.options.builder(client, dynamic_type, &resource_type, &selection, flag);
+        let builder = build(builder);
+        let readers = match K::metadata_api() {
+            _ if builder.holds_values() => Readers::Only(TypeId::of::<K>()),
+            true => Readers::Metadata,
+            false => Readers::All,
+        };
+        let (informer, worker) = builder.build();
         let mut state = self.0.state.lock();
-        if let Some((known, number)) = state.known(&id, is_pinned) {
+        if let Some(known) = state.known(&resource_type, &selection, is_pinned) {
             drop(state);
-            return (known, id, number);
+            return known;
         }
         state.next += 1;
         let number = state.next;
         let stop = CancellationToken::new();
-        let entry = Entry::new(&informer, number, is_pinned, stop.clone());
-        let ended = state.informers.insert(id.clone(), entry);
+        let entry = Entry {
+            informer: informer.cast(),
+            metadata_only,
+            number,
+            is_started: false,
+            is_pinned,
+            n_leases: usize::from(!is_pinned),
+            stop: stop.clone(),
+        };
+        let ended = state.informers.insert(Id { resource_type, selection, readers }, entry);
         if !state.is_shut_down {
             let run: Run = Box::new(move |all| {
                 Box::pin(async move {
@@ -227,13 +305,14 @@ impl InformerFactory {
         }
         drop(state);
         drop(ended);
-        (informer, id, number)
+        (informer, number)
     }
 
     /// A lease is over. The last one of an informer that nobody holds otherwise ends it.
-    fn release(&self, id: &Id, number: u64) {
+    fn release(&self, number: u64) {
         let mut state = self.0.state.lock();
-        let Some(entry) = state.informers.get_mut(id).filter(|entry| entry.number == number) else {
+        let mut informers = state.informers.iter_mut();
+        let Some((id, entry)) = informers.find(|(_, entry)| entry.number == number) else {
             return;
         };
         entry.n_leases = entry.n_leases.saturating_sub(1);
@@ -241,7 +320,8 @@ impl InformerFactory {
             return;
         }
         entry.stop.cancel();
-        let forgotten = state.informers.remove(id);
+        let id = id.clone();
+        let forgotten = state.informers.remove(&id);
         let state = &mut *state;
         let mut never_run = Vec::new();
         for starts in [&mut state.requested, &mut state.starting] {
@@ -272,18 +352,19 @@ impl InformerFactory {
     /// # Errors
     /// When some have stopped before; they are named, with what they said last (FAC-4).
     pub async fn wait_for_sync(&self) -> Result<(), NotSynced> {
-        let mut started: Vec<(String, Synced, Status)> = {
+        let mut started: Vec<(String, SharedInformer<Untyped>)> = {
             let state = self.0.state.lock();
             let started = state.informers.iter().filter(|(_, entry)| entry.is_started);
             started
-                .map(|(id, entry)| (id.1.to_string(), entry.synced.clone(), entry.status.clone()))
+                .map(|(id, entry)| (id.resource_type.to_string(), entry.informer.clone()))
                 .collect()
         };
-        started.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        started.sort_by(|(a, _), (b, _)| a.cmp(b));
         let (mut resources, mut causes) = (Vec::new(), BTreeMap::new());
-        for (resource, synced, status) in started {
-            if !synced().await {
-                causes.extend(status().degraded.map(|why| (resource.clone(), why.to_string())));
+        for (resource, informer) in started {
+            if informer.synced().await.is_err() {
+                let degraded = informer.status().degraded;
+                causes.extend(degraded.map(|why| (resource.clone(), why.to_string())));
                 resources.push(resource);
             }
         }
@@ -295,7 +376,7 @@ impl InformerFactory {
     pub fn statuses(&self) -> BTreeMap<String, InformerStatus> {
         let state = self.0.state.lock();
         let started = state.informers.iter().filter(|(_, entry)| entry.is_started);
-        started.map(|(id, entry)| (id.1.to_string(), (entry.status)())).collect()
+        started.map(|(id, entry)| (id.resource_type.to_string(), entry.informer.status())).collect()
     }
 
     /// Stops every informer, refuses new starts, and waits until the worker has ended (FAC-5).
@@ -309,29 +390,5 @@ impl InformerFactory {
         drop(requested);
         self.0.stop.cancel();
         self.0.ended.cancelled().await;
-    }
-}
-
-impl Entry {
-    fn new<K: Cacheable>(
-        informer: &SharedInformer<K>,
-        number: u64,
-        is_pinned: bool,
-        stop: CancellationToken,
-    ) -> Self {
-        let (awaited, asked) = (informer.clone(), informer.clone());
-        Self {
-            informer: Box::new(informer.clone()),
-            number,
-            status: Arc::new(move || asked.status()),
-            synced: Arc::new(move || {
-                let awaited = awaited.clone();
-                Box::pin(async move { awaited.synced().await.is_ok() })
-            }),
-            is_started: false,
-            is_pinned,
-            n_leases: usize::from(!is_pinned),
-            stop,
-        }
     }
 }

@@ -24,20 +24,21 @@ mod tree;
 
 pub use freshness::AtLeastError;
 pub use index::IndexError;
-pub(crate) use index::{Asked, Function, Functions, IndexFn, values_of};
+pub(crate) use index::{Asked, Function, Functions, IndexFn, ObjectIndexFn, values_of};
 pub use lister::{Lister, NamespaceLister, ReadError};
 pub use snapshot::{Objects, Snapshot, UnknownIndex};
 pub use transaction::Write;
 
 use crate::broken::{Broken, Rule};
 use crate::key::Key;
-use crate::object::Object;
+use crate::object::{Object, Raw, Untyped};
 use crate::status::Panics;
 use freshness::Announcer;
 use held::Held;
 use index::{Index, Values};
 use parking_lot::RwLock;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use tree::Tree;
 
@@ -47,14 +48,15 @@ pub const NAMESPACE_INDEX: &str = "namespace";
 
 /// The writing end of a cache. There is one; [`Indexer::lister`] gives the reading ends.
 pub struct Indexer<K> {
-    state: Arc<RwLock<Arc<State<K>>>>,
+    state: Arc<RwLock<Arc<State>>>,
     pub(crate) broken: Broken,
     pub(crate) panics: Panics,
     announcer: Announcer,
     /// Additions come in no order: their versions are not the cache's.
     is_replaying: bool,
     /// In the order of the indices in the state.
-    functions: Functions<K>,
+    functions: Functions,
+    of: PhantomData<fn() -> K>,
     /// What was taken in before there was a dictionary is packed.
     is_packed: bool,
 }
@@ -66,20 +68,11 @@ impl<K> fmt::Debug for Indexer<K> {
 }
 
 /// Everything a cache knows at one moment. Cloning is cheap: the maps share their nodes.
-pub(crate) struct State<K> {
-    objects: Tree<Held<K>>,
-    indices: Vec<Index<K>>,
+#[derive(Clone)]
+pub(crate) struct State {
+    objects: Tree<Held>,
+    indices: Vec<Index>,
     resource_version: Arc<str>,
-}
-
-impl<K> Clone for State<K> {
-    fn clone(&self) -> Self {
-        Self {
-            objects: self.objects.clone(),
-            indices: self.indices.clone(),
-            resource_version: self.resource_version.clone(),
-        }
-    }
 }
 
 /// An index cannot be added: its name is taken (IDX-6).
@@ -112,6 +105,7 @@ impl<K> Default for Indexer<K> {
         Self {
             state: Arc::new(RwLock::new(Arc::new(state))),
             functions: Arc::new([]),
+            of: PhantomData,
             is_packed: false,
             broken: Broken::default(),
             panics: Panics::default(),
@@ -134,7 +128,12 @@ impl<K> Indexer<K> {
 
     /// The present state.
     pub fn snapshot(&self) -> Snapshot<K> {
-        Snapshot(self.state.read().clone())
+        Snapshot::of(self.state.read().clone())
+    }
+
+    /// The present state, for nobody's type.
+    pub(crate) fn raw_snapshot(&self) -> Snapshot<Untyped> {
+        Snapshot::of(self.state.read().clone())
     }
 
     /// Adds indices over the objects that are there and those to come: all of them or none (IDX-6).
@@ -143,14 +142,28 @@ impl<K> Indexer<K> {
     /// When a name is taken, or a function fails for an object.
     pub fn add_indices(
         &mut self,
-        functions: impl IntoIterator<Item = (Arc<str>, IndexFn<K>)>,
+        functions: impl IntoIterator<Item = (Arc<str>, ObjectIndexFn<K>)>,
+    ) -> Result<(), AddIndexError>
+    where
+        K: 'static,
+    {
+        self.add_raw_indices(functions.into_iter().map(|(name, function)| {
+            let function: IndexFn = Arc::new(move |object: &Raw| function(&object.cast()));
+            (name, function)
+        }))
+    }
+
+    /// [`add_indices`](Self::add_indices), of functions of nobody's type.
+    pub(crate) fn add_raw_indices(
+        &mut self,
+        functions: impl IntoIterator<Item = (Arc<str>, IndexFn)>,
     ) -> Result<(), AddIndexError> {
-        let (before, n_before) = (self.snapshot(), self.functions.len());
+        let (before, n_before) = (self.raw_snapshot(), self.functions.len());
         for (name, function) in functions {
             let added = self.function(name, function).map_err(AddIndexError::from);
             let added = added.and_then(|function| {
                 let mut filed = Vec::new();
-                let snapshot = self.snapshot();
+                let snapshot = self.raw_snapshot();
                 ask_again(&function, &snapshot, &mut filed)?;
                 self.add_index(&snapshot, &function, &mut filed);
                 Ok(())
@@ -169,8 +182,8 @@ impl<K> Indexer<K> {
     pub(crate) fn function(
         &self,
         name: Arc<str>,
-        function: IndexFn<K>,
-    ) -> Result<Function<K>, IndexExists> {
+        function: IndexFn,
+    ) -> Result<Function, IndexExists> {
         let is_taken = self.functions.iter().any(|known| known.name == name);
         if is_taken || &*name == NAMESPACE_INDEX {
             return Err(IndexExists(name));
@@ -182,9 +195,9 @@ impl<K> Indexer<K> {
     /// is still the cache; nothing is done otherwise.
     pub(crate) fn add_index(
         &mut self,
-        of: &Snapshot<K>,
-        function: &Function<K>,
-        filed: &mut Filed<K>,
+        of: &Snapshot<Untyped>,
+        function: &Function,
+        filed: &mut Filed,
     ) -> bool {
         let state = self.state.read().clone();
         if !Arc::ptr_eq(&state, &of.0) {
@@ -207,7 +220,7 @@ impl<K> Indexer<K> {
     }
 
     /// The functions of the indices: who asks them holds no lock.
-    pub(crate) fn functions(&self) -> &Functions<K> {
+    pub(crate) fn functions(&self) -> &Functions {
         &self.functions
     }
 
@@ -216,19 +229,20 @@ impl<K> Indexer<K> {
     /// # Errors
     /// When an index function fails; nothing has changed then.
     pub fn upsert(&mut self, object: Object<K>) -> Result<Option<Object<K>>, IndexError> {
+        let object: Raw = object.into_type();
         let values = values_of(&*self.functions, &object)?;
         self.pack_held(&object);
         let how = self.how();
         let old = Arc::make_mut(&mut self.state.write()).put(object, values, how);
         old.iter().for_each(Object::left);
-        Ok(old)
+        Ok(old.map(Object::into_type))
     }
 
     /// Takes one object out. A `resource_version` that is not empty becomes the cache's (IDX-10).
     pub fn remove(&mut self, key: &Key, resource_version: &str) -> Option<Object<K>> {
         let old = Arc::make_mut(&mut self.state.write()).take(key, resource_version);
         old.iter().for_each(Object::left);
-        old
+        old.map(Object::into_type)
     }
 
     /// Makes the cache hold exactly these objects, in one step (IDX-8), and gives those that were
@@ -238,17 +252,18 @@ impl<K> Indexer<K> {
     /// object that is already held in the same version keeps its place in memory.
     pub fn replace(&mut self, objects: Vec<Object<K>>, resource_version: &str) -> Vec<IndexError> {
         let functions = self.functions.clone();
-        let ask = |object: Object<K>| {
+        let ask = |object: Raw| {
             let values = values_of(&*functions, &object);
             (object, values)
         };
+        let objects = objects.into_iter().map(Object::into_type).collect();
         self.replace_with(objects, |object| object, ask, resource_version)
     }
 
     /// [`replace`](Self::replace), by objects whose functions were asked already.
     pub(crate) fn replace_asked(
         &mut self,
-        objects: Vec<(Object<K>, Asked)>,
+        objects: Vec<(Raw, Asked)>,
         resource_version: &str,
     ) -> Vec<IndexError> {
         self.replace_with(objects, |(object, _)| object, |asked| asked, resource_version)
@@ -257,13 +272,13 @@ impl<K> Indexer<K> {
     fn replace_with<T>(
         &mut self,
         mut objects: Vec<T>,
-        object_of: impl Fn(&T) -> &Object<K>,
-        ask: impl Fn(T) -> (Object<K>, Asked),
+        object_of: impl Fn(&T) -> &Raw,
+        ask: impl Fn(T) -> (Raw, Asked),
         resource_version: &str,
     ) -> Vec<IndexError> {
-        let old = self.snapshot();
+        let old = self.raw_snapshot();
         let mut rejected = Vec::new();
-        let mut indices: Vec<Index<K>> = self.functions.iter().cloned().map(Index::new).collect();
+        let mut indices: Vec<Index> = self.functions.iter().cloned().map(Index::new).collect();
         // A list comes almost in this order, so that there is little to sort.
         objects.sort_by(|a, b| tree::compare(object_of(a).key(), object_of(b).key()));
         let mut held = Vec::with_capacity(objects.len());
@@ -315,13 +330,13 @@ impl<K> Indexer<K> {
 
     /// The first object that comes packed says that there is a dictionary now: packs what is held
     /// plain, which is as much as it was made of.
-    fn pack_held(&mut self, arriving: &Object<K>) {
+    fn pack_held(&mut self, arriving: &Raw) {
         if self.is_packed || !arriving.is_packed() {
             return;
         }
         self.is_packed = true;
-        let held = self.snapshot();
-        let packed: Vec<Object<K>> = held.iter().filter_map(Object::repacked).collect();
+        let held = self.raw_snapshot();
+        let packed: Vec<Raw> = held.iter().filter_map(|object| object.repacked()).collect();
         drop(held);
         let mut state = self.state.write();
         let state = Arc::make_mut(&mut state);
@@ -335,24 +350,23 @@ impl<K> Indexer<K> {
 }
 
 /// What a function says of each object of a snapshot, in their order.
-pub(crate) type Filed<K> = Vec<(Object<K>, Box<[Arc<str>]>)>;
+pub(crate) type Filed = Vec<(Raw, Box<[Arc<str>]>)>;
 
 /// Asks a function about a snapshot's objects. `filed` is what it said of an earlier one: of what
 /// has not changed since it is not asked again.
-pub(crate) fn ask_again<K>(
-    function: &Function<K>,
-    snapshot: &Snapshot<K>,
-    filed: &mut Filed<K>,
+pub(crate) fn ask_again(
+    function: &Function,
+    snapshot: &Snapshot<Untyped>,
+    filed: &mut Filed,
 ) -> Result<(), IndexError> {
     let mut before = std::mem::take(filed).into_iter().peekable();
     for object in snapshot.iter() {
-        let is_less =
-            |(known, _): &(Object<K>, _)| tree::compare(known.key(), object.key()).is_lt();
+        let is_less = |(known, _): &(Raw, _)| tree::compare(known.key(), object.key()).is_lt();
         while before.next_if(is_less).is_some() {}
         let known = before
-            .next_if(|(known, _)| known.key() == object.key() && is_same_version(known, object));
-        let values = known.map_or_else(|| function.values(object), |(_, values)| Ok(values))?;
-        filed.push((object.clone(), values));
+            .next_if(|(known, _)| known.key() == object.key() && is_same_version(known, &object));
+        let values = known.map_or_else(|| function.values(&object), |(_, values)| Ok(values))?;
+        filed.push((object, values));
     }
     Ok(())
 }
@@ -366,14 +380,14 @@ struct How {
     keeps_old: bool,
 }
 
-impl<K> State<K> {
+impl State {
     fn reach(&mut self, resource_version: &str) {
         if !resource_version.is_empty() {
             self.resource_version = Arc::from(resource_version);
         }
     }
 
-    fn put(&mut self, object: Object<K>, mut values: Values, how: How) -> Option<Object<K>> {
+    fn put(&mut self, object: Raw, mut values: Values, how: How) -> Option<Raw> {
         if how.moves_version {
             self.reach(object.resource_version());
         }
@@ -391,7 +405,7 @@ impl<K> State<K> {
     }
 
     /// Puts another form of a version that is held in its place.
-    fn exchange(&mut self, object: Object<K>) {
+    fn exchange(&mut self, object: Raw) {
         let Some(held) = self.objects.get(object.key().into()) else { return };
         let held = held.exchanged(object.clone());
         for (n, index) in self.indices.iter_mut().enumerate() {
@@ -401,7 +415,7 @@ impl<K> State<K> {
         self.objects.insert(held);
     }
 
-    fn take(&mut self, key: &Key, resource_version: &str) -> Option<Object<K>> {
+    fn take(&mut self, key: &Key, resource_version: &str) -> Option<Raw> {
         self.reach(resource_version);
         let held = self.objects.remove(key.into())?;
         for (n, index) in self.indices.iter_mut().enumerate() {
@@ -411,7 +425,7 @@ impl<K> State<K> {
     }
 }
 
-fn is_same_version<K>(held: &Object<K>, object: &Object<K>) -> bool {
+fn is_same_version(held: &Raw, object: &Raw) -> bool {
     !held.resource_version().is_empty()
         && held.resource_version() == object.resource_version()
         && held.uid() == object.uid()

@@ -26,9 +26,11 @@ pub use board::ErrorHandler;
 pub use builder::SharedInformerBuilder;
 pub use worker::InformerWorker;
 
+use crate::event::Event;
 use crate::handler::{Handler, HandlerOptions, HandlerRegistration};
 use crate::indexer::{AddIndexError, IndexFn, Lister, ask_again};
-use crate::object::Object;
+use crate::object::{Object, Untyped};
+use crate::pool::Pool;
 use crate::resource_type::ResourceType;
 use crate::source::{ListWatch, Selection};
 use crate::status::{Degraded, InformerStatus, Stopped};
@@ -37,7 +39,9 @@ use kube_core::Resource;
 use parking_lot::Mutex;
 use processor::Processor;
 use serde::de::DeserializeOwned;
+use std::any::TypeId;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -66,22 +70,28 @@ impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Cacheable for K {}
 /// # Ok(())
 /// # }
 /// ```
-pub struct SharedInformer<K>(Arc<Shared<K>>);
+///
+/// `K` is what this handle reads: the informer itself keeps bytes, and handles of other types may
+/// share it (see [`InformerFactory`](crate::InformerFactory)).
+pub struct SharedInformer<K>(Arc<Shared>, PhantomData<fn() -> K>);
 
 /// What the handles, the consumer and the worker of one informer share.
-pub(crate) struct Shared<K> {
+pub(crate) struct Shared {
     resource_type: ResourceType,
     selection: Selection,
-    lister: Lister<K>,
-    processor: Mutex<Processor<K>>,
+    /// The type of the values that the cache holds, if it holds those instead of bytes.
+    values_of: Option<TypeId>,
+    lister: Lister<Untyped>,
+    processor: Mutex<Processor>,
     board: Arc<Board>,
+    pool: Arc<Pool>,
     /// A handler waits to be run.
     wake: Notify,
 }
 
 impl<K> Clone for SharedInformer<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self(self.0.clone(), PhantomData)
     }
 }
 
@@ -122,7 +132,7 @@ impl<K: Cacheable> SharedInformer<K> {
         handler: impl Handler<K>,
         options: HandlerOptions,
     ) -> Result<HandlerRegistration, Stopped> {
-        let registration = self.0.processor.lock().add(handler, options)?;
+        let registration = self.0.processor.lock().add(Typed(handler, PhantomData), options)?;
         self.0.wake.notify_one();
         Ok(registration)
     }
@@ -149,13 +159,12 @@ impl<K: Cacheable> SharedInformer<K> {
         name: impl Into<Arc<str>>,
         function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
     ) -> Result<(), AddIndexError> {
-        let function = Arc::new(move |object: &Object<K>| Ok(function(object)));
-        self.add_index_fn(name.into(), function)
+        self.add_index_fn(name.into(), builder::untyped(function))
     }
 
     /// The function is asked without the lock. When the cache changes meanwhile, it is asked about
     /// what has changed, until it has come up with the cache.
-    fn add_index_fn(&self, name: Arc<str>, function: IndexFn<K>) -> Result<(), AddIndexError> {
+    fn add_index_fn(&self, name: Arc<str>, function: IndexFn) -> Result<(), AddIndexError> {
         let mut filed = Vec::new();
         loop {
             let begun = self.0.processor.lock().begin_index(name.clone(), function.clone());
@@ -173,7 +182,21 @@ impl<K: Cacheable> SharedInformer<K> {
 impl<K> SharedInformer<K> {
     /// A reading end of the cache.
     pub fn lister(&self) -> Lister<K> {
-        self.0.lister.clone()
+        self.0.lister.cast()
+    }
+
+    /// The same informer for a reader that decodes objects as `V`: one watch and one copy of the
+    /// bytes for both. `None` when the cache holds values of another type
+    /// ([`CachePolicy::Decoded`](crate::CachePolicy::Decoded)). Whether the objects fit `V` shows
+    /// when they are read.
+    pub fn view<V: 'static>(&self) -> Option<SharedInformer<V>> {
+        let can_read = self.0.values_of.is_none_or(|values| values == TypeId::of::<V>());
+        can_read.then(|| self.cast())
+    }
+
+    /// The same informer for a reader of another type.
+    pub(crate) fn cast<V>(&self) -> SharedInformer<V> {
+        SharedInformer(self.0.clone(), PhantomData)
     }
 
     /// The type that is watched.
@@ -241,10 +264,26 @@ impl<K> SharedInformer<K> {
         self.0.board.status.subscribe()
     }
 
+    /// How many bytes the decoded values take, nearly, that are kept beside the objects: at most
+    /// [`SharedInformerBuilder::decoded_bytes`]. What [`CachePolicy`](crate::CachePolicy) `Decoded`
+    /// holds is not counted.
+    pub fn decoded_bytes(&self) -> usize {
+        self.0.pool.decoded_bytes()
+    }
+
     /// The resourceVersion that the reflector has reached: the cache may be behind it by what waits
     /// in the queue (REF-34). The cache's own is [`Lister::resource_version`]. Empty before the
     /// first list.
     pub fn last_sync_resource_version(&self) -> Arc<str> {
         self.0.board.last_resource_version()
+    }
+}
+
+/// A handler of typed events, as the informer calls it.
+struct Typed<H, K>(H, PhantomData<fn() -> K>);
+
+impl<K: 'static, H: Handler<K>> Handler<Untyped> for Typed<H, K> {
+    fn handle(&mut self, event: Event<Untyped>) -> impl Future<Output = ()> + Send {
+        self.0.handle(event.into_type())
     }
 }

@@ -12,7 +12,7 @@
 //! | [`OrderedFifo`]    | [`delta`]     | deltas                     | the same, in order; a relist is one delta              |
 //! | [`Indexer`]        | [`indexer`]   | objects                    | objects by key and by index, to any number of [`Lister`]s |
 //! | [`SharedInformer`] | [`informer`]  | deltas                     | the cache's changes to every [`Handler`]               |
-//! | [`InformerFactory`]| [`factory`]   | requests for informers     | one informer per type and selection                   |
+//! | [`InformerFactory`]| [`factory`]   | requests for informers     | one informer per resource and selection               |
 //!
 //! Those who wire a controller by hand join the stages with a [`Controller`], into a store of their
 //! own: over either mode of the ordered queue or over [`DeltaFifo`]. Two more stores are for what
@@ -35,7 +35,10 @@
 //! What it does not: show every state, order changes between keys for a handler, or show a write
 //! before the watch brings it.
 //!
-//! Objects stay the bytes they came as until somebody asks for the typed value ([`CachePolicy`]).
+//! Objects stay the bytes they came as until somebody asks for the typed value ([`CachePolicy`]). So
+//! an informer has no type of its own: handles, listers and handlers of any Rust type that names the
+//! resource read it, and each decodes what it declares ([`SharedInformer::view`]). What was decoded
+//! for one read serves the next, within a bound of bytes ([`DECODED_BYTES`]).
 //! Constructors do nothing; what runs is a worker that the caller owns. All time is tokio's, and
 //! all chance comes from a seed: the operating system's entropy, unless a simulation gives one.
 //!
@@ -86,7 +89,7 @@ pub use metrics::MetricsRegistry;
 pub use mutation::MutationCache;
 pub use object::{DecodeError, Object};
 pub use policy::CachePolicy;
-pub use pool::DECODED_OBJECTS;
+pub use pool::DECODED_BYTES;
 pub use record::{Record, RecordError};
 pub use reflector::{Reflector, ReflectorError};
 pub use resource_type::ResourceType;

@@ -167,7 +167,7 @@ impl<K> MutationCache<K> {
         };
         let stored = snapshot.by_index(index, value)?;
         let mut objects: BTreeMap<Key, Object<K>> =
-            stored.map(|object| (object.key().clone(), object.clone())).collect();
+            stored.map(|object| (object.key().clone(), object)).collect();
         for object in written {
             // A version that the index function fails for is not read: what is stored stands.
             match snapshot.is_filed(index, value, &object) {
@@ -180,7 +180,7 @@ impl<K> MutationCache<K> {
     }
 }
 
-impl<K: DeserializeOwned> MutationCache<K> {
+impl<K: DeserializeOwned + Send + Sync + 'static> MutationCache<K> {
     /// The newer of what is stored and what was written; the namespace of a cluster-scoped object
     /// is empty.
     ///
@@ -221,7 +221,7 @@ impl<K> State<K> {
         let mut written = Vec::new();
         for key in self.written.keys() {
             let stored = snapshot.get(&key);
-            if let Some(newest) = self.newest(&key, stored.cloned(), shows_unstored)
+            if let Some(newest) = self.newest(&key, stored.clone(), shows_unstored)
                 && !stored.is_some_and(|stored| stored.same(&newest))
             {
                 written.push(newest);

@@ -13,9 +13,21 @@ use bytes::Bytes;
 use kube_core::Resource;
 use serde::de::{DeserializeOwned, Error as _};
 use setpoint_object::{Head, Skim};
+use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
+
+/// Stands for the Rust type of objects where none is chosen: a cache holds objects that each
+/// reader decodes as its own type.
+pub(crate) enum Untyped {}
+
+/// A handle for nobody's type: what the cache itself works with.
+pub(crate) type Raw = Object<Untyped>;
+
+/// A value that some reader decoded.
+pub(crate) type AnyValue = Arc<dyn Any + Send + Sync>;
 
 /// A handle to one version of one object: cheap to clone, shared with every other reader, never
 /// changed (IDX-9).
@@ -24,27 +36,38 @@ use std::sync::Arc;
 /// [`CachePolicy`], and neither do labels and owners ([`skim`](Self::skim)); [`get`](Self::get)
 /// gives the typed object.
 ///
+/// `K` is what this reader decodes. Other readers of the same cache may hold handles of other types
+/// to the same object: there is one copy of its bytes.
+///
 /// # In memory
 ///
 /// Two allocations beside the name: this one, and the encoded object in exactly its size. uid and
 /// resourceVersion are places in it; what is packed has their text before it.
-pub struct Object<K>(Arc<Inner<K>>);
+pub struct Object<K>(Arc<Inner>, PhantomData<fn() -> K>);
 
-pub(crate) struct Inner<K> {
+pub(crate) struct Inner {
     key: Key,
     identity: Identity,
-    body: Body<K>,
+    body: Body,
     /// Only metadata was taken in.
     is_partial: bool,
     /// Packing was tried and won nothing.
     stays_plain: bool,
-    pool: Option<Arc<Pool<K>>>,
-    decoded: Slot<K>,
+    pool: Option<Arc<Pool>>,
+    decoded: Slot,
 }
 
-impl<K> Inner<K> {
-    pub(crate) fn decoded(&self) -> &Slot<K> {
+impl Inner {
+    pub(crate) fn decoded(&self) -> &Slot {
         &self.decoded
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.left(self);
+        }
     }
 }
 
@@ -64,7 +87,7 @@ pub struct DecodeError {
     pub source: Arc<serde_json::Error>,
 }
 
-impl<K: Send + Sync + 'static> Keyed for Object<K> {
+impl<K: 'static> Keyed for Object<K> {
     fn key(&self) -> &Key {
         self.key()
     }
@@ -76,9 +99,9 @@ impl<K: Send + Sync + 'static> Keyed for Object<K> {
 
 /// How an intake makes objects.
 impl<K> Object<K> {
-    fn from_parts(key: Key, identity: Identity, body: Body<K>, pool: Option<Arc<Pool<K>>>) -> Self {
+    fn from_parts(key: Key, identity: Identity, body: Body, pool: Option<Arc<Pool>>) -> Self {
         let policy = pool.as_ref().map(|pool| pool.policy);
-        Self(Arc::new(Inner {
+        let inner = Inner {
             key,
             identity,
             body,
@@ -86,17 +109,28 @@ impl<K> Object<K> {
             stays_plain: false,
             pool,
             decoded: Slot::default(),
-        }))
+        };
+        Self(Arc::new(inner), PhantomData)
+    }
+
+    /// The same object for a reader of another type.
+    pub(crate) fn cast<V>(&self) -> Object<V> {
+        self.clone().into_type()
+    }
+
+    /// [`cast`](Self::cast), of a handle that is not needed any more.
+    pub(crate) fn into_type<V>(self) -> Object<V> {
+        Object(self.0, PhantomData)
     }
 
     /// An object that is kept as its JSON, of which this is the head.
-    pub(crate) fn plain(key: Key, json: Bytes, head: &Head, pool: Option<Arc<Pool<K>>>) -> Self {
+    pub(crate) fn plain(key: Key, json: Bytes, head: &Head, pool: Option<Arc<Pool>>) -> Self {
         let (identity, body) = Body::plain(json, head);
         Self::from_parts(key, identity, body, pool)
     }
 
     /// An object that is kept decoded.
-    pub(crate) fn decoded(key: Key, value: Arc<K>, ids: (&str, &str), pool: Arc<Pool<K>>) -> Self {
+    pub(crate) fn decoded(key: Key, value: AnyValue, ids: (&str, &str), pool: Arc<Pool>) -> Self {
         let (identity, ids) = Identity::of(ids.0, ids.1);
         Self::from_parts(key, identity, Body::Decoded(value, ids), Some(pool))
     }
@@ -107,7 +141,7 @@ impl<K> Object<K> {
         key: Key,
         json: &[u8],
         head: &Head,
-        pool: Arc<Pool<K>>,
+        pool: Arc<Pool>,
         codec: &Codec,
         scratch: &mut Vec<u8>,
     ) -> Self {
@@ -140,9 +174,16 @@ impl<K> Object<K> {
         matches!(self.0.body, Body::Packed(_))
     }
 
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.0
+    }
+
     /// The object has left the cache: nobody will read it there again.
     pub(crate) fn left(&self) {
-        drop(self.0.decoded.empty());
+        if let Some(pool) = &self.0.pool {
+            pool.left(&self.0);
+        }
     }
 }
 
@@ -195,6 +236,14 @@ impl<K> Object<K> {
         self.0.is_partial
     }
 
+    /// The object as a `V` where it needs no decoding.
+    pub(crate) fn ready_as<V: Send + Sync + 'static>(&self) -> Option<Arc<V>> {
+        match &self.0.body {
+            Body::Decoded(value, _) => value.clone().downcast().ok(),
+            _ => self.0.decoded.get(),
+        }
+    }
+
     /// Whether two handles are to the same cached value.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -209,7 +258,7 @@ impl<K> Object<K> {
     }
 }
 
-impl<K: DeserializeOwned> Object<K> {
+impl<K: DeserializeOwned + Send + Sync + 'static> Object<K> {
     /// The typed object. Under `Decoded`, and for the objects that were read last, this counts a
     /// reference; otherwise it decodes.
     ///
@@ -219,32 +268,32 @@ impl<K: DeserializeOwned> Object<K> {
         if let Some(value) = self.ready() {
             return Ok(value);
         }
-        let value = Arc::new(self.decode()?);
+        let (value, n_bytes) = self.decode()?;
+        let value = Arc::new(value);
         if let Some(pool) = &self.0.pool {
-            pool.keep(&self.0, &value);
+            pool.keep(&self.0, value.clone(), n_bytes);
         }
         Ok(value)
     }
 
     /// The typed object where it needs no decoding.
     pub(crate) fn ready(&self) -> Option<Arc<K>> {
-        match &self.0.body {
-            Body::Decoded(value, _) => Some(value.clone()),
-            _ => self.0.decoded.get(),
-        }
+        self.ready_as()
     }
 
     /// The typed object for one look: it is decoded, if need be, and not kept.
     pub(crate) fn look(&self) -> Result<Arc<K>, DecodeError> {
-        self.ready().map_or_else(|| self.decode().map(Arc::new), Ok)
+        self.ready().map_or_else(|| self.decode().map(|(value, _)| Arc::new(value)), Ok)
     }
 
-    fn decode(&self) -> Result<K, DecodeError> {
+    fn decode(&self) -> Result<(K, usize), DecodeError> {
+        let decode = |json: &[u8]| match &self.0.pool {
+            Some(pool) => pool.decode(json),
+            None => crate::decode::whole(json).map(|(value, n_bytes, _)| (value, n_bytes)),
+        };
         let decoded = match &self.0.body {
-            Body::Packed(packed) => {
-                self.unpack(packed).and_then(|json| crate::decode::from_slice(&json))
-            }
-            body => crate::decode::from_slice(body.json().map_or(&[][..], |json| json)),
+            Body::Packed(packed) => self.unpack(packed).and_then(|json| decode(&json)),
+            body => decode(body.json().map_or(&[][..], |json| json)),
         };
         decoded.map_err(|source| DecodeError {
             key: self.0.key.clone(),
@@ -260,7 +309,7 @@ impl<K: DeserializeOwned> Object<K> {
         let Record { key, uid, resource_version, bytes } = record;
         let pool = Pool::new(policy, 0);
         if policy == CachePolicy::Decoded
-            && let Ok(value) = crate::decode::from_slice(&bytes)
+            && let Ok(value) = crate::decode::from_slice::<K>(&bytes)
         {
             return Self::decoded(key, Arc::new(value), (&uid, &resource_version), pool);
         }
@@ -274,7 +323,7 @@ impl<K: DeserializeOwned> Object<K> {
     }
 }
 
-impl<K: Resource> Object<K> {
+impl<K: Resource + 'static> Object<K> {
     /// The object's metadata, without decoding it.
     ///
     /// Under `Decoded` it is borrowed from the value: `api_version`, `kind`, the timestamps and
@@ -282,7 +331,10 @@ impl<K: Resource> Object<K> {
     /// set. What is packed is unpacked for it, and copied out.
     pub fn skim(&self) -> Skim<'_> {
         match &self.0.body {
-            Body::Decoded(object, _) => skimmed::of(object.meta()),
+            Body::Decoded(value, _) => value
+                .downcast_ref()
+                .map(|object: &K| skimmed::of(object.meta()))
+                .unwrap_or_default(),
             Body::Packed(packed) => {
                 let json = self.unpack(packed).unwrap_or_default();
                 Skim::of(&json).map(skimmed::owned).unwrap_or_default()
@@ -295,8 +347,8 @@ impl<K: Resource> Object<K> {
     /// The value of one label.
     pub fn label(&self, key: &str) -> Option<Cow<'_, str>> {
         match &self.0.body {
-            Body::Decoded(object, _) => {
-                let labels = object.meta().labels.as_ref()?;
+            Body::Decoded(value, _) => {
+                let labels = value.downcast_ref::<K>()?.meta().labels.as_ref()?;
                 labels.get(key).map(|value| Cow::Borrowed(value.as_str()))
             }
             _ => self.skim().labels.into_iter().find(|(label, _)| label == key).map(|(_, v)| v),
@@ -306,7 +358,7 @@ impl<K: Resource> Object<K> {
 
 impl<K> Clone for Object<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self(self.0.clone(), PhantomData)
     }
 }
 

@@ -11,10 +11,15 @@
 /// | `Decoded`    | its Rust value                   | a reference count                   | borrowed from the value  |
 ///
 /// An object that cannot be decoded as `K` is kept as JSON under every policy, so that one bad
-/// object hides no other: its [`Object::get`](crate::Object::get) says what is wrong with it. Of
-/// the objects that were read last a few are kept decoded
-/// ([`DECODED_OBJECTS`](crate::DECODED_OBJECTS)): reading those again costs what it costs under
-/// `Decoded`.
+/// object hides no other: its [`Object::get`](crate::Object::get) says what is wrong with it. What
+/// was read stays decoded as long as it is read and there is room
+/// ([`DECODED_BYTES`](crate::DECODED_BYTES)): reading that again costs what it costs under
+/// `Decoded`. A type that declares a part of an object pays for that part: the rest is skipped.
+/// With more room than all objects take decoded, `Compact` reads like `Decoded` and does not decode
+/// what nobody reads.
+///
+/// Under all policies but `Decoded` one cache serves readers of any type; under that it holds the
+/// values of one, and readers of others need a cache of their own.
 ///
 /// `managedFields` are kept, except under `Metadata`: whoever does not read them saves a third by
 /// [`SharedInformerBuilder::prune`](crate::SharedInformerBuilder::prune).

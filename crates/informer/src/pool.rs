@@ -13,28 +13,32 @@ pub(crate) use codec::Codec;
 pub(crate) use decoded::Slot;
 pub(crate) use training::Training;
 
-use crate::object::Inner;
+use crate::decode;
+use crate::object::{AnyValue, Inner};
 use crate::policy::CachePolicy;
-use decoded::Ring;
-use parking_lot::Mutex;
+use decoded::Places;
+use parking_lot::{Mutex, RwLock};
+use serde::de::DeserializeOwned;
+use std::any::TypeId;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// How many objects a cache keeps decoded beside their encoded form, unless it is told
-/// otherwise: 256. A controller's workers read an object several times within one reconcile, and
-/// the objects of a burst again soon; a decoded Pod takes 25 KiB.
-pub const DECODED_OBJECTS: usize = 256;
+/// How many bytes of decoded objects a cache keeps beside the encoded ones, unless it is told
+/// otherwise: 32 MiB. That is a thousand Pods, or fifty thousand structs of a few fields.
+pub const DECODED_BYTES: usize = 32 << 20;
 
 /// Shared by an informer's intake and its objects.
-pub(crate) struct Pool<K> {
+pub(crate) struct Pool {
     pub(crate) policy: CachePolicy,
     /// There is one once a dictionary was trained; never another.
     codec: OnceLock<Codec>,
     decoded_max: usize,
-    decoded: Mutex<Ring<K>>,
+    decoded: Mutex<Places>,
+    /// The types that were decoded, and whether they declare only a part of the objects.
+    shapes: RwLock<Vec<(TypeId, bool)>>,
 }
 
-impl<K> fmt::Debug for Pool<K> {
+impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool")
             .field("policy", &self.policy)
@@ -43,13 +47,14 @@ impl<K> fmt::Debug for Pool<K> {
     }
 }
 
-impl<K> Pool<K> {
+impl Pool {
     pub(crate) fn new(policy: CachePolicy, decoded_max: usize) -> Arc<Self> {
         Arc::new(Self {
             policy,
             codec: OnceLock::new(),
             decoded_max,
-            decoded: Mutex::new(Ring::default()),
+            decoded: Mutex::default(),
+            shapes: RwLock::default(),
         })
     }
 
@@ -63,13 +68,46 @@ impl<K> Pool<K> {
         let _ = self.codec.set(codec);
     }
 
+    /// Decodes an object as `K`, in the way that is best for it; gives how many bytes it takes.
+    pub(crate) fn decode<K: DeserializeOwned + 'static>(
+        &self,
+        json: &[u8],
+    ) -> Result<(K, usize), serde_json::Error> {
+        let of = TypeId::of::<K>();
+        let known = self.shapes.read().iter().find(|(known, _)| *known == of).map(|(_, is)| *is);
+        if known == Some(true) {
+            return decode::part(json);
+        }
+        let (value, n_bytes, is_part) = decode::whole(json)?;
+        if known.is_none() {
+            let mut shapes = self.shapes.write();
+            if shapes.iter().all(|(known, _)| *known != of) {
+                shapes.push((of, is_part));
+            }
+        }
+        Ok((value, n_bytes))
+    }
+
     /// Keeps an object's value for its next reader.
-    pub(crate) fn keep(&self, inner: &Arc<Inner<K>>, value: &Arc<K>) {
-        if self.decoded_max == 0 || !inner.decoded().fill(value) {
+    pub(crate) fn keep(&self, inner: &Arc<Inner>, value: AnyValue, n_bytes: usize) {
+        if self.decoded_max == 0 {
             return;
         }
-        let gone = self.decoded.lock().enter(inner, self.decoded_max);
+        let gone = self.decoded.lock().enter(inner, value, n_bytes, self.decoded_max);
         // What goes is freed without the lock.
         drop(gone);
+    }
+
+    /// The object has left the cache, or goes itself, and its values go.
+    pub(crate) fn left(&self, inner: &Inner) {
+        if !inner.decoded().is_empty() {
+            let gone = self.decoded.lock().leave(inner);
+            drop(gone);
+        }
+    }
+
+    /// How many bytes the kept values take.
+    pub(crate) fn decoded_bytes(&self) -> usize {
+        self.decoded.lock().n_bytes()
     }
 }

@@ -14,6 +14,13 @@
 //! server, so that permissions for single namespaces are enough. Types that have no namespaces have
 //! one informer, whatever is named for all types.
 //!
+//! What is cached is a resource, not a Rust type: `Pod`, a struct that declares three fields of it,
+//! `PartialObjectMeta<Pod>` and `DynamicObject` read one watch and one store of bytes, and each
+//! decodes what it declares. A type that nobody asked for reads what another type of its resource
+//! caches. The rules of [`CacheOptions`] are those of the resource, so that types of one resource
+//! have the same; where a policy is `Decoded`, each type has informers of its own, as the cache
+//! holds the values of one type. Index names are shared, too.
+//!
 //! | a type is cached  | when                                                        | until                                                   |
 //! |-------------------|-------------------------------------------------------------|---------------------------------------------------------|
 //! | for good          | a controller is built with a watch of it, or [`Cache::informer`] asks for it | the manager ends, or it is [removed](Cache::remove_with) |
@@ -84,12 +91,16 @@ pub struct Cache {
 #[derive(Default)]
 struct Informers {
     by_id: HashMap<Id, Known>,
+    /// What reads of a type known at compile time found last: a `CacheInformer<K>`. Emptied when
+    /// anything is requested or forgotten.
+    found: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
     /// The types of the functions of declared indexes: as many as the program's code declares.
-    indexes: HashMap<(Id, Arc<str>), TypeId>,
+    indexes: HashMap<(ResourceType, Arc<str>), TypeId>,
     /// The number of the next that is requested.
     next: u64,
 }
 
+/// Who asked, and for what: readers of several types share the informers of a resource.
 type Id = (TypeId, ResourceType);
 
 /// A type that somebody requested.
@@ -113,6 +124,13 @@ trait AnyInformer: Any + Send + Sync {
 
     /// Waits until it has synced, or stopped.
     fn synced(&self) -> BoxFuture<'static, ()>;
+
+    /// The same informers for a reader of any type, who then chooses its own; `None` when that
+    /// cannot be.
+    fn view(&self) -> Option<CacheInformer<()>>;
+
+    /// Whether it was asked for to read nothing but metadata.
+    fn is_metadata(&self) -> bool;
 }
 
 impl<K: Cacheable> AnyInformer for CacheInformer<K> {
@@ -123,6 +141,14 @@ impl<K: Cacheable> AnyInformer for CacheInformer<K> {
     fn synced(&self) -> BoxFuture<'static, ()> {
         let informer = self.clone();
         Box::pin(async move { _ = CacheInformer::synced(&informer).await })
+    }
+
+    fn view(&self) -> Option<CacheInformer<()>> {
+        CacheInformer::view(self)
+    }
+
+    fn is_metadata(&self) -> bool {
+        K::metadata_api()
     }
 }
 
@@ -135,7 +161,7 @@ impl Cache {
         let mut of_all = FactoryOptions::default();
         of_all.resync = SYNC_PERIOD;
         of_all.resync_spread = SYNC_SPREAD;
-        of_all.decoded_objects = options.decoded_objects;
+        of_all.decoded_bytes = options.decoded_bytes;
         of_all.backoff = options.backoff;
         of_all.give_up_after = options.give_up_after;
         of_all.seed = Some(seed);
@@ -277,6 +303,7 @@ impl Cache {
             }
         }
         note(&mut new);
+        informers.found.clear();
         let number = new.number;
         let before = informers.by_id.insert(id.clone(), new);
         // What it drops may ask for informers: not under the lock.
@@ -294,8 +321,8 @@ impl Cache {
         self.remove_with::<K>(&K::DynamicType::default())
     }
 
-    /// Stops what caches a type, whoever asked for it, and forgets it; says whether anything did
-    /// (CCH-10). A later request makes new informers with empty caches and without indexes.
+    /// Stops what caches a resource, whoever asked for it and by whatever Rust type they read it, and
+    /// forgets it; says whether anything did (CCH-10). A later request makes new informers with empty caches and without indexes.
     ///
     /// This is for a type that is gone, or is to be cached anew. A type that is needed for a while
     /// is better [watched](crate::source::Watches) for a while. Who uses the type learns it:
@@ -308,8 +335,14 @@ impl Cache {
     /// | a controller that runs and watches it         | goes on without its events, says so in the log, and [`SourceStatus::has_stopped`](crate::source::SourceStatus::has_stopped) is true; a watch that is added is of the new informers |
     /// | a handler, a [`CacheInformer`], a lister      | is told nothing more; [`CacheInformer::stopped`] ends; what was cached stays readable by it |
     pub fn remove_with<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> bool {
-        let removed = self.informers.lock().by_id.remove(&id_of::<K>(dynamic_type));
-        removed.is_some()
+        let resource = ResourceType::of::<K>(dynamic_type);
+        let removed: Vec<_> = {
+            let mut informers = self.informers.lock();
+            informers.found.clear();
+            informers.by_id.extract_if(|(_, of), _| *of == resource).collect()
+        };
+        // What they drop may ask for informers: not under the lock.
+        !removed.is_empty()
     }
 
     /// Waits until the informers that were asked for by name so far have synced, or stopped. Cancel
@@ -342,11 +375,14 @@ impl Cache {
             })
             .collect();
         unsynced.sort();
+        // Readers of several types have one informer.
+        unsynced.dedup();
         unsynced
     }
 
     /// Notes that an index of a type is declared by a function of this type. Says whether it was
-    /// declared before; another function under the name is refused.
+    /// declared before; another function under the name is refused, also one over another type that
+    /// reads the same resource: they share its indexes.
     pub(crate) fn declare_index<K: Cacheable>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -354,7 +390,7 @@ impl Cache {
         function: TypeId,
     ) -> Result<bool, String> {
         let mut informers = self.informers.lock();
-        let declared = informers.indexes.entry((id_of::<K>(dynamic_type), name.clone()));
+        let declared = informers.indexes.entry((ResourceType::of::<K>(dynamic_type), name.clone()));
         match declared {
             Entry::Vacant(vacant) => {
                 vacant.insert(function);
@@ -365,11 +401,40 @@ impl Cache {
         }
     }
 
-    /// What caches a type, if somebody requested that. Requests nothing, and nobody waits for it.
+    /// What caches a type, if somebody requested its resource, by this type or another. Requests
+    /// nothing, and nobody waits for it.
     pub fn known<K: Cacheable>(&self, dynamic_type: &K::DynamicType) -> Option<CacheInformer<K>> {
-        let informers = self.informers.lock();
-        let known: &dyn Any = &*informers.by_id.get(&id_of::<K>(dynamic_type))?.informer;
-        known.downcast_ref::<CacheInformer<K>>().cloned()
+        // Of a type known at compile time there is one resource: it need not be spelled.
+        let of = (TypeId::of::<K::DynamicType>() == TypeId::of::<()>()).then(TypeId::of::<K>);
+        if let Some(of) = of
+            && let Some(found) = self.informers.lock().found.get(&of)
+        {
+            return found.downcast_ref::<CacheInformer<K>>().cloned();
+        }
+        let id = id_of::<K>(dynamic_type);
+        let mut informers = self.informers.lock();
+        let found = informers.find::<K>(&id)?;
+        if let Some(of) = of {
+            informers.found.insert(of, Arc::new(found.clone()));
+        }
+        Some(found)
+    }
+}
+
+impl Informers {
+    /// What caches a type: what was requested of it, or of another type of its resource.
+    fn find<K: Cacheable>(&self, id: &Id) -> Option<CacheInformer<K>> {
+        if let Some(known) = self.by_id.get(id) {
+            let known: &dyn Any = &*known.informer;
+            return known.downcast_ref::<CacheInformer<K>>().cloned();
+        }
+        let others = self.by_id.iter().filter(|((_, resource), known)| {
+            *resource == id.1 && (K::metadata_api() || !known.informer.is_metadata())
+        });
+        // The first that was requested.
+        let mut others: Vec<&Known> = others.map(|(_, known)| known).collect();
+        others.sort_by_key(|known| known.number);
+        others.iter().find_map(|known| known.informer.view()?.view())
     }
 }
 

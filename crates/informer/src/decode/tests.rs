@@ -132,3 +132,56 @@ fn raw_values_are_taken_as_they_are() {
     assert_eq!(parts.a.get(), "[1,2]");
     assert_eq!(parts.b, [3]);
 }
+
+/// Three fields of a Pod.
+#[derive(Debug, Deserialize)]
+struct Three {
+    metadata: Named,
+    spec: Placed,
+}
+
+#[derive(Debug, Deserialize)]
+struct Named {
+    name: String,
+    labels: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Placed {
+    node_name: Option<String>,
+}
+
+#[test]
+fn a_type_that_declares_a_part_is_told_from_one_that_declares_all_and_both_are_weighed() {
+    let text = json!({
+        "metadata": {"name": "p", "uid": "u", "labels": {"app": "web"}},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}],
+        },
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+    .to_string();
+    let (pod, n_bytes, is_part) = whole::<Pod>(text.as_bytes()).unwrap();
+    assert!(!is_part);
+    let container = size_of::<k8s_openapi::api::core::v1::Container>();
+    assert!(
+        (container + size_of::<Pod>()..3 * container + 2 * size_of::<Pod>()).contains(&n_bytes)
+    );
+    assert_eq!(pod.spec.unwrap().containers.capacity(), 1);
+    let (_, _, is_part) = whole::<Three>(text.as_bytes()).unwrap();
+    assert!(is_part);
+    let (three, n_bytes) = part::<Three>(text.as_bytes()).unwrap();
+    assert_eq!((&*three.metadata.name, &*three.metadata.labels["app"]), ("p", "web"));
+    assert_eq!(three.spec.node_name.as_deref(), Some("n1"));
+    assert!(n_bytes < 400, "{n_bytes}");
+    // Errors are the same either way.
+    let broken = text.replace("n1", "n\\");
+    assert_eq!(
+        part::<Three>(broken.as_bytes()).unwrap_err().to_string(),
+        whole::<Three>(broken.as_bytes()).unwrap_err().to_string()
+    );
+    let (_, n_bytes) = part::<Value>(text.as_bytes()).unwrap();
+    assert!(n_bytes > text.len(), "{n_bytes}");
+}

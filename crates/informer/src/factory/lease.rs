@@ -1,5 +1,5 @@
 //! An informer for as long as somebody needs it.
-use super::{Id, InformerFactory};
+use super::InformerFactory;
 use crate::informer::SharedInformer;
 use std::fmt;
 use std::ops::Deref;
@@ -12,18 +12,12 @@ use std::ops::Deref;
 pub struct InformerLease<K> {
     informer: SharedInformer<K>,
     factory: InformerFactory,
-    id: Id,
     number: u64,
 }
 
 impl<K> InformerLease<K> {
-    pub(super) fn new(
-        informer: SharedInformer<K>,
-        factory: InformerFactory,
-        id: Id,
-        number: u64,
-    ) -> Self {
-        Self { informer, factory, id, number }
+    pub(super) fn new(informer: SharedInformer<K>, factory: InformerFactory, number: u64) -> Self {
+        Self { informer, factory, number }
     }
 }
 
@@ -43,6 +37,6 @@ impl<K> fmt::Debug for InformerLease<K> {
 
 impl<K> Drop for InformerLease<K> {
     fn drop(&mut self) {
-        self.factory.release(&self.id, self.number);
+        self.factory.release(self.number);
     }
 }

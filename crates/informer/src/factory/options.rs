@@ -11,6 +11,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// What all informers of a factory have in common.
@@ -37,9 +39,9 @@ pub struct FactoryOptions {
     /// What is cut out of objects before they are cached; `None` is nothing, not even
     /// `managedFields`.
     pub prune: Option<Prune>,
-    /// How many objects each cache keeps decoded, besides; `None` is
-    /// [`DECODED_OBJECTS`](crate::DECODED_OBJECTS).
-    pub decoded_objects: Option<usize>,
+    /// How many bytes of decoded objects each cache keeps, besides; `None` is
+    /// [`DECODED_BYTES`](crate::DECODED_BYTES).
+    pub decoded_bytes: Option<usize>,
     /// Changes every object before it enters; see [`Transform`].
     pub transform: Option<Transform>,
     /// The first and the longest wait between failures; `None` is client-go's.
@@ -88,13 +90,14 @@ impl FactoryOptions {
         dynamic_type: &K::DynamicType,
         resource_type: &ResourceType,
         selection: &Selection,
+        metadata_only: Arc<AtomicBool>,
     ) -> SharedInformerBuilder<K> {
         let namespace = selection.namespace.as_deref();
         let source = ClientSource::dynamic::<K>(client.clone(), dynamic_type, namespace)
             .labels(selection.labels.clone())
             .fields(selection.fields.clone())
             .shard(selection.shard.clone())
-            .metadata_only(K::metadata_api());
+            .metadata_while(metadata_only);
         let mut hasher = DefaultHasher::new();
         resource_type.hash(&mut hasher);
         // The selection of the factory changes no seed.
@@ -115,8 +118,8 @@ impl FactoryOptions {
         if let Some(prune) = self.prune.clone() {
             builder = builder.prune(prune);
         }
-        if let Some(n_objects) = self.decoded_objects {
-            builder = builder.decoded_objects(n_objects);
+        if let Some(n_bytes) = self.decoded_bytes {
+            builder = builder.decoded_bytes(n_bytes);
         }
         if let Some(transform) = self.transform.clone() {
             builder = builder.transform(move |object| transform(object));

@@ -32,7 +32,7 @@ impl<'a, K: Cacheable> InformerRequest<'a, K> {
         Self { factory, dynamic_type, selection, build: None }
     }
 
-    /// Other objects than the factory's: there is one informer per type and selection.
+    /// Other objects than the factory's: there is one informer per resource and selection.
     pub fn selection(mut self, selection: Selection) -> Self {
         self.selection = selection;
         self
@@ -59,7 +59,7 @@ impl<'a, K: Cacheable> InformerRequest<'a, K> {
     pub fn leased(self) -> InformerLease<K> {
         let Self { factory, dynamic_type, selection, build } = self;
         let build = build.unwrap_or_else(|| Box::new(|builder| builder));
-        let (informer, id, number) = factory.find(dynamic_type, selection, false, build);
-        InformerLease::new(informer, factory, id, number)
+        let (informer, number) = factory.find(dynamic_type, selection, false, build);
+        InformerLease::new(informer, factory, number)
     }
 }

@@ -88,9 +88,9 @@ impl<K> Indexer<K> {
         if freshness.n_waiting.load(Atomic::SeqCst) == 0 {
             return;
         }
-        let snapshot = self.snapshot();
+        let snapshot = self.raw_snapshot();
         freshness.announce(snapshot.resource_version(), |key, wanted| {
-            snapshot.get(key).is_some_and(|held| is_at_least(held.resource_version(), wanted))
+            snapshot.raw(key).is_some_and(|held| is_at_least(held.resource_version(), wanted))
         });
     }
 

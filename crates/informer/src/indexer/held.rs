@@ -2,18 +2,19 @@
 use super::index::Values;
 use super::tree::HasKey;
 use crate::key::Key;
-use crate::object::Object;
+use crate::object::Raw;
 use std::sync::Arc;
 
 /// An object, with the values under which the indices file it.
-pub(super) struct Held<K> {
-    pub(super) object: Object<K>,
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) object: Raw,
     /// One element for each index; none when there is no index, or no value.
     values: Option<Arc<Values>>,
 }
 
-impl<K> Held<K> {
-    pub(super) fn new(object: Object<K>, values: Values) -> Self {
+impl Held {
+    pub(super) fn new(object: Raw, values: Values) -> Self {
         let is_filed = values.iter().any(|values| !values.is_empty());
         Self { object, values: is_filed.then(|| Arc::new(values)) }
     }
@@ -26,7 +27,7 @@ impl<K> Held<K> {
     }
 
     /// Another form of the same version.
-    pub(super) fn exchanged(&self, object: Object<K>) -> Self {
+    pub(super) fn exchanged(&self, object: Raw) -> Self {
         Self { object, values: self.values.clone() }
     }
 
@@ -36,19 +37,13 @@ impl<K> Held<K> {
     }
 }
 
-impl<K> Clone for Held<K> {
-    fn clone(&self) -> Self {
-        Self { object: self.object.clone(), values: self.values.clone() }
-    }
-}
-
-impl<K> HasKey for Held<K> {
+impl HasKey for Held {
     fn key(&self) -> &Key {
         self.object.key()
     }
 }
 
-impl<K> HasKey for Object<K> {
+impl HasKey for Raw {
     fn key(&self) -> &Key {
         self.key()
     }

@@ -1,13 +1,17 @@
 //! One index: objects by value.
 use super::tree::{Iter, Tree};
 use crate::key::Key;
-use crate::object::Object;
+use crate::object::{Object, Raw, Untyped};
 use crate::status::Panics;
 use imbl::OrdMap;
 use std::sync::Arc;
 
 /// What an index function says of an object: zero or more values (IDX-2).
-pub(crate) type IndexFn<K> = Arc<dyn Fn(&Object<K>) -> Result<Vec<String>, String> + Send + Sync>;
+pub(crate) type IndexFn = ObjectIndexFn<Untyped>;
+
+/// The same, over objects of a type.
+pub(crate) type ObjectIndexFn<K> =
+    Arc<dyn Fn(&Object<K>) -> Result<Vec<String>, String> + Send + Sync>;
 
 /// An index function failed, and the object was not taken in (IDX-5).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,26 +27,20 @@ pub struct IndexError {
 }
 
 /// The function of an index. It is others' code, and runs without the lock.
-pub(crate) struct Function<K> {
+#[derive(Clone)]
+pub(crate) struct Function {
     pub(super) name: Arc<str>,
-    function: IndexFn<K>,
+    function: IndexFn,
     panics: Panics,
 }
 
-impl<K> Clone for Function<K> {
-    fn clone(&self) -> Self {
-        let (name, panics) = (self.name.clone(), self.panics.clone());
-        Self { name, function: self.function.clone(), panics }
-    }
-}
-
-impl<K> Function<K> {
-    pub(super) fn new(name: Arc<str>, function: IndexFn<K>, panics: Panics) -> Self {
+impl Function {
+    pub(super) fn new(name: Arc<str>, function: IndexFn, panics: Panics) -> Self {
         Self { name, function, panics }
     }
 
     /// Asks the function; values come back sorted and without duplicates. None if it panics.
-    pub(super) fn values(&self, object: &Object<K>) -> Result<Box<[Arc<str>]>, IndexError> {
+    pub(super) fn values(&self, object: &Raw) -> Result<Box<[Arc<str>]>, IndexError> {
         let what = format_args!("the function of the index {:?}", self.name);
         let said = self.panics.catch(what, object.key(), || (self.function)(object));
         let mut values = said.unwrap_or(Ok(Vec::new())).map_err(|reason| IndexError {
@@ -61,41 +59,36 @@ impl<K> Function<K> {
 pub(crate) type Values = Vec<Box<[Arc<str>]>>;
 
 /// The functions of all indices, in their order.
-pub(crate) type Functions<K> = Arc<[Function<K>]>;
+pub(crate) type Functions = Arc<[Function]>;
 
 /// What all functions said of an object.
 pub(crate) type Asked = Result<Values, IndexError>;
 
 /// What all functions say of an object.
-pub(crate) fn values_of<'a, K: 'a>(
-    functions: impl IntoIterator<Item = &'a Function<K>>,
-    object: &Object<K>,
+pub(crate) fn values_of<'a>(
+    functions: impl IntoIterator<Item = &'a Function>,
+    object: &Raw,
 ) -> Asked {
     functions.into_iter().map(|function| function.values(object)).collect()
 }
 
 /// The objects of one index. Each value has a tree of its own, so that a listing by value goes
 /// through nothing else.
-pub(super) struct Index<K> {
-    pub(super) function: Function<K>,
-    objects: OrdMap<Arc<str>, Tree<Object<K>>>,
+#[derive(Clone)]
+pub(super) struct Index {
+    pub(super) function: Function,
+    objects: OrdMap<Arc<str>, Tree<Raw>>,
 }
 
-impl<K> Clone for Index<K> {
-    fn clone(&self) -> Self {
-        Self { function: self.function.clone(), objects: self.objects.clone() }
-    }
-}
-
-impl<K> Index<K> {
+impl Index {
     /// Over no objects.
-    pub(super) fn new(function: Function<K>) -> Self {
+    pub(super) fn new(function: Function) -> Self {
         Self { function, objects: OrdMap::new() }
     }
 
     /// Files an object under the new values instead of the old ones. A value that is known already
     /// comes to share its text.
-    pub(super) fn file(&mut self, object: &Object<K>, old: &[Arc<str>], new: &mut [Arc<str>]) {
+    pub(super) fn file(&mut self, object: &Raw, old: &[Arc<str>], new: &mut [Arc<str>]) {
         for gone in old.iter().filter(|value| new.binary_search(value).is_err()) {
             self.forget(object.key(), gone);
         }
@@ -118,7 +111,7 @@ impl<K> Index<K> {
         }
     }
 
-    pub(super) fn objects(&self, value: &str) -> Option<Iter<'_, Object<K>>> {
+    pub(super) fn objects(&self, value: &str) -> Option<Iter<'_, Raw>> {
         self.objects.get(value).map(Tree::iter)
     }
 

@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 use setpoint_object::label::Selector;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// A reading end of a cache: cheap to clone, used from any task, never waits (FAC-6).
@@ -17,7 +18,9 @@ use std::sync::Arc;
 /// It answers from what has arrived so far; before the informer has synced that is nothing. Objects
 /// are shared and read-only. Methods that return typed objects decode under `Compact`; those that
 /// return [`Object`] never do.
-pub struct Lister<K>(Arc<RwLock<Arc<State<K>>>>, pub(super) Arc<Freshness>);
+///
+/// `K` is what this reader decodes: listers of other types may read the same cache.
+pub struct Lister<K>(Arc<RwLock<Arc<State>>>, pub(super) Arc<Freshness>, PhantomData<fn() -> K>);
 
 /// Why a typed read failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -39,18 +42,23 @@ impl<K> fmt::Debug for Lister<K> {
 
 impl<K> Clone for Lister<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone(), self.1.clone())
+        Self::new(self.0.clone(), self.1.clone())
     }
 }
 
 impl<K> Lister<K> {
-    pub(super) fn new(state: Arc<RwLock<Arc<State<K>>>>, freshness: Arc<Freshness>) -> Self {
-        Self(state, freshness)
+    pub(super) fn new(state: Arc<RwLock<Arc<State>>>, freshness: Arc<Freshness>) -> Self {
+        Self(state, freshness, PhantomData)
+    }
+
+    /// The same cache for a reader of another type.
+    pub(crate) fn cast<V>(&self) -> Lister<V> {
+        Lister::new(self.0.clone(), self.1.clone())
     }
 
     /// The cache as it is now, for several reads that must agree.
     pub fn snapshot(&self) -> Snapshot<K> {
-        Snapshot(self.0.read().clone())
+        Snapshot::of(self.0.read().clone())
     }
 
     /// One object by key, not decoded.
@@ -59,7 +67,7 @@ impl<K> Lister<K> {
     }
 
     fn find(&self, key: KeyRef<'_>) -> Option<Object<K>> {
-        self.0.read().objects.get(key).map(|held| held.object.clone())
+        self.0.read().objects.get(key).map(|held| held.object.cast())
     }
 
     /// The resourceVersion up to which the cache is complete; empty before the first list.
@@ -91,18 +99,18 @@ impl<K> Lister<K> {
         index: &str,
         value: &str,
     ) -> Result<Vec<Object<K>>, UnknownIndex> {
-        Ok(self.snapshot().by_index(index, value)?.cloned().collect())
+        Ok(self.snapshot().by_index(index, value)?.collect())
     }
 }
 
-impl<K: Resource> Lister<K> {
+impl<K: Resource + 'static> Lister<K> {
     /// The objects whose labels match, by key, not decoded.
     pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
-        self.snapshot().iter().filter(|object| matches(selector, object)).cloned().collect()
+        self.snapshot().iter().filter(|object| matches(selector, object)).collect()
     }
 }
 
-impl<K: DeserializeOwned> Lister<K> {
+impl<K: DeserializeOwned + Send + Sync + 'static> Lister<K> {
     /// One object; `None` when the cache has none of that name. The namespace of a cluster-scoped
     /// object is empty.
     ///
@@ -124,10 +132,10 @@ impl<K: DeserializeOwned> Lister<K> {
         let object = {
             let state = self.0.read();
             let Some(held) = state.objects.get(key) else { return Ok(None) };
-            if let Some(value) = held.object.ready() {
+            if let Some(value) = held.object.ready_as() {
                 return Ok(Some(value));
             }
-            held.object.clone()
+            held.object.cast::<K>()
         };
         // Decoded without the lock.
         object.get().map(Some)
@@ -143,14 +151,18 @@ impl<K: DeserializeOwned> Lister<K> {
     }
 }
 
-impl<K: Resource + DeserializeOwned> Lister<K> {
+impl<K: Resource + DeserializeOwned + Send + Sync + 'static> Lister<K> {
     /// The objects whose labels match, by namespace and name.
     ///
     /// # Errors
     /// When an object does not fit `K`.
     pub fn list(&self, selector: &Selector) -> Result<Vec<Arc<K>>, DecodeError> {
         let snapshot = self.snapshot();
-        snapshot.iter().filter(|object| matches(selector, object)).map(Object::get).collect()
+        snapshot
+            .iter()
+            .filter(|object| matches(selector, object))
+            .map(|object| object.get())
+            .collect()
     }
 }
 
@@ -174,7 +186,7 @@ impl<K> Clone for NamespaceLister<K> {
     }
 }
 
-impl<K: Resource + DeserializeOwned> NamespaceLister<K> {
+impl<K: Resource + DeserializeOwned + Send + Sync + 'static> NamespaceLister<K> {
     /// One object; `None` when the cache has none of that name.
     ///
     /// # Errors
@@ -190,18 +202,18 @@ impl<K: Resource + DeserializeOwned> NamespaceLister<K> {
     pub fn list(&self, selector: &Selector) -> Result<Vec<Arc<K>>, DecodeError> {
         let snapshot = self.lister.snapshot();
         let objects = snapshot.namespace(&self.namespace);
-        objects.filter(|object| matches(selector, object)).map(Object::get).collect()
+        objects.filter(|object| matches(selector, object)).map(|object| object.get()).collect()
     }
 
     /// The objects whose labels match, by name, not decoded.
     pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
         let snapshot = self.lister.snapshot();
         let objects = snapshot.namespace(&self.namespace);
-        objects.filter(|object| matches(selector, object)).cloned().collect()
+        objects.filter(|object| matches(selector, object)).collect()
     }
 }
 
-fn matches<K: Resource>(selector: &Selector, object: &Object<K>) -> bool {
+fn matches<K: Resource + 'static>(selector: &Selector, object: &Object<K>) -> bool {
     if selector.is_everything() {
         return true;
     }

@@ -4,13 +4,14 @@ use super::index::Index;
 use super::tree::{Iter, KeyRef, compare};
 use super::{NAMESPACE_INDEX, State};
 use crate::key::Key;
-use crate::object::Object;
+use crate::object::{Object, Raw};
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The whole cache at one moment: what several reads that must agree with each other are made on.
 /// Taking and keeping one copies nothing.
-pub struct Snapshot<K>(pub(super) Arc<State<K>>);
+pub struct Snapshot<K>(pub(super) Arc<State>, PhantomData<fn() -> K>);
 
 /// How much there is, not what: a cache may be large.
 impl<K> fmt::Debug for Snapshot<K> {
@@ -24,7 +25,7 @@ impl<K> fmt::Debug for Snapshot<K> {
 
 impl<K> Clone for Snapshot<K> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self::of(self.0.clone())
     }
 }
 
@@ -34,6 +35,10 @@ impl<K> Clone for Snapshot<K> {
 pub struct UnknownIndex(pub String);
 
 impl<K> Snapshot<K> {
+    pub(super) fn of(state: Arc<State>) -> Self {
+        Self(state, PhantomData)
+    }
+
     /// The resourceVersion up to which the cache is complete; empty before the first list (IDX-10).
     pub fn resource_version(&self) -> &str {
         &self.0.resource_version
@@ -50,24 +55,30 @@ impl<K> Snapshot<K> {
     }
 
     /// One object.
-    pub fn get(&self, key: &Key) -> Option<&Object<K>> {
-        self.find(key.into())
+    pub fn get(&self, key: &Key) -> Option<Object<K>> {
+        self.raw(key).map(Object::cast)
     }
 
-    pub(super) fn find(&self, key: KeyRef<'_>) -> Option<&Object<K>> {
-        self.0.objects.get(key).map(|held| &held.object)
+    /// One object, for nobody's type.
+    pub(crate) fn raw(&self, key: &Key) -> Option<&Raw> {
+        self.0.objects.get(key.into()).map(|held| &held.object)
+    }
+
+    /// Every object, for nobody's type.
+    pub(crate) fn all_raw(&self) -> impl Iterator<Item = &Raw> {
+        self.0.objects.iter().map(|held| &held.object)
     }
 
     /// Every object, by namespace and name.
     pub fn iter(&self) -> Objects<'_, K> {
-        Objects(Kind::All(self.0.objects.iter()))
+        Objects::of(Kind::All(self.0.objects.iter()))
     }
 
     /// The objects of one namespace, by name. The empty namespace is that of cluster-scoped
     /// objects.
     pub fn namespace<'a>(&'a self, namespace: &'a str) -> Objects<'a, K> {
         let first = KeyRef { namespace, name: "" };
-        Objects(Kind::Namespace(self.0.objects.from(first), namespace))
+        Objects::of(Kind::Namespace(self.0.objects.from(first), namespace))
     }
 
     /// The objects that an index files under a value, by key. Nothing is copied.
@@ -83,7 +94,7 @@ impl<K> Snapshot<K> {
             return Ok(self.namespace(value));
         }
         let objects = self.index(index)?.objects(value);
-        Ok(Objects(objects.map_or(Kind::None, Kind::Index)))
+        Ok(Objects::of(objects.map_or(Kind::None, Kind::Index)))
     }
 
     /// The objects that an index files under any of some values: each once, by key (IDX-3).
@@ -97,7 +108,7 @@ impl<K> Snapshot<K> {
         &'a self,
         index: &str,
         values: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Vec<&'a Object<K>>, UnknownIndex> {
+    ) -> Result<Vec<Object<K>>, UnknownIndex> {
         let mut objects = Vec::new();
         self.by_index(index, "")?;
         for value in values {
@@ -134,24 +145,24 @@ impl<K> Snapshot<K> {
         if index == NAMESPACE_INDEX {
             return Some(object.namespace() == value);
         }
-        let values = self.index(index).ok()?.function.values(object).ok()?;
+        let values = self.index(index).ok()?.function.values(&object.cast()).ok()?;
         Some(values.iter().any(|held| **held == *value))
     }
 
-    fn index(&self, name: &str) -> Result<&Index<K>, UnknownIndex> {
+    fn index(&self, name: &str) -> Result<&Index, UnknownIndex> {
         let index = self.0.indices.iter().find(|index| &*index.function.name == name);
         index.ok_or_else(|| UnknownIndex(name.to_owned()))
     }
 }
 
 /// Objects of a [`Snapshot`], by key.
-pub struct Objects<'a, K>(Kind<'a, K>);
+pub struct Objects<'a, K>(Kind<'a>, PhantomData<fn() -> K>);
 
-enum Kind<'a, K> {
+enum Kind<'a> {
     None,
-    All(Iter<'a, Held<K>>),
-    Namespace(Iter<'a, Held<K>>, &'a str),
-    Index(Iter<'a, Object<K>>),
+    All(Iter<'a, Held>),
+    Namespace(Iter<'a, Held>, &'a str),
+    Index(Iter<'a, Raw>),
 }
 
 impl<K> fmt::Debug for Objects<'_, K> {
@@ -160,10 +171,13 @@ impl<K> fmt::Debug for Objects<'_, K> {
     }
 }
 
-impl<'a, K> Iterator for Objects<'a, K> {
-    type Item = &'a Object<K>;
+impl<'a, K> Objects<'a, K> {
+    fn of(kind: Kind<'a>) -> Self {
+        Self(kind, PhantomData)
+    }
 
-    fn next(&mut self) -> Option<&'a Object<K>> {
+    /// The next one, for nobody's type: nothing is counted.
+    fn next_raw(&mut self) -> Option<&'a Raw> {
         match &mut self.0 {
             Kind::None => None,
             Kind::All(all) => all.next().map(|held| &held.object),
@@ -173,6 +187,14 @@ impl<'a, K> Iterator for Objects<'a, K> {
                 .filter(|object| object.namespace() == *namespace),
             Kind::Index(objects) => objects.next(),
         }
+    }
+}
+
+impl<K> Iterator for Objects<'_, K> {
+    type Item = Object<K>;
+
+    fn next(&mut self) -> Option<Object<K>> {
+        self.next_raw().map(Object::cast)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

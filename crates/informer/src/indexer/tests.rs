@@ -4,29 +4,29 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
 use setpoint_object::label::Selector;
 
-fn by_app() -> (Arc<str>, IndexFn<ConfigMap>) {
-    let function: IndexFn<ConfigMap> = Arc::new(|object| {
+fn by_app() -> (Arc<str>, ObjectIndexFn<ConfigMap>) {
+    let function: ObjectIndexFn<ConfigMap> = Arc::new(|object| {
         Ok(object.label("app").map(|app| app.into_owned()).into_iter().collect())
     });
     ("app".into(), function)
 }
 
 /// Fails for every version that is a multiple of ten.
-fn picky() -> (Arc<str>, IndexFn<ConfigMap>) {
-    let function: IndexFn<ConfigMap> = Arc::new(|object| {
+fn picky() -> (Arc<str>, ObjectIndexFn<ConfigMap>) {
+    let function: ObjectIndexFn<ConfigMap> = Arc::new(|object| {
         let version = object.resource_version();
         if version.ends_with('0') { Err("no".to_owned()) } else { Ok(vec![version.to_owned()]) }
     });
     ("version".into(), function)
 }
 
-fn names<'a>(objects: impl IntoIterator<Item = &'a Object<ConfigMap>>) -> Vec<String> {
+fn names(objects: impl IntoIterator<Item = Object<ConfigMap>>) -> Vec<String> {
     objects.into_iter().map(|object| format!("{object:?}")).collect()
 }
 
 /// `a-b`: a value for each part of the name.
-fn by_part() -> (Arc<str>, IndexFn<ConfigMap>) {
-    let function: IndexFn<ConfigMap> =
+fn by_part() -> (Arc<str>, ObjectIndexFn<ConfigMap>) {
+    let function: ObjectIndexFn<ConfigMap> =
         Arc::new(|object| Ok(object.name().split('-').map(str::to_owned).collect()));
     ("part".into(), function)
 }
@@ -85,8 +85,8 @@ fn idx_9_every_reader_has_the_same_object() {
     indexer.upsert(object("a", 1)).unwrap();
     let (lister, snapshot) = (indexer.lister(), indexer.snapshot());
     let held = lister.object(&Key::new("ns", "a")).unwrap();
-    assert!(held.same(snapshot.iter().next().unwrap()));
-    assert!(held.same(snapshot.by_index("app", "a").unwrap().next().unwrap()));
+    assert!(held.same(&snapshot.iter().next().unwrap()));
+    assert!(held.same(&snapshot.by_index("app", "a").unwrap().next().unwrap()));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn idx_11_a_transaction_reports_what_fails_by_its_place_and_does_the_rest_in_one
     let told: Vec<_> = written
         .iter()
         .map(|written| match written {
-            Ok(old) => names(old).concat(),
+            Ok(old) => names(old.clone()).concat(),
             Err(error) => error.to_string(),
         })
         .collect();
@@ -204,7 +204,7 @@ fn fac_6_listers_select_by_namespace_and_label() {
         indexer.upsert(object(name, 1)).unwrap();
     }
     let lister = indexer.lister();
-    assert_eq!(names(&lister.objects(&Selector::parse("app=a").unwrap())), ["ns/a1@1", "ns/a2@1"]);
+    assert_eq!(names(lister.objects(&Selector::parse("app=a").unwrap())), ["ns/a1@1", "ns/a2@1"]);
     assert_eq!(lister.list(&Selector::everything()).unwrap().len(), 3);
     assert_eq!(lister.namespaced("ns").list(&Selector::parse("app=b").unwrap()).unwrap().len(), 1);
     assert!(lister.namespaced("other").list(&Selector::everything()).unwrap().is_empty());

@@ -2,7 +2,7 @@
 use super::Indexer;
 use super::index::{Asked, IndexError, values_of};
 use crate::key::Key;
-use crate::object::Object;
+use crate::object::{Object, Raw, Untyped};
 use std::sync::Arc;
 
 /// One write of a transaction.
@@ -19,6 +19,16 @@ pub enum Write<K> {
     Remove(Key),
 }
 
+impl<K> Write<K> {
+    fn into_raw(self) -> Write<Untyped> {
+        match self {
+            Self::Upsert(object) => Write::Upsert(object.into_type()),
+            Self::Delete(object) => Write::Delete(object.into_type()),
+            Self::Remove(key) => Write::Remove(key),
+        }
+    }
+}
+
 impl<K> Indexer<K> {
     /// Makes several writes in one step: a reader sees none of them or all (IDX-11). Says of each,
     /// in their order, what was there before, or why it was rejected; a rejected write leaves its
@@ -28,17 +38,19 @@ impl<K> Indexer<K> {
         writes: Vec<Write<K>>,
     ) -> Vec<Result<Option<Object<K>>, IndexError>> {
         let functions = self.functions.clone();
-        let ask = |object: &Object<K>| values_of(&*functions, object);
-        self.transaction_asked(writes, ask)
+        let ask = |object: &Raw| values_of(&*functions, object);
+        let writes = writes.into_iter().map(Write::into_raw).collect();
+        let written = self.transaction_asked(writes, ask).into_iter();
+        written.map(|old| old.map(|old| old.map(Object::into_type))).collect()
     }
 
     /// [`transaction`](Self::transaction); `ask` gives what the functions say of each object that
     /// is put in, in the order of the writes.
     pub(crate) fn transaction_asked(
         &mut self,
-        writes: Vec<Write<K>>,
-        mut ask: impl FnMut(&Object<K>) -> Asked,
-    ) -> Vec<Result<Option<Object<K>>, IndexError>> {
+        writes: Vec<Write<Untyped>>,
+        mut ask: impl FnMut(&Raw) -> Asked,
+    ) -> Vec<Result<Option<Raw>, IndexError>> {
         // The functions are others' code: they are asked before the lock is taken.
         let asked: Vec<_> = writes
             .into_iter()

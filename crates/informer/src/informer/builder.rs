@@ -7,9 +7,9 @@ use super::{Cacheable, Shared, SharedInformer};
 use crate::backoff;
 use crate::indexer::{IndexExists, IndexFn, Indexer, NAMESPACE_INDEX};
 use crate::metrics::MetricsRegistry;
-use crate::object::Object;
+use crate::object::{AnyValue, Object, Raw, Untyped};
 use crate::policy::CachePolicy;
-use crate::pool::{DECODED_OBJECTS, Pool};
+use crate::pool::{DECODED_BYTES, Pool};
 use crate::reflector::{ReflectorError, ReflectorOptions};
 use crate::resource_type::ResourceType;
 use crate::source::{ConsistencyDetector, Inconsistency, ListWatch};
@@ -18,7 +18,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::Rng;
 use setpoint_object::{Prune, seed};
+use std::any::TypeId;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -29,10 +31,10 @@ pub struct SharedInformerBuilder<K> {
     source: Arc<dyn ListWatch>,
     resource_type: ResourceType,
     policy: CachePolicy,
-    decoded_objects: usize,
+    decoded_bytes: usize,
     resync: Duration,
     resync_spread: f64,
-    indices: Vec<(Arc<str>, IndexFn<K>)>,
+    indices: Vec<(Arc<str>, IndexFn)>,
     reflector: ReflectorOptions,
     prune: Option<Prune>,
     transform: Option<Transform>,
@@ -40,6 +42,7 @@ pub struct SharedInformerBuilder<K> {
     give_up_after: Option<Duration>,
     metrics: Option<(MetricsRegistry, Arc<str>)>,
     seed: Option<u64>,
+    of: PhantomData<fn() -> K>,
 }
 
 impl<K> fmt::Debug for SharedInformerBuilder<K> {
@@ -59,7 +62,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             source,
             resource_type,
             policy: CachePolicy::default(),
-            decoded_objects: DECODED_OBJECTS,
+            decoded_bytes: DECODED_BYTES,
             resync: Duration::ZERO,
             resync_spread: 0.0,
             indices: Vec::new(),
@@ -70,6 +73,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             give_up_after: None,
             metrics: None,
             seed: None,
+            of: PhantomData,
         }
     }
 
@@ -79,10 +83,12 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
-    /// How many of the objects that were read last are kept decoded, besides. Default:
-    /// [`DECODED_OBJECTS`]; zero is none. Nothing under [`CachePolicy::Decoded`].
-    pub fn decoded_objects(mut self, n_objects: usize) -> Self {
-        self.decoded_objects = n_objects;
+    /// How many bytes of decoded objects are kept beside the encoded ones, so that what was read is
+    /// there for its next reader: nearly, by what their texts, lists and maps take. One value may
+    /// take an eighth of it. Default: [`DECODED_BYTES`]; zero is none. Nothing under
+    /// [`CachePolicy::Decoded`], which holds every object decoded.
+    pub fn decoded_bytes(mut self, n_bytes: usize) -> Self {
+        self.decoded_bytes = n_bytes;
         self
     }
 
@@ -126,7 +132,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         name: impl Into<Arc<str>>,
         function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        self.indices.push((name.into(), Arc::new(move |object| Ok(function(object)))));
+        self.indices.push((name.into(), untyped(function)));
         self
     }
 
@@ -203,6 +209,11 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         self
     }
 
+    /// Whether its cache holds values of `K`, which readers of other types cannot use.
+    pub(crate) fn holds_values(&self) -> bool {
+        self.policy == CachePolicy::Decoded
+    }
+
     /// Breaks a rule. The last one counts.
     #[cfg(feature = "broken-rules")]
     pub fn broken(mut self, rule: crate::broken::Rule) -> Self {
@@ -215,7 +226,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     /// # Panics
     /// When two indices have one name; and when there is no seed and the operating system gives no
     /// randomness.
-    pub fn build(self) -> (SharedInformer<K>, InformerWorker<K>) {
+    pub fn build(self) -> (SharedInformer<K>, InformerWorker) {
         match self.try_build() {
             Ok(built) => built,
             Err(error) => panic!("{error}"),
@@ -226,7 +237,7 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
     ///
     /// # Errors
     /// When two indices have one name (IDX-6).
-    pub fn try_build(self) -> Result<(SharedInformer<K>, InformerWorker<K>), IndexExists> {
+    pub fn try_build(self) -> Result<(SharedInformer<K>, InformerWorker), IndexExists> {
         for (n, (name, _)) in self.indices.iter().enumerate() {
             if &**name == NAMESPACE_INDEX
                 || self.indices[..n].iter().any(|(other, _)| other == name)
@@ -234,17 +245,18 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
                 return Err(IndexExists(name.clone()));
             }
         }
+        let values_of = self.holds_values().then(TypeId::of::<K>);
         let reserved = self.metrics.and_then(|(registry, informer)| {
             registry.reserve(informer, &self.resource_type.resource)
         });
         let metrics = reserved.as_ref().map(|reserved| reserved.metrics().clone());
         let board = Board::new(self.resource_type.to_string(), self.on_error, metrics.clone());
         let board = Arc::new(board);
-        let mut indexer = Indexer::new();
+        let mut indexer = Indexer::<Untyped>::new();
         indexer.broken = self.reflector.broken;
         indexer.panics = board.panics();
         // The names are distinct and there are no objects yet: nothing to fail.
-        let added = indexer.add_indices(self.indices);
+        let added = indexer.add_raw_indices(self.indices);
         debug_assert!(added.is_ok());
         let lister = indexer.lister();
         let seed = self.seed.unwrap_or_else(seed::from_entropy);
@@ -252,9 +264,11 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
         let shared = Arc::new(Shared {
             resource_type: self.resource_type,
             selection: self.source.selection(),
+            values_of,
             lister,
             processor: Mutex::new(Processor::new(indexer, resync, metrics, self.reflector.broken)),
             board,
+            pool: Pool::new(self.policy, self.decoded_bytes),
             wake: Notify::new(),
         });
         let rng = backoff::rng(seed, 1);
@@ -262,13 +276,13 @@ impl<K: Cacheable> SharedInformerBuilder<K> {
             shared.resource_type.clone(),
             self.prune,
             self.transform,
-            Pool::new(self.policy, self.decoded_objects),
+            (shared.pool.clone(), decode_value::<K>),
             shared.board.panics(),
         );
         let worker = InformerWorker::new(shared.clone(), self.source, self.reflector, intake, rng)
             .give_up_after(self.give_up_after)
             .metrics(reserved);
-        Ok((SharedInformer(shared), worker))
+        Ok((SharedInformer(shared, PhantomData), worker))
     }
 }
 
@@ -284,12 +298,24 @@ fn spread(period: Duration, fraction: f64, seed: u64) -> Duration {
 /// An index function over typed objects as one over cached ones.
 pub(super) fn typed<K: Cacheable>(
     function: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
-) -> IndexFn<K> {
+) -> IndexFn {
     // Not kept decoded: what is written is not what is read.
-    Arc::new(move |object| match object.look() {
+    Arc::new(move |object: &Raw| match object.cast::<K>().look() {
         Ok(object) => Ok(function(&object)),
         Err(error) => Err(crate::status::chain(&error)),
     })
+}
+
+/// An index function over objects of a type as one over cached ones.
+pub(super) fn untyped<K: 'static>(
+    function: impl Fn(&Object<K>) -> Vec<String> + Send + Sync + 'static,
+) -> IndexFn {
+    Arc::new(move |object: &Raw| Ok(function(&object.cast())))
+}
+
+fn decode_value<K: Cacheable>(json: &[u8]) -> Option<AnyValue> {
+    let value: K = crate::decode::from_slice(json).ok()?;
+    Some(Arc::new(value))
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! How objects enter an informer.
-use super::Cacheable;
 use crate::intake::Intake;
 use crate::key::Key;
-use crate::object::{Object, metadata_of};
+use crate::object::{AnyValue, Raw, metadata_of};
 use crate::policy::CachePolicy;
 use crate::pool::{Pool, Training};
 use crate::record::{Arrival, RecordError};
@@ -21,14 +20,19 @@ use std::sync::Arc;
 /// A buffer that a large object has made larger than this is given back after it.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
+/// Decodes an object as the type that was asked for first; `None` when it does not fit.
+pub(super) type Decoder = fn(&[u8]) -> Option<AnyValue>;
+
 /// Gives objects the form in which a cache under a policy holds them, before they are queued. What
 /// stays of an object is copied once, out of what was read into an allocation of its size.
-pub(super) struct ObjectIntake<K> {
+pub(super) struct ObjectIntake {
     // Inputs.
     resource_type: ResourceType,
     prune: Option<Prune>,
     transform: Option<Transform>,
-    pool: Arc<Pool<K>>,
+    pool: Arc<Pool>,
+    /// Makes the value that [`CachePolicy::Decoded`] holds.
+    decoder: Decoder,
     panics: Panics,
     // State.
     /// Of the last object that was taken in.
@@ -39,12 +43,12 @@ pub(super) struct ObjectIntake<K> {
     packed: Vec<u8>,
 }
 
-impl<K> ObjectIntake<K> {
+impl ObjectIntake {
     pub(super) fn new(
         resource_type: ResourceType,
         prune: Option<Prune>,
         transform: Option<Transform>,
-        pool: Arc<Pool<K>>,
+        (pool, decoder): (Arc<Pool>, Decoder),
         panics: Panics,
     ) -> Self {
         Self {
@@ -52,6 +56,7 @@ impl<K> ObjectIntake<K> {
             prune,
             transform,
             pool,
+            decoder,
             panics,
             namespace: Arc::from(""),
             training: Training::default(),
@@ -70,8 +75,8 @@ impl<K> ObjectIntake<K> {
     }
 }
 
-impl<K: Cacheable> ObjectIntake<K> {
-    fn take(&mut self, arrival: &Arrival<'_>) -> Result<Object<K>, ObjectError> {
+impl ObjectIntake {
+    fn take(&mut self, arrival: &Arrival<'_>) -> Result<Raw, ObjectError> {
         let key = self.key(arrival);
         if let Some(transform) = &self.transform {
             let mut copy = Vec::new();
@@ -98,7 +103,7 @@ impl<K: Cacheable> ObjectIntake<K> {
         if self.pool.policy == CachePolicy::Compact {
             let mut copy = Vec::new();
             let head = arrival.copy(&self.resource_type, self.prune.as_ref(), &mut copy)?;
-            return Ok(Object::plain(key, Bytes::from(copy), &head, Some(self.pool.clone())));
+            return Ok(Raw::plain(key, Bytes::from(copy), &head, Some(self.pool.clone())));
         }
         let mut json = std::mem::take(&mut self.json);
         let made = arrival
@@ -112,7 +117,7 @@ impl<K: Cacheable> ObjectIntake<K> {
     }
 
     /// The cached form of an object whose JSON does not stay where it is.
-    fn make(&mut self, key: Key, json: &[u8], head: &Head) -> Result<Object<K>, ObjectError> {
+    fn make(&mut self, key: Key, json: &[u8], head: &Head) -> Result<Raw, ObjectError> {
         let pool = self.pool.clone();
         let partial;
         let (json, head) = match pool.policy {
@@ -128,32 +133,32 @@ impl<K: Cacheable> ObjectIntake<K> {
         if pool.policy.packs()
             && let Some(codec) = self.pool.codec()
         {
-            let object = Object::packed(key, json, head, pool, codec, &mut self.packed);
+            let object = Raw::packed(key, json, head, pool, codec, &mut self.packed);
             if self.packed.capacity() > SCRATCH_BYTES_MAX {
                 self.packed = Vec::new();
             }
             return Ok(object);
         }
         if pool.policy == CachePolicy::Decoded
-            && let Ok(value) = crate::decode::from_slice(json)
+            && let Some(value) = (self.decoder)(json)
         {
             let ids = (&*head.uid(json), &*head.resource_version(json));
-            return Ok(Object::decoded(key, Arc::new(value), ids, pool));
+            return Ok(Raw::decoded(key, value, ids, pool));
         }
         let json = Bytes::copy_from_slice(json);
         if pool.policy.packs() {
             self.training.add(&json);
         }
-        Ok(Object::plain(key, json, head, Some(pool)))
+        Ok(Raw::plain(key, json, head, Some(pool)))
     }
 }
 
-impl<K: Cacheable> Intake<Object<K>> for ObjectIntake<K> {
-    fn item(&mut self, item: &ListItem) -> Result<Object<K>, ObjectError> {
+impl Intake<Raw> for ObjectIntake {
+    fn item(&mut self, item: &ListItem) -> Result<Raw, ObjectError> {
         self.take(&Arrival::item(&item.bytes, item.head)?)
     }
 
-    fn event(&mut self, object: &Bytes) -> Result<Object<K>, ObjectError> {
+    fn event(&mut self, object: &Bytes) -> Result<Raw, ObjectError> {
         self.take(&Arrival::event(object, &self.resource_type)?)
     }
 
@@ -164,7 +169,7 @@ impl<K: Cacheable> Intake<Object<K>> for ObjectIntake<K> {
 
     /// Makes the dictionary once there is enough to make it of. What was taken in before is packed
     /// here or, where it is not at hand, when it enters the cache.
-    fn settle<'a>(&'a mut self, taken: &'a mut [Object<K>]) -> BoxFuture<'a, ()> {
+    fn settle<'a>(&'a mut self, taken: &'a mut [Raw]) -> BoxFuture<'a, ()> {
         let is_due =
             self.pool.policy.packs() && self.pool.codec().is_none() && self.training.is_due();
         if !is_due {

@@ -1,5 +1,4 @@
 //! From deltas to the cache and to handlers.
-use super::Cacheable;
 use crate::broken::{Broken, Rule};
 use crate::delta::Delta;
 use crate::event::{Event, Tombstone};
@@ -12,7 +11,7 @@ use crate::indexer::{
 };
 use crate::key::Key;
 use crate::metrics::{self, Metrics};
-use crate::object::Object;
+use crate::object::{Raw, Untyped};
 use crate::status::Stopped;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -23,14 +22,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The writing side of an informer, behind its distribution lock.
-pub(crate) struct Processor<K> {
+pub(crate) struct Processor {
     // Inputs.
     resync: Duration,
     broken: Broken,
     metrics: Option<Arc<dyn Metrics>>,
     // Outputs.
-    indexer: Indexer<K>,
-    places: Vec<Place<K>>,
+    indexer: Indexer<Untyped>,
+    places: Vec<Place>,
     /// The tasks of handlers that the worker has not taken up yet.
     starting: Vec<BoxFuture<'static, ()>>,
     // State.
@@ -51,8 +50,8 @@ enum Phase {
 }
 
 /// One handler's place in the distribution.
-struct Place<K> {
-    listener: Arc<Listener<K>>,
+struct Place {
+    listener: Arc<Listener<Untyped>>,
     /// What was asked for; zero is never.
     asked: Duration,
     period: Option<Duration>,
@@ -72,9 +71,9 @@ pub(crate) struct Applied {
     pub(crate) became_synced: bool,
 }
 
-impl<K: Cacheable> Processor<K> {
+impl Processor {
     pub(super) fn new(
-        indexer: Indexer<K>,
+        indexer: Indexer<Untyped>,
         resync: Duration,
         metrics: Option<Arc<dyn Metrics>>,
         broken: Broken,
@@ -96,7 +95,7 @@ impl<K: Cacheable> Processor<K> {
 
     pub(super) fn add(
         &mut self,
-        handler: impl Handler<K>,
+        handler: impl Handler<Untyped>,
         options: HandlerOptions,
     ) -> Result<HandlerRegistration, Stopped> {
         if self.phase == Phase::Stopped {
@@ -116,7 +115,7 @@ impl<K: Cacheable> Processor<K> {
         self.places.push(place);
         let lost = usize::from(self.broken.is(Rule::LateHandlerRaces));
         for object in self.indexer.snapshot().iter().skip(lost) {
-            listener.push(Event::Added { object: object.clone(), in_initial_list: true });
+            listener.push(Event::Added { object, in_initial_list: true });
         }
         if self.has_synced {
             listener.informer_synced();
@@ -157,8 +156,8 @@ impl<K: Cacheable> Processor<K> {
     pub(super) fn begin_index(
         &self,
         name: Arc<str>,
-        function: IndexFn<K>,
-    ) -> Result<(Function<K>, Snapshot<K>), AddIndexError> {
+        function: IndexFn,
+    ) -> Result<(Function, Snapshot<Untyped>), AddIndexError> {
         if self.phase == Phase::Stopped {
             return Err(Stopped.into());
         }
@@ -168,15 +167,15 @@ impl<K: Cacheable> Processor<K> {
     /// Adds it, unless the cache has changed since.
     pub(super) fn end_index(
         &mut self,
-        of: &Snapshot<K>,
-        function: &Function<K>,
-        filed: &mut Filed<K>,
+        of: &Snapshot<Untyped>,
+        function: &Function,
+        filed: &mut Filed,
     ) -> bool {
         self.indexer.add_index(of, function, filed)
     }
 
     /// The functions that are to be asked about what comes, without the lock.
-    pub(super) fn functions(&self) -> &Functions<K> {
+    pub(super) fn functions(&self) -> &Functions {
         self.indexer.functions()
     }
 
@@ -223,11 +222,7 @@ impl<K: Cacheable> Processor<K> {
     /// Takes in deltas, in order: each changes the cache first, and is told of then (EVT-7).
     /// `asked` is what the functions said of all objects in them that are put in, in their order;
     /// nothing where there are no functions.
-    pub(super) fn apply(
-        &mut self,
-        deltas: Vec<Delta<Object<K>>>,
-        mut asked: VecDeque<Asked>,
-    ) -> Applied {
+    pub(super) fn apply(&mut self, deltas: Vec<Delta<Raw>>, mut asked: VecDeque<Asked>) -> Applied {
         let asked = &mut asked;
         self.places.retain(|place| !place.listener.is_removed());
         let mut applied = Applied::default();
@@ -254,7 +249,7 @@ impl<K: Cacheable> Processor<K> {
                 }
                 Delta::SyncAll => {
                     for object in self.indexer.snapshot().iter() {
-                        self.tell_present(Some(object.clone()), object.clone());
+                        self.tell_present(Some(object.clone()), object);
                     }
                 }
                 Delta::Bookmark { resource_version } => self.indexer.bookmark(&resource_version),
@@ -298,7 +293,7 @@ impl<K: Cacheable> Processor<K> {
     /// A list without a version is followed by a watch from nowhere, which replays what exists in
     /// any order: until something else comes, the versions of additions are not the cache's
     /// (REF-21). Whether that begins or ends here.
-    fn changes_order(&self, delta: &Delta<Object<K>>) -> bool {
+    fn changes_order(&self, delta: &Delta<Raw>) -> bool {
         let is_replaying = match delta {
             Delta::ReplacedAll { resource_version, .. } => matches!(&**resource_version, "" | "0"),
             Delta::Updated(object) | Delta::Deleted(object)
@@ -314,19 +309,14 @@ impl<K: Cacheable> Processor<K> {
 
     /// Deltas about single objects: the cache changes by all of them in one step (IDX-11), and then
     /// each is told of.
-    fn write(
-        &mut self,
-        run: Vec<Delta<Object<K>>>,
-        asked: &mut VecDeque<Asked>,
-        applied: &mut Applied,
-    ) {
+    fn write(&mut self, run: Vec<Delta<Raw>>, asked: &mut VecDeque<Asked>, applied: &mut Applied) {
         let writes = run.iter().filter_map(|delta| match delta {
             Delta::Deleted(object) => Some(Write::Delete(object.clone())),
             Delta::DeletedFinalStateUnknown { key, .. } => Some(Write::Remove(key.clone())),
             delta => delta.item().cloned().map(Write::Upsert),
         });
         // Without functions there is nothing to be said.
-        let said = |_: &Object<K>| asked.pop_front().unwrap_or(Ok(Vec::new()));
+        let said = |_: &Raw| asked.pop_front().unwrap_or(Ok(Vec::new()));
         let written = self.indexer.transaction_asked(writes.collect(), said);
         for (delta, old) in run.into_iter().zip(written) {
             match (delta, old) {
@@ -355,7 +345,7 @@ impl<K: Cacheable> Processor<K> {
     /// its order.
     fn replace_all(
         &mut self,
-        objects: Vec<Object<K>>,
+        objects: Vec<Raw>,
         asked: &mut VecDeque<Asked>,
         resource_version: &str,
     ) -> Vec<IndexError> {
@@ -371,11 +361,11 @@ impl<K: Cacheable> Processor<K> {
             return rejected;
         }
         let new = self.indexer.snapshot();
-        for object in old.iter() {
+        for object in old.all_raw() {
             let key = object.key();
-            if new.get(key).is_none() && !self.broken.is(Rule::NoTombstonesOnRelist) {
-                let last_known = Some(object.clone());
-                let tombstone = Tombstone::Missed { key: key.clone(), last_known };
+            if new.raw(key).is_none() && !self.broken.is(Rule::NoTombstonesOnRelist) {
+                let tombstone =
+                    Tombstone::Missed { key: key.clone(), last_known: Some(object.clone()) };
                 self.tell(Event::Deleted { tombstone });
             }
         }
@@ -385,14 +375,14 @@ impl<K: Cacheable> Processor<K> {
         for key in &keys {
             let is_new = if is_sorted { !told.contains(key) } else { told.insert(key) };
             if is_new && let Some(object) = new.get(key) {
-                self.tell_present(old.get(key).cloned(), object.clone());
+                self.tell_present(old.get(key), object);
             }
         }
         rejected
     }
 
     /// EVT-1 and EVT-2: whether it is an addition depends on the cache, not on the verb.
-    fn tell_present(&mut self, old: Option<Object<K>>, object: Object<K>) {
+    fn tell_present(&mut self, old: Option<Raw>, object: Raw) {
         self.tell(match old {
             None => Event::Added { object, in_initial_list: !self.has_synced },
             Some(_) if self.broken.is(Rule::VerbDecides) => {
@@ -403,7 +393,7 @@ impl<K: Cacheable> Processor<K> {
     }
 
     /// SHI-22: an update without news goes only to handlers that are due.
-    fn tell(&mut self, event: Event<K>) {
+    fn tell(&mut self, event: Event<Untyped>) {
         let only_due = event.is_sync();
         let mut places = self.places.iter_mut().filter(|place| place.is_due || !only_due);
         let Some(mut place) = places.next() else { return };
@@ -417,7 +407,7 @@ impl<K: Cacheable> Processor<K> {
 
 /// Asks functions about all objects in some deltas that are put in. Not under a lock: they are the
 /// user's, and may call the informer.
-pub(super) fn ask<K>(functions: &Functions<K>, deltas: &[Delta<Object<K>>]) -> VecDeque<Asked> {
+pub(super) fn ask(functions: &Functions, deltas: &[Delta<Raw>]) -> VecDeque<Asked> {
     if functions.is_empty() {
         return VecDeque::new();
     }
@@ -429,8 +419,8 @@ pub(super) fn ask<K>(functions: &Functions<K>, deltas: &[Delta<Object<K>>]) -> V
     objects.map(|object| values_of(&**functions, object)).collect()
 }
 
-impl<K: Cacheable> Place<K> {
-    fn tell(&mut self, event: Event<K>) {
+impl Place {
+    fn tell(&mut self, event: Event<Untyped>) {
         self.has_news = true;
         self.listener.push(event);
     }

@@ -1,10 +1,10 @@
 //! What runs an informer.
 use super::intake::ObjectIntake;
-use super::{Cacheable, Shared, processor};
+use super::{Shared, processor};
 use crate::broken::Rule;
 use crate::delta::{DeltaQueue, OrderedFifo};
 use crate::metrics::ReservedMetrics;
-use crate::object::Object;
+use crate::object::Raw;
 use crate::reflector::{
     ObjectError, Reflector, ReflectorError, ReflectorObserver, ReflectorOptions, Resync,
 };
@@ -20,16 +20,16 @@ use tokio_util::sync::CancellationToken;
 
 /// What runs an informer; the caller decides where. Dropping it ends the informer.
 #[must_use = "an informer does nothing until its worker is run"]
-pub struct InformerWorker<K: Cacheable> {
+pub struct InformerWorker {
     source: Arc<dyn ListWatch>,
     options: ReflectorOptions,
-    intake: ObjectIntake<K>,
+    intake: ObjectIntake,
     rng: SmallRng,
     patience: Option<Duration>,
-    end: End<K>,
+    end: End,
 }
 
-impl<K: Cacheable> fmt::Debug for InformerWorker<K> {
+impl fmt::Debug for InformerWorker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InformerWorker")
             .field("resource", &self.end.0.resource_type.to_string())
@@ -39,9 +39,9 @@ impl<K: Cacheable> fmt::Debug for InformerWorker<K> {
 }
 
 /// Ends the informer when the worker is done or dropped, wherever it is.
-struct End<K: Cacheable>(Arc<Shared<K>>, Option<ReservedMetrics>);
+struct End(Arc<Shared>, Option<ReservedMetrics>);
 
-impl<K: Cacheable> Drop for End<K> {
+impl Drop for End {
     fn drop(&mut self) {
         self.0.processor.lock().stop();
         self.0.board.stopped();
@@ -50,12 +50,12 @@ impl<K: Cacheable> Drop for End<K> {
     }
 }
 
-impl<K: Cacheable> InformerWorker<K> {
+impl InformerWorker {
     pub(super) fn new(
-        shared: Arc<Shared<K>>,
+        shared: Arc<Shared>,
         source: Arc<dyn ListWatch>,
         options: ReflectorOptions,
-        intake: ObjectIntake<K>,
+        intake: ObjectIntake,
         rng: SmallRng,
     ) -> Self {
         Self { source, options, intake, rng, patience: None, end: End(shared, None) }
@@ -80,7 +80,7 @@ impl<K: Cacheable> InformerWorker<K> {
     pub async fn run(self, stop: CancellationToken) {
         let Self { source, options, intake, rng, patience, end } = self;
         let (shared, broken) = (&end.0, options.broken);
-        let queue: Arc<dyn DeltaQueue<Object<K>>> = Arc::new(OrderedFifo::new());
+        let queue: Arc<dyn DeltaQueue<Raw>> = Arc::new(OrderedFifo::new());
         let (period, handlers_stop) = {
             let mut processor = shared.processor.lock();
             (processor.start(), processor.stop_token())
@@ -147,11 +147,7 @@ impl<K: Cacheable> InformerWorker<K> {
 }
 
 /// Takes deltas out of the queue into the cache.
-async fn consume<K: Cacheable>(
-    shared: Arc<Shared<K>>,
-    queue: Arc<dyn DeltaQueue<Object<K>>>,
-    stop: CancellationToken,
-) {
+async fn consume(shared: Arc<Shared>, queue: Arc<dyn DeltaQueue<Raw>>, stop: CancellationToken) {
     let mut stopped = pin!(stop.cancelled());
     loop {
         let batch = tokio::select! {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::indexer::{IndexFn, Indexer};
+use crate::indexer::{Indexer, ObjectIndexFn};
 use crate::policy::CachePolicy;
 use crate::testing::{object, record};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -9,7 +9,7 @@ type Cache = MutationCache<ConfigMap>;
 
 fn cache(stored: &[(&str, u64)]) -> (Indexer<ConfigMap>, Cache) {
     let mut indexer = Indexer::new();
-    let by_parity: IndexFn<ConfigMap> = Arc::new(|object| {
+    let by_parity: ObjectIndexFn<ConfigMap> = Arc::new(|object| {
         let version: u64 = object.resource_version().parse().map_err(|_| "no number")?;
         Ok(vec![if version.is_multiple_of(2) { "even" } else { "odd" }.to_owned()])
     });

@@ -1,11 +1,11 @@
 //! The forms in which an object is held.
+use super::AnyValue;
 use crate::pool::Codec;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use setpoint_object::{Head, Prune};
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// A place in the text beside or in the body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,13 +21,13 @@ pub(super) struct Identity {
     pub(super) resource_version: Place,
 }
 
-pub(super) enum Body<K> {
+pub(super) enum Body {
     /// The object's JSON, in which its identity is.
     Json(Bytes),
     /// The object's JSON, and its identity, which the JSON does not spell plainly.
     Odd(Box<(Bytes, Box<str>)>),
     /// The value, and its identity.
-    Decoded(Arc<K>, Box<str>),
+    Decoded(AnyValue, Box<str>),
     /// The identity, and behind it a frame.
     Packed(Box<[u8]>),
 }
@@ -70,7 +70,7 @@ impl Identity {
     }
 }
 
-impl<K> Body<K> {
+impl Body {
     /// JSON and its head.
     pub(super) fn plain(json: Bytes, head: &Head) -> (Identity, Self) {
         if let Some(identity) = Identity::within(&json, head) {
@@ -116,12 +116,12 @@ impl<K> Body<K> {
 }
 
 /// The packed form of JSON; `None` when it is not smaller.
-pub(super) fn pack<K>(
+pub(super) fn pack(
     codec: &Codec,
     json: &[u8],
     (uid, resource_version): (&str, &str),
     scratch: &mut Vec<u8>,
-) -> Option<(Identity, Body<K>)> {
+) -> Option<(Identity, Body)> {
     scratch.clear();
     scratch.extend_from_slice(uid.as_bytes());
     scratch.extend_from_slice(resource_version.as_bytes());

@@ -1,86 +1,324 @@
-//! A few objects that are kept decoded.
+//! Objects that are kept decoded beside their bytes, bounded in bytes.
 //!
-//! The value is with its object, so that a hit looks at nothing else and a value never outlives its
-//! object; the ring knows which objects have one, and takes it away from those that were not read
-//! of late (second chance).
-use crate::object::Inner;
+//! The values are with their object, so that a hit looks at nothing else and a value never outlives
+//! its object. [`Places`] knows which objects have values, and takes them away from some when there
+//! are too many bytes. It has two parts:
+//!
+//! | part  | of the bytes | who enters                                                | who leaves               |
+//! |-------|--------------|-----------------------------------------------------------|--------------------------|
+//! | new   | a quarter    | every object that was decoded                             | the oldest               |
+//! | main  | the rest     | what leaves `new` and was read again there, or fits as it is | what was not read of late (second chance) |
+//!
+//! So a pass over more objects than fit leaves `main` as it is, and finds there in the next pass
+//! what it left: a ring in order of use would lose each object just before it is read again. Of
+//! what passes through, one in [`ADMITTED`] may still take the place of something in `main` that is
+//! not read any more.
+use crate::object::{AnyValue, Inner};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-/// An object's place for its value.
-pub(crate) struct Slot<K> {
-    value: Mutex<Option<Arc<K>>>,
-    /// Read since the hand of the ring passed.
+/// How many types of values one object keeps: a reader of one more takes the place of the first.
+const TYPES_MAX: usize = 4;
+
+/// Of so many objects that leave `new` unread, one looks for a place in `main`.
+const ADMITTED: usize = 16;
+
+/// The part of all bytes that `new` has.
+const NEW_PART: usize = 4;
+
+/// A value that takes more than this part of all bytes is not kept.
+const VALUE_PART: usize = 8;
+
+/// What an entry takes beside its value: its places and the counters of its allocations.
+const ENTRY_BYTES: usize = 96;
+
+/// An object's place for its values: one for each type that was read, mostly one.
+#[derive(Default)]
+pub(crate) struct Slot {
+    held: Mutex<Option<Box<Held>>>,
+    /// Read since it was last looked at.
     is_used: AtomicBool,
 }
 
-impl<K> Default for Slot<K> {
-    fn default() -> Self {
-        Self { value: Mutex::new(None), is_used: AtomicBool::new(false) }
+#[derive(Default)]
+struct Held {
+    values: Vec<(AnyValue, usize)>,
+    is_main: bool,
+}
+
+impl Held {
+    fn n_bytes(&self) -> usize {
+        ENTRY_BYTES + self.values.iter().map(|(_, n_bytes)| n_bytes).sum::<usize>()
     }
 }
 
-impl<K> Slot<K> {
-    pub(crate) fn get(&self) -> Option<Arc<K>> {
-        let value = self.value.lock().clone()?;
+impl Slot {
+    pub(crate) fn get<K: Send + Sync + 'static>(&self) -> Option<Arc<K>> {
+        let value = {
+            let held = self.held.lock();
+            let mut values = held.as_ref()?.values.iter();
+            values.find(|(value, _)| (**value).is::<K>())?.0.clone()
+        };
         if !self.is_used.load(Relaxed) {
             self.is_used.store(true, Relaxed);
         }
-        Some(value)
+        value.downcast().ok()
     }
 
-    /// Whether it was empty.
-    pub(super) fn fill(&self, value: &Arc<K>) -> bool {
-        let mut held = self.value.lock();
-        let was_empty = held.is_none();
-        if was_empty {
-            *held = Some(value.clone());
-        }
-        was_empty
-    }
-
-    pub(crate) fn empty(&self) -> Option<Arc<K>> {
-        self.value.lock().take()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.lock().is_none()
     }
 }
 
-/// What lost its place: to be dropped where it is in nobody's way.
-pub(super) type Leaving<K> = (Arc<Inner<K>>, Option<Arc<K>>);
+/// Values that lost their place, and objects that were looked at: to be dropped without the lock.
+/// Values are others' types; and an object that goes with its values asks for the lock.
+#[derive(Default)]
+pub(super) struct Leaving {
+    values: Vec<Box<Held>>,
+    objects: Vec<Arc<Inner>>,
+}
 
-/// The objects that have a value, in the order in which they came.
-pub(super) struct Ring<K> {
-    places: Vec<Weak<Inner<K>>>,
+impl Leaving {
+    /// The object of a place, which does not go before this does.
+    fn look(&mut self, place: &Weak<Inner>) -> Option<Arc<Inner>> {
+        let inner = place.upgrade()?;
+        self.objects.push(inner.clone());
+        Some(inner)
+    }
+}
+
+/// The objects that have values.
+#[derive(Default)]
+pub(super) struct Places {
+    /// In the order in which they came.
+    new: VecDeque<Weak<Inner>>,
+    main: Vec<Weak<Inner>>,
     hand: usize,
+    new_bytes: usize,
+    main_bytes: usize,
+    /// How many objects have values; the other places are of objects that are gone.
+    n_held: usize,
+    n_dropped: usize,
 }
 
-impl<K> Default for Ring<K> {
-    fn default() -> Self {
-        Self { places: Vec::new(), hand: 0 }
+impl Places {
+    /// How many bytes all values take.
+    pub(super) fn n_bytes(&self) -> usize {
+        self.new_bytes + self.main_bytes
     }
-}
 
-impl<K> Ring<K> {
-    /// Gives an object a place; the object that loses it, and its value.
-    pub(super) fn enter(&mut self, inner: &Arc<Inner<K>>, places_max: usize) -> Option<Leaving<K>> {
-        let entering = Arc::downgrade(inner);
-        if self.places.len() < places_max {
-            self.places.push(entering);
-            return None;
+    /// Keeps a value with its object.
+    pub(super) fn enter(
+        &mut self,
+        inner: &Arc<Inner>,
+        value: AnyValue,
+        n_bytes: usize,
+        n_bytes_max: usize,
+    ) -> Leaving {
+        let mut leaving = Leaving::default();
+        if n_bytes > n_bytes_max / VALUE_PART {
+            return leaving;
         }
-        // Readers may go on marking: whoever was passed twice goes all the same.
-        for _ in 0..2 * self.places.len() {
-            match self.places[self.hand].upgrade() {
-                Some(held) if held.decoded().is_used.swap(false, Relaxed) => {
-                    self.hand = (self.hand + 1) % self.places.len();
-                }
-                _ => break,
+        {
+            let slot = inner.decoded();
+            let mut held = slot.held.lock();
+            let is_new = held.is_none();
+            let held = held.get_or_insert_default();
+            let of = (*value).type_id();
+            if held.values.iter().any(|(known, _)| (**known).type_id() == of) {
+                return leaving;
+            }
+            let before = if is_new { 0 } else { held.n_bytes() };
+            if held.values.len() == TYPES_MAX {
+                let (first, _) = held.values.remove(0);
+                leaving.values.push(Box::new(Held { values: vec![(first, 0)], is_main: false }));
+            }
+            held.values.reserve_exact(1);
+            held.values.push((value, n_bytes));
+            let bytes = if held.is_main { &mut self.main_bytes } else { &mut self.new_bytes };
+            *bytes = (*bytes + held.n_bytes()).saturating_sub(before);
+            if is_new {
+                self.n_held += 1;
+                // What it was read before counts for nothing.
+                slot.is_used.store(false, Relaxed);
+                self.new.push_back(Arc::downgrade(inner));
             }
         }
-        let leaving = std::mem::replace(&mut self.places[self.hand], entering).upgrade();
-        self.hand = (self.hand + 1) % self.places.len();
-        let leaving = leaving.filter(|leaving| !Arc::ptr_eq(leaving, inner))?;
-        let value = leaving.decoded().empty();
-        Some((leaving, value))
+        self.shrink(n_bytes_max, &mut leaving);
+        leaving
+    }
+
+    /// The object has left the cache, or is about to go.
+    pub(super) fn leave(&mut self, inner: &Inner) -> Leaving {
+        let mut leaving = Leaving::default();
+        self.empty(inner, &mut leaving);
+        // The places of objects that are gone: once they are as many as the others.
+        if self.new.len() + self.main.len() > 2 * self.n_held + 64 {
+            let mut is_held = |place: &Weak<Inner>| {
+                leaving.look(place).is_some_and(|inner| !inner.decoded().is_empty())
+            };
+            self.new.retain(&mut is_held);
+            self.main.retain(&mut is_held);
+            self.hand = 0;
+        }
+        leaving
+    }
+
+    fn shrink(&mut self, n_bytes_max: usize, leaving: &mut Leaving) {
+        let new_max = n_bytes_max / NEW_PART;
+        let main_max = n_bytes_max - new_max;
+        while self.new_bytes > new_max {
+            let Some(place) = self.new.pop_front() else { return };
+            let Some(inner) = leaving.look(&place) else { continue };
+            let n_bytes = inner.decoded().held.lock().as_ref().map(|held| held.n_bytes());
+            let Some(n_bytes) = n_bytes else { continue };
+            let fits = self.main_bytes + n_bytes <= main_max;
+            let stays = fits || inner.decoded().is_used.swap(false, Relaxed) || {
+                self.n_dropped += 1;
+                self.n_dropped.is_multiple_of(ADMITTED) && self.has_unused(leaving)
+            };
+            if !stays {
+                self.empty(&inner, leaving);
+                continue;
+            }
+            // Those in `main` may all be read all the time: then they go in turn.
+            let mut n_looks = 2 * self.main.len();
+            while self.main_bytes + n_bytes > main_max && !self.main.is_empty() {
+                self.turn(n_looks == 0, leaving);
+                n_looks = n_looks.saturating_sub(1);
+            }
+            if let Some(held) = &mut *inner.decoded().held.lock() {
+                held.is_main = true;
+            }
+            self.new_bytes = self.new_bytes.saturating_sub(n_bytes);
+            self.main_bytes += n_bytes;
+            self.main.push(place);
+        }
+    }
+
+    /// Whether the next one in `main` was not read since it was last looked at; looks at it.
+    fn has_unused(&mut self, leaving: &mut Leaving) -> bool {
+        if self.hand >= self.main.len() {
+            self.hand = 0;
+        }
+        let Some(place) = self.main.get(self.hand) else { return false };
+        let held = leaving.look(place);
+        let is_used = held.is_some_and(|held| held.decoded().is_used.swap(false, Relaxed));
+        self.hand += usize::from(is_used);
+        !is_used
+    }
+
+    /// Takes the next one out of `main`, unless it was read of late.
+    fn turn(&mut self, even_if_used: bool, leaving: &mut Leaving) {
+        if self.hand >= self.main.len() {
+            self.hand = 0;
+        }
+        let held = leaving.look(&self.main[self.hand]);
+        let is_used = held.as_ref().is_some_and(|held| held.decoded().is_used.swap(false, Relaxed));
+        if is_used && !even_if_used {
+            self.hand += 1;
+            return;
+        }
+        self.main.swap_remove(self.hand);
+        self.hand += 1;
+        if let Some(held) = held {
+            self.empty(&held, leaving);
+        }
+    }
+
+    fn empty(&mut self, inner: &Inner, leaving: &mut Leaving) {
+        let Some(held) = inner.decoded().held.lock().take() else { return };
+        let bytes = if held.is_main { &mut self.main_bytes } else { &mut self.new_bytes };
+        *bytes = bytes.saturating_sub(held.n_bytes());
+        self.n_held = self.n_held.saturating_sub(1);
+        leaving.values.push(held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Object;
+    use crate::policy::CachePolicy;
+    use crate::testing::record;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    /// Two objects fit into `new`, and six into `main`.
+    const BYTES_MAX: usize = 8 * (ENTRY_BYTES + 100);
+
+    fn objects(n: u64) -> Vec<Object<ConfigMap>> {
+        (0..n).map(|n| Object::new(record(&format!("m{n}"), 1), CachePolicy::Compact)).collect()
+    }
+
+    fn read(places: &mut Places, object: &Object<ConfigMap>) -> bool {
+        if object.ready_as::<u64>().is_some() {
+            return true;
+        }
+        drop(places.enter(object.inner(), Arc::new(7u64), 100, BYTES_MAX));
+        false
+    }
+
+    #[test]
+    fn a_pass_over_more_than_fits_finds_what_it_left_in_main() {
+        let (mut places, objects) = (Places::default(), objects(40));
+        for _ in 0..3 {
+            objects.iter().for_each(|object| _ = read(&mut places, object));
+            assert!(places.n_bytes() <= BYTES_MAX);
+        }
+        let n_found = objects.iter().filter(|object| read(&mut places, object)).count();
+        assert!(n_found >= 4, "{n_found}");
+    }
+
+    #[test]
+    fn what_is_not_read_any_more_gives_way_to_what_is() {
+        let (mut places, objects) = (Places::default(), objects(80));
+        objects[..8].iter().for_each(|object| _ = read(&mut places, object));
+        // Now others are read, each twice in a row.
+        for object in &objects[40..60] {
+            assert!(!read(&mut places, object));
+            assert!(read(&mut places, object));
+        }
+        assert!(objects[..8].iter().all(|object| object.ready_as::<u64>().is_none()));
+        let kept = objects[40..60].iter().filter(|object| object.ready_as::<u64>().is_some());
+        assert!(kept.count() >= 7);
+    }
+
+    #[test]
+    fn an_object_that_leaves_is_counted_no_more_and_few_places_are_held_for_those_that_left() {
+        let mut places = Places::default();
+        for object in objects(1000) {
+            read(&mut places, &object);
+            assert!(places.n_bytes() > 0);
+            drop(places.leave(object.inner()));
+            assert_eq!((places.n_bytes(), object.ready_as::<u64>()), (0, None));
+        }
+        assert!(places.new.len() + places.main.len() <= 65);
+    }
+
+    #[test]
+    fn one_object_keeps_values_of_a_few_types_and_each_reader_finds_its_own() {
+        let (mut places, objects) = (Places::default(), objects(1));
+        let object = &objects[0];
+        let mut keep = |value: AnyValue| drop(places.enter(object.inner(), value, 10, 1 << 20));
+        keep(Arc::new(1u8));
+        keep(Arc::new(2u16));
+        keep(Arc::new(3u32));
+        keep(Arc::new(4u64));
+        keep(Arc::new(5i8));
+        assert_eq!(object.ready_as::<u8>(), None, "the first gave its place");
+        assert_eq!(
+            (object.ready_as::<u16>(), object.ready_as::<i8>()),
+            (Some(2.into()), Some(5.into()))
+        );
+        assert_eq!(places.n_bytes(), ENTRY_BYTES + 40);
+    }
+
+    #[test]
+    fn a_value_that_takes_an_eighth_of_all_room_is_not_kept() {
+        let (mut places, objects) = (Places::default(), objects(1));
+        drop(places.enter(objects[0].inner(), Arc::new(7u64), 126, 1000));
+        assert_eq!((places.n_bytes(), objects[0].ready_as::<u64>()), (0, None));
     }
 }

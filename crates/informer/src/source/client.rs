@@ -21,6 +21,8 @@ use kube_client::Client;
 use kube_client::client::Body;
 use kube_core::Resource;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The largest body of a failure that is read, bytes: a `Status` is a few hundred.
 const STATUS_BODY_BYTES_MAX: usize = 1 << 20;
@@ -46,7 +48,7 @@ pub struct ClientSource {
     label_selector: String,
     field_selector: String,
     shard_selector: String,
-    metadata_only: bool,
+    metadata_only: Arc<AtomicBool>,
     gzip: bool,
     can_stream_list: bool,
 }
@@ -94,7 +96,7 @@ impl ClientSource {
             label_selector: String::new(),
             field_selector: String::new(),
             shard_selector: String::new(),
-            metadata_only: false,
+            metadata_only: Arc::default(),
             gzip: false,
             can_stream_list: true,
         }
@@ -123,10 +125,16 @@ impl ClientSource {
         self
     }
 
+    /// [`metadata_only`](Self::metadata_only), as long as the flag is true.
+    pub(crate) fn metadata_while(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.metadata_only = flag;
+        self
+    }
+
     /// Asks for the metadata of objects only (`PartialObjectMetadata`), a fraction of their bytes
     /// (default: no). A server that cannot sends whole objects.
     pub fn metadata_only(mut self, enabled: bool) -> Self {
-        self.metadata_only = enabled;
+        self.metadata_only = Arc::new(AtomicBool::new(enabled));
         self
     }
 
@@ -190,7 +198,7 @@ impl ClientSource {
             .add("continue", request.continue_token.as_deref().unwrap_or_default())
             .add("resourceVersion", &request.resource_version)
             .add("resourceVersionMatch", if request.exact { "Exact" } else { "" });
-        let accept = if self.metadata_only { METADATA_LIST } else { JSON };
+        let accept = if self.metadata_only.load(Relaxed) { METADATA_LIST } else { JSON };
         let response = self.get(query, accept, self.gzip).await?;
         Ok(list::parts(list::body(response), self.shard_selector.clone()))
     }
@@ -207,7 +215,7 @@ impl ClientSource {
             query =
                 query.add("sendInitialEvents", "true").add("resourceVersionMatch", "NotOlderThan");
         }
-        let accept = if self.metadata_only { METADATA } else { JSON };
+        let accept = if self.metadata_only.load(Relaxed) { METADATA } else { JSON };
         let response = self.get(query, accept, false).await?;
         Ok(response.into_body())
     }

@@ -1,4 +1,5 @@
 //! The factory, over a client whose server knows two resources.
+use crate::views::Version;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
@@ -7,8 +8,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube_client::Client;
 use kube_client::client::Body;
 use kube_core::{ApiResource, DynamicObject};
-use setpoint_informer::InformerFactory;
 use setpoint_informer::factory::{FactoryOptions, Selection};
+use setpoint_informer::{CachePolicy, InformerFactory};
 use std::convert::Infallible;
 use std::task::{Context, Poll};
 use tokio::task::JoinSet;
@@ -165,14 +166,29 @@ async fn fac_1_2_one_informer_per_type_and_selection() {
 async fn fac_7_metadata_is_asked_for_and_taken_in_as_such() {
     let (factory, _tasks, _stop) = factory();
     let nodes = factory.metadata::<Node>();
-    let whole = factory.informer::<Node>();
     factory.start();
     factory.wait_for_sync().await.unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let node = nodes.lister().get("", "n1").unwrap().unwrap();
     assert_eq!(node.metadata.resource_version.as_deref(), Some("2"), "changed by the watch");
     assert_eq!(nodes.resource_type().to_string(), "nodes");
+    let whole = factory.informer::<Node>();
+    factory.start();
+    factory.wait_for_sync().await.unwrap();
     assert!(whole.lister().get("", "n1").unwrap().is_none(), "another cache, of whole objects");
+    assert!(factory.metadata::<Node>().lister().get("", "n1").unwrap().is_some(), "as before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fac_7_metadata_is_read_from_whole_objects_that_are_asked_for_before_the_start() {
+    let (factory, _tasks, _stop) = factory();
+    let nodes = factory.metadata::<Node>();
+    let whole = factory.informer::<Node>();
+    factory.start();
+    factory.wait_for_sync().await.unwrap();
+    assert_eq!(factory.statuses().len(), 1);
+    assert!(nodes.has_synced() && whole.has_synced());
+    assert!(nodes.lister().is_empty(), "the server lists no whole nodes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,4 +254,28 @@ async fn ref_33_an_informer_that_gave_up_is_made_anew() {
     let registration = pods.add_handler(handler, Default::default()).unwrap();
     assert_eq!(registration.resync_period(), Some(std::time::Duration::from_secs(77)));
     factory.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn fac_1_a_factory_has_one_informer_for_a_resource_whatever_types_read_it() {
+    let (factory, _tasks, _stop) = factory();
+    let maps = factory.informer::<ConfigMap>();
+    maps.add_object_index("x", |_| vec![]).unwrap();
+    let versions = factory.informer_with::<Version>(&(), |_| unreachable!("it is built already"));
+    assert!(versions.lister().objects_by_index("x", "").is_ok());
+    let metadata = factory.metadata::<ConfigMap>();
+    assert!(metadata.lister().objects_by_index("x", "").is_ok());
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let lease = factory.request::<DynamicObject>(&resource).leased();
+    assert!(lease.lister().objects_by_index("x", "").is_ok());
+    drop(lease);
+    assert!(!maps.has_stopped(), "others need it");
+    assert_eq!(format!("{factory:?}").matches("n_informers: 1").count(), 1);
+
+    // Values of one type are another cache.
+    let held = factory.informer_with::<Pod>(&(), |builder| builder.policy(CachePolicy::Decoded));
+    let pods = ApiResource::erase::<Pod>(&());
+    let dynamic = factory.informer_with::<DynamicObject>(&pods, |builder| builder);
+    assert!(held.view::<DynamicObject>().is_none() && dynamic.view::<Version>().is_some());
+    assert_eq!(format!("{factory:?}").matches("n_informers: 3").count(), 1);
 }

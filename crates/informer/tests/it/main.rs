@@ -21,3 +21,4 @@ mod shared;
 mod status;
 mod support;
 mod threads;
+mod views;

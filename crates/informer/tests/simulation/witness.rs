@@ -72,7 +72,7 @@ pub(crate) fn thing(object: &Object<ConfigMap>) -> (Name, Thing) {
 }
 
 pub(crate) fn cache_of(snapshot: &Snapshot<ConfigMap>) -> Cache {
-    let things: Things = snapshot.iter().map(thing).collect();
+    let things: Things = snapshot.iter().map(|object| thing(&object)).collect();
     Cache { version: snapshot.resource_version().to_owned(), things: Arc::new(things) }
 }
 

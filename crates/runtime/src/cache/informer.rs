@@ -73,6 +73,16 @@ impl<K> CacheInformer<K> {
         }
     }
 
+    /// The same informers for a reader that decodes objects as `V`: see [`SharedInformer::view`].
+    pub fn view<V: 'static>(&self) -> Option<CacheInformer<V>> {
+        let member = |member: &Member<K>| {
+            let informer = member.informer.view()?;
+            Some(Member { namespace: member.namespace.clone(), informer })
+        };
+        let all = self.0.all.iter().map(member).collect::<Option<Vec<_>>>()?;
+        Some(CacheInformer::new(all, self.0.n_named))
+    }
+
     pub(crate) fn members(&self) -> &[Member<K>] {
         &self.0.all
     }

@@ -31,6 +31,7 @@ impl<K> Drop for CacheLease<K> {
         known.n_leases -= 1;
         if known.n_leases == 0 && !known.is_pinned {
             let forgotten = informers.by_id.remove(&self.id);
+            informers.found.clear();
             drop(informers);
             drop(forgotten);
         }

@@ -124,7 +124,7 @@ impl<K> CacheLister<K> {
     }
 }
 
-impl<K: Resource> CacheLister<K> {
+impl<K: Resource + 'static> CacheLister<K> {
     /// The objects whose labels match, by key, not decoded.
     pub fn objects(&self, selector: &Selector) -> Vec<Object<K>> {
         let found = self.listers().flat_map(|lister| lister.objects(selector)).collect();
@@ -132,7 +132,7 @@ impl<K: Resource> CacheLister<K> {
     }
 }
 
-impl<K: DeserializeOwned> CacheLister<K> {
+impl<K: DeserializeOwned + Send + Sync + 'static> CacheLister<K> {
     /// One object; `None` when the cache has none of that name. The namespace of a cluster-scoped
     /// object is empty.
     ///
@@ -163,7 +163,7 @@ impl<K: DeserializeOwned> CacheLister<K> {
     }
 }
 
-impl<K: Resource + DeserializeOwned> CacheLister<K> {
+impl<K: Resource + DeserializeOwned + Send + Sync + 'static> CacheLister<K> {
     /// The objects whose labels match, by namespace and name.
     ///
     /// # Errors

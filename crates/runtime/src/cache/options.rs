@@ -68,7 +68,7 @@ pub struct CacheOptions {
     namespaces: Namespaces,
     by_type: BTreeMap<GroupVersionResource, ByType>,
     pub(super) shard: String,
-    pub(super) decoded_objects: Option<usize>,
+    pub(super) decoded_bytes: Option<usize>,
     pub(super) backoff: Option<(Duration, Duration)>,
     pub(super) give_up_after: Option<Duration>,
     /// Where informers are counted, under which informer name.
@@ -185,10 +185,11 @@ impl CacheOptions {
         self
     }
 
-    /// How many objects each cache keeps decoded, besides. Default:
-    /// [`DECODED_OBJECTS`](setpoint_informer::DECODED_OBJECTS).
-    pub fn decoded_objects(mut self, n_objects: usize) -> Self {
-        self.decoded_objects = Some(n_objects);
+    /// How many bytes of decoded objects each cache keeps beside the encoded ones, so that what was
+    /// read is there for its next reader. Default:
+    /// [`DECODED_BYTES`](setpoint_informer::DECODED_BYTES); zero is none.
+    pub fn decoded_bytes(mut self, n_bytes: usize) -> Self {
+        self.decoded_bytes = Some(n_bytes);
         self
     }
 

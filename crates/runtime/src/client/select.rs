@@ -152,7 +152,7 @@ impl<K: Cacheable> Select<K> {
         limit: usize,
     ) -> Result<Vec<Object<K>>, ClientError> {
         let Asked { namespace, name, indices, .. } = asked;
-        let matches = |object: &&Object<K>| {
+        let matches = |object: &Object<K>| {
             namespace.is_none_or(|namespace| object.namespace() == namespace)
                 && name.is_none_or(|name| object.name() == name)
                 && has_labels(&self.labels, object)
@@ -169,9 +169,8 @@ impl<K: Cacheable> Select<K> {
             .collect::<Result<Vec<_>, _>>()?;
         let by_index =
             snapshot.by_index(index, value).map_err(|unknown| self.not_indexed(&unknown.0))?;
-        let in_all = |object: &&Object<K>| {
-            others.iter().all(|keys| keys.binary_search(object.key()).is_ok())
-        };
+        let in_all =
+            |object: &Object<K>| others.iter().all(|keys| keys.binary_search(object.key()).is_ok());
         Ok(take(by_index.filter(matches).filter(in_all), limit))
     }
 
@@ -199,11 +198,11 @@ struct Asked<'a> {
     is_contradiction: bool,
 }
 
-fn take<'a, K: 'a>(objects: impl Iterator<Item = &'a Object<K>>, limit: usize) -> Vec<Object<K>> {
-    objects.take(limit).cloned().collect()
+fn take<K>(objects: impl Iterator<Item = Object<K>>, limit: usize) -> Vec<Object<K>> {
+    objects.take(limit).collect()
 }
 
-fn has_labels<K: Resource>(selector: &Selector, object: &Object<K>) -> bool {
+fn has_labels<K: Resource + 'static>(selector: &Selector, object: &Object<K>) -> bool {
     if selector.is_everything() {
         return true;
     }

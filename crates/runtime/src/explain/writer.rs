@@ -55,7 +55,7 @@ pub(crate) fn find_seen<K: Cacheable>(
         for object in lister.snapshot().iter() {
             let version = object.resource_version().parse().ok();
             if let Some(version) = version.filter(|version| versions.contains(version)) {
-                let seen = Seen { object: object.key().clone(), writers: writers(object) };
+                let seen = Seen { object: object.key().clone(), writers: writers(&object) };
                 found.insert(version, seen);
             }
         }

@@ -21,7 +21,7 @@ pub trait Observed {
     fn skim(&self) -> Skim<'_>;
 }
 
-impl<K: Resource> Observed for Object<K> {
+impl<K: Resource + 'static> Observed for Object<K> {
     fn key(&self) -> &Key {
         Object::key(self)
     }
@@ -67,7 +67,7 @@ pub enum AnyEvent<'a> {
 
 impl<'a> AnyEvent<'a> {
     /// The same event, with its type forgotten.
-    pub fn of<K: Resource>(event: &'a Event<K>) -> Self {
+    pub fn of<K: Resource + 'static>(event: &'a Event<K>) -> Self {
         match event {
             Event::Added { object, in_initial_list } => {
                 Self::Added { object, in_initial_list: *in_initial_list }

@@ -37,7 +37,7 @@ pub(crate) struct Member {
     api: Api<Lease>,
     clock: Clock,
     informer: SharedInformer<Lease>,
-    informer_worker: Option<InformerWorker<Lease>>,
+    informer_worker: Option<InformerWorker>,
     requeue: Requeue,
 
     // Inputs.

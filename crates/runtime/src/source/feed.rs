@@ -194,7 +194,7 @@ impl<K: Cacheable, R: RequestKey> Feed<R> for WatchFeed<K, R> {
         for lister in self.informer.lister().listers() {
             for object in lister.snapshot().iter() {
                 // As a handler that begins now would be told.
-                let event = Event::Added { object: object.clone(), in_initial_list: true };
+                let event = Event::Added { object, in_initial_list: true };
                 self.rule.apply(event, &keys, target);
             }
         }

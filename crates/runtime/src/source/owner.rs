@@ -19,7 +19,11 @@ pub(crate) struct Owner {
 impl Owner {
     /// The keys of an object's owners of this kind, each once. None when one of its references
     /// cannot be read (HND-1).
-    pub(crate) fn keys<K: Resource>(&self, object: &Object<K>, any_owner: bool) -> Vec<Request> {
+    pub(crate) fn keys<K: Resource + 'static>(
+        &self,
+        object: &Object<K>,
+        any_owner: bool,
+    ) -> Vec<Request> {
         let mut keys = Vec::new();
         for reference in &object.skim().owner_references {
             let Some(owner) = GroupVersion::parse(&reference.api_version) else {

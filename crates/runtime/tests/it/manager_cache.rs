@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube_core::{ApiResource, DynamicObject, metadata::PartialObjectMeta};
 use serde_json::json;
 use setpoint_runtime::{
     Action, BoxError, CacheOptions, ClientError, Context, Controller, ControllerState, Request,
@@ -157,5 +158,49 @@ async fn cch_9_and_11_indexes_are_declared_at_any_time_and_nobody_waits_who_does
     assert_eq!(by_both.all().unwrap().len(), 1);
     let taken = cache.informer::<ConfigMap>().add_index("by-name", by_name).unwrap_err();
     assert!(taken.to_string().contains("by-name"), "{taken}");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn types_of_one_resource_share_one_watch_and_are_removed_together() {
+    let server = Server::new(&[EVENTS]);
+    server.put(MAPS, config_map("a"));
+    let controller = Controller::builder("config").for_(Watch::<ConfigMap>::new());
+    let controller = controller.build(|_: Request, _: Context| {
+        std::future::ready(Ok::<_, BoxError>(Action::await_change()))
+    });
+    let mut manager = builder(&server).build();
+    // Before whole objects are asked for: one watch, all the same.
+    let metadata = manager.cache().informer::<PartialObjectMeta<ConfigMap>>();
+    manager.add(controller.unwrap()).unwrap();
+    let (cache, client) = (manager.cache().clone(), manager.client().clone());
+    let running = Running::start(manager);
+    settle().await;
+    let unsynced = cache.unsynced();
+    assert_eq!(unsynced.len(), 1, "{unsynced:?}");
+    server.serve(CONFIG_MAPS);
+    pass(Duration::from_secs(60)).await;
+    assert_eq!((server.watchers(CONFIG_MAPS), server.asked_as_metadata(CONFIG_MAPS)), (1, false));
+    let map = metadata.lister().get("default", "a").unwrap().unwrap();
+    assert_eq!(map.metadata.name.as_deref(), Some("a"));
+
+    // Nobody asked for this type: it reads what is cached of its resource.
+    let resource = ApiResource::erase::<ConfigMap>(&());
+    let (maps, dynamic) =
+        (client.api::<ConfigMap>(), client.api_with::<DynamicObject>(resource.clone()));
+    let key = Request::new("default", "a");
+    assert!(dynamic.get(&key).unwrap().is_some() && maps.get(&key).unwrap().is_some());
+    server.put(MAPS, config_map("b"));
+    settle().await;
+    assert_eq!((dynamic.lister().unwrap().len(), metadata.lister().len()), (2, 2));
+    let lease = cache.informer_with::<DynamicObject>(&resource);
+    assert_eq!((lease.has_synced(), server.watchers(CONFIG_MAPS)), (true, 1));
+
+    assert!(cache.remove_with::<DynamicObject>(&resource));
+    settle().await;
+    assert_eq!(server.watchers(CONFIG_MAPS), 0);
+    assert!(matches!(maps.get(&key), Err(ClientError::NotCached { .. })));
+    assert!(matches!(dynamic.get(&key), Err(ClientError::NotCached { .. })));
+    assert!(metadata.has_stopped() && lease.has_stopped());
     running.stop().await.unwrap();
 }
