@@ -1,9 +1,9 @@
-//! The ciphers, each with the layout that Kubernetes stores.
+//! The ciphers, each with Kubernetes' layout of values.
 //!
 //! ```text
 //! aesgcm     nonce (12) ‖ ciphertext ‖ tag (16)          additional data: the key in the store
 //! secretbox  nonce (24) ‖ tag (16) ‖ ciphertext          no additional data
-//! aescbc     initialization vector (16) ‖ ciphertext     PKCS#7 padding; nothing is authenticated
+//! aescbc     initialization vector (16) ‖ ciphertext     PKCS#7 padding; not authenticated
 //! ```
 
 use crate::nonce::NonceSource;
@@ -16,12 +16,12 @@ use cbc::cipher::{BlockDecryptMut, BlockEncryptMut, KeyIvInit};
 use crypto_secretbox::XSalsa20Poly1305;
 use zeroize::Zeroizing;
 
-/// Bytes of an authentication tag, of both ciphers that have one.
+/// Length of the authentication tag of both authenticated ciphers.
 const TAG_BYTES: usize = 16;
-/// Bytes of a block of AES, and so of an initialization vector.
+/// Length of an AES block, and so of an initialization vector.
 const BLOCK_BYTES: usize = 16;
 
-/// Which cipher, by the name in the configuration and in the prefix of values.
+/// A cipher. Its name is in the configuration and in the prefix of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Kind {
@@ -29,7 +29,7 @@ pub enum Kind {
     AesGcm,
     /// AES in CBC mode with PKCS#7 padding: not authenticated.
     AesCbc,
-    /// XSalsa20 and Poly1305: authenticated, with nonces that may be drawn at random for ever.
+    /// XSalsa20 and Poly1305: authenticated, with no limit on random nonces.
     Secretbox,
 }
 
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// The key lengths it takes, bytes.
+    /// The supported key lengths in bytes.
     pub fn key_bytes(self) -> &'static [usize] {
         match self {
             Self::AesGcm | Self::AesCbc => &[16, 24, 32],
@@ -51,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// How it is called in Kubernetes' messages.
+    /// The name in Kubernetes' messages.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::AesGcm | Self::AesCbc => "AES",
@@ -68,18 +68,18 @@ impl Kind {
     }
 }
 
-/// Why a value does not open under a key. The words are those of Kubernetes' API server, except
-/// where those mislead.
+/// Why a value cannot be decrypted with a key. The texts are those of Kubernetes' API server,
+/// except where those mislead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Cut off.
+    /// The value is truncated.
     #[error("the stored data was shorter than the required size")]
     Short,
     /// Another key, another place in the store, or a changed value.
     #[error("cipher: message authentication failed")]
     Forged,
-    /// CBC only: whole blocks are stored.
+    /// CBC only: the length is not a multiple of the block size.
     #[error("the stored data is not a multiple of the block size")]
     Blocks,
     /// CBC only: most likely another key.
@@ -96,13 +96,13 @@ pub(crate) enum Cipher {
     Secretbox(Box<XSalsa20Poly1305>),
 }
 
-/// `None` when the key has another length.
+/// `None` if the key's length does not match.
 fn keyed<C: KeyInit + KeySizeUser>(secret: &[u8]) -> Option<Box<C>> {
     C::new_from_slice(secret).ok().map(Box::new)
 }
 
 impl Cipher {
-    /// `None` when the key has a length that the cipher does not take.
+    /// `None` if the cipher does not support the key's length.
     pub(crate) fn new(kind: Kind, secret: &[u8]) -> Option<Self> {
         Some(match (kind, secret.len()) {
             (Kind::AesGcm, 16) => Self::Gcm128(keyed(secret)?),
@@ -122,7 +122,7 @@ impl Cipher {
         }
     }
 
-    /// The encrypted value behind `header`. Fails when there is no randomness.
+    /// Appends the encrypted value to `header`. Fails if there is no randomness.
     pub(crate) fn seal(
         &self,
         header: &[u8],
@@ -147,7 +147,7 @@ impl Cipher {
         Ok(out)
     }
 
-    /// The value in what follows the header.
+    /// Decrypts what follows the header.
     pub(crate) fn open(&self, sealed: &[u8], place: &[u8]) -> Result<Vec<u8>, OpenError> {
         match self {
             Self::Gcm128(cipher) => open_gcm(&**cipher, sealed, place),
@@ -239,7 +239,7 @@ fn open_cbc(key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
     if text.len() % BLOCK_BYTES != 0 {
         return Err(OpenError::Blocks);
     }
-    // A key of a length that is none was refused long before.
+    // Other lengths were refused when the key was created.
     let opened = match key.len() {
         16 => cbc::Decryptor::<Aes128>::new_from_slices(key, iv)
             .map(|c| c.decrypt_padded_vec_mut::<Pkcs7>(text)),

@@ -1,4 +1,4 @@
-//! Kubernetes' EncryptionConfiguration: which resources are encrypted, with what.
+//! Kubernetes' EncryptionConfiguration: which resources are encrypted, and how.
 //!
 //! ```yaml
 //! apiVersion: apiserver.config.k8s.io/v1
@@ -12,18 +12,18 @@
 //!
 //! # Theory
 //!
-//! A file is read as a tree, and the tree is walked once by hand, so that every fault is told with
-//! its place in the file and with Kubernetes' words, all at once. What Kubernetes' API server takes
-//! is taken here, but for `kms`; what it refuses is refused.
+//! A file is parsed into a tree, which is traversed once by hand. So all faults are reported
+//! together, each with its place in the file and with Kubernetes' text. It accepts and refuses the
+//! same files as Kubernetes' API server, except that it refuses `kms`.
 //!
-//! | a resource is named by  | what counts                                                          |
+//! | a resource is named by  | its providers                                                        |
 //! |-------------------------|----------------------------------------------------------------------|
 //! | its own name            | the providers of every entry that names it, in order                 |
-//! | `*.group`               | the same, when no entry names it                                     |
-//! | `*.*`                   | the same, when no entry names it or its group                        |
-//! | nothing                 | it is stored as it is, and what is encrypted is not read             |
+//! | `*.group`               | the same, if no entry names it                                       |
+//! | `*.*`                   | the same, if no entry names it or its group                          |
+//! | nothing                 | none: it is stored unencrypted, and encrypted values are not read    |
 //!
-//! An entry behind one that covers it all is refused: it would say what never happens.
+//! An entry after one that covers all of it is refused, because it would have no effect.
 
 mod document;
 mod error;
@@ -41,20 +41,20 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The most bytes of a configuration file: 1 MiB, some thousands of keys.
+/// Maximum size of a configuration file in bytes: 1 MiB, some thousands of keys.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// A configuration that holds: every resource that is encrypted, with its providers.
+/// A valid configuration: every encrypted resource with its providers.
 #[derive(Debug)]
 pub struct EncryptionConfig {
-    /// By group, then by resource; `*` as it was written.
+    /// By group, then by resource; `*` as in the file.
     chains: BTreeMap<String, BTreeMap<String, Arc<Chain>>>,
     /// SHA-256 of the file.
     hash: [u8; 32],
 }
 
 impl EncryptionConfig {
-    /// Reads a configuration, YAML or JSON.
+    /// Parses a configuration in YAML or JSON.
     ///
     /// # Errors
     ///
@@ -74,13 +74,13 @@ impl EncryptionConfig {
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse); and when the file cannot be read, or has more than
+    /// As [`parse`](Self::parse). Also if the file cannot be read, or has more than
     /// [`FILE_BYTES_MAX`] bytes.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         Self::parse(&read_file(path)?)
     }
 
-    /// SHA-256 of what it was read from.
+    /// SHA-256 of the file.
     pub fn hash(&self) -> &[u8; 32] {
         &self.hash
     }
@@ -91,7 +91,7 @@ impl EncryptionConfig {
         of(group, resource).or_else(|| of(group, "*")).or_else(|| of("*", "*"))
     }
 
-    /// Every chain, for what is told at start.
+    /// Every chain, for the summary at start.
     pub(crate) fn chains(&self) -> impl Iterator<Item = (GroupResource, &Chain)> {
         self.chains.iter().flat_map(|(group, resources)| {
             resources.iter().map(|(resource, chain)| {
@@ -101,7 +101,7 @@ impl EncryptionConfig {
         })
     }
 
-    /// A line for each resource: which key writes, and which others read. No secrets.
+    /// One line per resource: which key writes, and how many providers read. No secrets.
     pub fn summary(&self) -> Vec<String> {
         self.chains()
             .map(|(name, chain)| {
@@ -112,7 +112,7 @@ impl EncryptionConfig {
     }
 }
 
-/// The bytes of a file of a bounded size.
+/// Reads a file of bounded size.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ConfigError> {
     let read = || {
         let mut text = Vec::new();

@@ -2,87 +2,88 @@
 //!
 //! # Theory
 //!
-//! [`EncryptedStore`] stands between the registry and an engine. It looks at each key, and what the
-//! [`EncryptionConfig`] says of the resource it belongs to decides:
+//! [`EncryptedStore`] is between the registry and an engine. It determines the resource of each
+//! key, and the [`EncryptionConfig`] has the providers of that resource:
 //!
 //! ```text
 //!            ┌────────────────── EncryptedStore ──────────────────┐
 //! registry ──┤ commit: the first provider's first key encrypts    ├──▶ memory │ disk │ etcd
-//!          ◀─┤ get, range, feed: the prefix says which key opens  │◀──
+//!          ◀─┤ get, range, feed: the prefix selects the key       │◀──
 //!            └────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Stored values are byte for byte those of Kubernetes' API server: `k8s:enc:aesgcm:v1:<key
 //! name>:`, then nonce, ciphertext and tag, with the key in the store as additional data, so that a
-//! value cannot be moved to another place. Over one etcd, with one configuration file, either reads
-//! what the other wrote. (The place is the key that the store below is given: an engine that puts a
-//! prefix of its own before every key makes it another place to others.)
+//! value cannot be moved to another place. Over one etcd with one configuration file, setpoint and
+//! Kubernetes can read each other's values. (The place is the key that is passed to the inner
+//! store. An engine that adds a prefix to every key changes the place for others.)
 //!
 //! | provider    | cipher                    | protects                                   | renew the key                       |
 //! |-------------|---------------------------|--------------------------------------------|-------------------------------------|
 //! | `aesgcm`    | AES-GCM, 128/192/256 bits | content, changes, moves                    | before 2^32 writes ([`GCM_WRITES_MAX`]) |
-//! | `secretbox` | XSalsa20-Poly1305         | content, changes                           | when it may be known                |
-//! | `aescbc`    | AES-CBC, PKCS#7           | content, against whoever only reads        | when it may be known                |
+//! | `secretbox` | XSalsa20-Poly1305         | content, changes                           | if it may be known                  |
+//! | `aescbc`    | AES-CBC, PKCS#7           | content, against attackers who only read   | if it may be known                  |
 //! | `identity`  | none                      | nothing                                    |                                     |
 //!
-//! `kms` is refused: the keys of such values are with another program.
+//! `kms` is refused, because another program holds the keys of such values.
 //!
 //! # Threats
 //!
-//! Against: whoever gets the data folder, a backup of it, the disk, or etcd's files and traffic,
-//! and has no key. They see which keys exist, when each changed, and how long values are; they do
-//! not see values. Whoever may also write there can bring an old value of the same place back, or
-//! remove one; with `aesgcm` and `secretbox` they cannot make one up. Where `identity` is among the
-//! providers, they can: what is not encrypted is then taken as it is. Leave it out once everything
-//! is encrypted.
+//! Protects against an attacker who gets the data folder, a backup of it, the disk, or etcd's files
+//! and traffic, but no key. The attacker sees which keys exist, when each changed, and how long
+//! values are, but no values. An attacker who can also write there can restore an old value of the
+//! same place, or remove one. With `aesgcm` and `secretbox` such an attacker cannot forge a value,
+//! unless `identity` is among the providers: then unencrypted values are accepted. Remove it once
+//! everything is encrypted.
 //!
-//! Not against: whoever reads the configuration file, or the memory of this process, or asks the
-//! API. Keep the file from others and off the disk that it protects.
+//! Does not protect against an attacker who can read the configuration file or the memory of this
+//! process, or who can use the API. Protect the file, and do not store it on the disk that it
+//! protects.
 //!
-//! What was written before encryption was chosen stays readable in the store's history until that
-//! is compacted (minutes), and in freed pages of the file until they are written over: `setpoint
-//! store defrag` writes the file anew, and old backups stay what they are.
+//! Data from before encryption stays readable in the store's history until that is compacted
+//! (minutes), and in freed pages of the file until they are overwritten. `setpoint store defrag`
+//! rewrites the file; old backups stay as they are.
 //!
 //! # Rotation
 //!
-//! Nothing is written twice and no server misses a key, when every step is taken on all servers
-//! before the next begins:
+//! If every step is done on all servers before the next begins, nothing is written twice and no
+//! server lacks a key:
 //!
 //! 1. Add the new key as the **second** of its provider, and restart (or let the file be reloaded):
-//!    all can read it, none writes it.
+//!    all servers can read it, none writes it.
 //! 2. Make it the **first**: from here on it writes.
-//! 3. Write everything anew: `kubectl get secrets -A -o json | kubectl replace -f -`. An update
-//!    that changes nothing is written all the same when its stored form is stale
+//! 3. Rewrite everything: `kubectl get secrets -A -o json | kubectl replace -f -`. An update
+//!    without changes is still written if its stored form is stale
 //!    ([`rewrite_due`](setpoint_store::Store::rewrite_due)).
-//! 4. Remove the old key. History that it wrote is no longer read: watches from before begin anew,
-//!    as after a compaction.
+//! 4. Remove the old key. History that it wrote becomes unreadable: older watches restart, as after
+//!    a compaction.
 //!
-//! The same way leads from `identity` to a cipher and back: the wanted one first, the other behind
-//! it, rewrite, remove.
+//! Changing from `identity` to a cipher or back works the same way: put the new provider first and
+//! the other second, rewrite, remove.
 //!
-//! # Values that no key opens
+//! # Values that no key decrypts
 //!
-//! A lost or wrong key must not take the rest of the server with it. Kubernetes' API server fails
-//! lists of that resource, and its watch cache of it never becomes ready, while others go on. Here
-//! one feed fills every resource's cache, so:
+//! A lost or wrong key must not affect the rest of the server. In Kubernetes' API server, lists of
+//! that resource fail and its watch cache never becomes ready, while other resources work. Here one
+//! feed fills every resource's cache, so:
 //!
-//! | call             | a value that no key opens                                                                        |
+//! | call             | a value that no key decrypts                                                                     |
 //! |------------------|--------------------------------------------------------------------------------------------------|
-//! | get              | [`Unreadable`](setpoint_store::StoreError::Unreadable), a 500 with Kubernetes' words             |
-//! | commit           | the same, when it is found in the way: nothing happened                                          |
-//! | range, feed      | is given sealed ([`is_sealed`](setpoint_store::is_sealed)); whoever would show it fails, with the same 500 |
+//! | get              | [`Unreadable`](setpoint_store::StoreError::Unreadable), a 500 with Kubernetes' text              |
+//! | commit           | the same if it is compared; nothing happens                                                      |
+//! | range, feed      | returned sealed ([`is_sealed`](setpoint_store::is_sealed)); a request that needs it fails, with the same 500 |
 //!
-//! Nothing is lost: with the right configuration, at a restart or a reload, it is read again. What
-//! the server itself needs to start (namespaces, Services, resource definitions) must be readable:
-//! otherwise it does not start, and names the key.
+//! Nothing is lost: with the right configuration, after a restart or a reload, the value can be
+//! read again. What the server itself needs to start (namespaces, Services, resource definitions)
+//! must be readable; otherwise it does not start, and names the key.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! Encryption and decryption of a value in the call that writes or reads it; the watch cache above
-//! holds values decrypted, so lists and watches pay nothing. `cargo test -p setpoint-encryption
-//! --release -- --ignored --nocapture speed` prints the figures.
+//! Each write encrypts and each read decrypts a value. The watch cache above holds decrypted
+//! values, so lists and watches cost nothing. `cargo test -p setpoint-encryption --release --
+//! --ignored --nocapture speed` prints figures.
 //!
-//! This crate knows nothing of objects or HTTP, and of resources only where they lie.
+//! This crate knows nothing of objects or HTTP. Of resources it knows only their key prefixes.
 
 mod cipher;
 pub mod config;

@@ -1,4 +1,4 @@
-//! Where nonces come from.
+//! The source of nonces.
 
 use parking_lot::Mutex;
 use rand::RngCore;
@@ -6,12 +6,10 @@ use std::fmt;
 
 type Fill = dyn FnMut(&mut [u8]) -> std::io::Result<()> + Send;
 
-/// A source of random bytes for nonces and initialization vectors, given by whoever builds the
-/// store.
+/// A source of random bytes for nonces and initialization vectors, supplied by the program.
 ///
-/// A program gives the operating system's; a test a seeded one. A nonce that comes twice under one
-/// key of AES-GCM gives away what both values hold and lets others forge, so nothing that can be
-/// seeded alike belongs in a program.
+/// Programs use the operating system's, tests a seeded one. If a nonce repeats under one AES-GCM
+/// key, both values can be decrypted and others forged, so programs must never use a seeded source.
 pub struct NonceSource {
     fill: Mutex<Box<Fill>>,
 }
@@ -23,13 +21,13 @@ impl fmt::Debug for NonceSource {
 }
 
 impl NonceSource {
-    /// Asks a function, which fills the whole slice or fails. It is called under a lock and must
-    /// not wait.
+    /// Calls a function that fills the whole slice or fails. It is called under a lock and must not
+    /// block.
     pub fn new(fill: impl FnMut(&mut [u8]) -> std::io::Result<()> + Send + 'static) -> Self {
         Self { fill: Mutex::new(Box::new(fill)) }
     }
 
-    /// Asks a generator: the same seed gives the same nonces, for tests and simulations.
+    /// Uses a generator: the same seed gives the same nonces, for tests and simulations.
     pub fn from_rng(mut rng: impl RngCore + Send + 'static) -> Self {
         Self::new(move |bytes| {
             rng.fill_bytes(bytes);

@@ -1,17 +1,17 @@
-//! Providers in order: the first writes, all read.
+//! Chains of providers: the first one writes, all of them read.
 //!
 //! # Theory
 //!
-//! A value says in its prefix which provider and which key wrote it, so reading needs no guessing:
+//! The prefix of a value names the provider and the key that wrote it:
 //!
 //! ```text
 //! k8s:enc:aesgcm:v1:key2:‹nonce, ciphertext, tag›
 //!        └provider┘ └key┘
 //! ```
 //!
-//! Keys of one name may be in several providers, and a name may begin with another one and a colon:
-//! every provider and key whose prefix fits is tried in order until one opens the value. A value is
-//! *stale* when another than the first key of the first provider opened it.
+//! Several providers may have keys of the same name, and a name may begin with another name and a
+//! colon. So every provider and key with a matching prefix is tried in order until one decrypts the
+//! value. A value is *stale* if another key than the first key of the first provider decrypted it.
 
 use crate::cipher::{Cipher, Kind, OpenError};
 use crate::nonce::NonceSource;
@@ -20,7 +20,7 @@ use setpoint_store::is_sealed;
 use std::fmt;
 use std::sync::Arc;
 
-/// What names a key without giving it away: SHA-256 of its cipher and its bytes.
+/// Identifies a key without exposing it: SHA-256 of its cipher and its bytes.
 pub(crate) type KeyId = [u8; 32];
 
 /// A key with its name.
@@ -28,13 +28,13 @@ pub(crate) struct Key {
     pub(crate) name: String,
     pub(crate) id: KeyId,
     pub(crate) kind: Kind,
-    /// How values begin that it wrote: `k8s:enc:<kind>:v1:<name>:`.
+    /// The prefix of values it writes: `k8s:enc:<kind>:v1:<name>:`.
     header: Vec<u8>,
     cipher: Cipher,
 }
 
 impl Key {
-    /// `None` when the secret has a length that the cipher does not take.
+    /// `None` if the cipher does not support the secret's length.
     pub(crate) fn new(kind: Kind, name: &str, secret: &[u8]) -> Option<Self> {
         use sha2::Digest as _;
         let mut digest = sha2::Sha256::new();
@@ -50,7 +50,7 @@ impl Key {
         })
     }
 
-    /// The value as this key stores it at a place.
+    /// Encrypts a value for a place.
     pub(crate) fn seal(
         &self,
         value: &[u8],
@@ -61,7 +61,7 @@ impl Key {
     }
 }
 
-/// Without its secret.
+/// Omits the secret.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.kind.name(), self.name)
@@ -71,38 +71,38 @@ impl fmt::Debug for Key {
 /// One element of a list of providers.
 #[derive(Debug)]
 pub(crate) enum Provider {
-    /// Values as they are.
+    /// Values are not encrypted.
     Identity,
     /// At least one key; the first writes.
     Keys(Kind, Vec<Key>),
 }
 
-/// Why no provider reads a value. The words are those of Kubernetes' API server.
+/// Why no provider can read a value. The texts are those of Kubernetes' API server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The resource is not in the configuration, and the value is encrypted.
+    /// The resource is not in the configuration, but the value is encrypted.
     #[error("identity transformer tried to read encrypted data")]
     NotConfigured,
-    /// The resource is in the configuration, with no provider that wrote this.
+    /// The resource is in the configuration, but no provider of it wrote the value.
     #[error("no matching prefix found")]
     NoProvider,
     /// A provider of the right kind has no key of this name.
     #[error("no matching key was found for the provided {0} transformer")]
     NoKey(&'static str),
-    /// The key does not open it.
+    /// The key cannot decrypt it.
     #[error("{0}")]
     Open(#[from] OpenError),
-    /// Several were tried, each in vain.
+    /// Several keys were tried and failed.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Several(Vec<ReadError>),
 }
 
-/// What a stored value says.
+/// A value that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Opened {
     pub(crate) value: Bytes,
-    /// It is to be written anew: another key would write it now.
+    /// Whether it should be written again, because another key writes now.
     pub(crate) is_stale: bool,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The key that writes; `None` when values are written as they are.
+    /// The key that writes; `None` if values are written unencrypted.
     pub(crate) fn writer(&self) -> Option<&Key> {
         match &**self.providers.first()? {
             Provider::Identity => None,
@@ -121,7 +121,7 @@ impl Chain {
         }
     }
 
-    /// Reads a stored value.
+    /// Decrypts a stored value.
     pub(crate) fn open(&self, stored: &Bytes, place: &[u8]) -> Result<Opened, ReadError> {
         let mut errors = Vec::new();
         for (idx, provider) in self.providers.iter().enumerate() {
@@ -143,7 +143,7 @@ impl Chain {
     }
 }
 
-/// What the keys of one provider make of a value; `None` when another provider wrote it.
+/// Tries the keys of one provider; `None` if another provider wrote the value.
 fn open(
     kind: Kind,
     keys: &[Key],
@@ -166,7 +166,7 @@ fn open(
     Some(Err(one_of(errors).unwrap_or(ReadError::NoKey(kind.title()))))
 }
 
-/// As Kubernetes tells several errors: each once.
+/// Combines errors as Kubernetes does: each once.
 fn one_of(mut errors: Vec<ReadError>) -> Option<ReadError> {
     let mut once = Vec::new();
     for error in errors.drain(..) {
@@ -180,17 +180,17 @@ fn one_of(mut errors: Vec<ReadError>) -> Option<ReadError> {
     }
 }
 
-/// What the prefix of a stored value says.
+/// The parsed prefix of a stored value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix<'v> {
-    /// The provider: `aesgcm`, `secretbox`, `aescbc`, `kms`, or one that is not known.
+    /// The provider: `aesgcm`, `secretbox`, `aescbc`, `kms`, or an unknown one.
     pub kind: &'v str,
     /// The name of the key, up to the first colon.
     pub key: &'v str,
 }
 
 impl<'v> Prefix<'v> {
-    /// Reads `k8s:enc:<provider>:v1:<key>:` (`v2` for kms); `None` when a value does not begin so.
+    /// Parses `k8s:enc:<provider>:v1:<key>:` (`v2` for kms); `None` for other values.
     pub fn parse(stored: &'v [u8]) -> Option<Self> {
         let rest = stored.strip_prefix(setpoint_store::SEALED_PREFIX)?;
         let mut words = rest.splitn(4, |byte| *byte == b':');

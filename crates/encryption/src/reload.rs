@@ -1,4 +1,4 @@
-//! A configuration file that changes while the program runs.
+//! Reloading a configuration file that changes while the program runs.
 
 use crate::config::{self, ConfigError, EncryptionConfig};
 use crate::store::EncryptedStore;
@@ -8,30 +8,30 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// How often the file is looked at: every minute, as kube-apiserver does.
+/// Period of checks of the file: every minute, as kube-apiserver.
 pub const RELOAD_PERIOD: Duration = Duration::from_secs(60);
 
-/// Takes a file's changes over into a store. It is run by its owner, and does nothing by itself.
+/// Applies changes of a file to a store. Its owner runs it; it does nothing by itself.
 #[derive(Debug)]
 #[must_use = "a reloader does nothing until it is run"]
 pub struct Reloader {
     path: PathBuf,
     store: EncryptedStore,
-    /// The content that was refused last: told once.
+    /// The hash of the content that was refused last, so that it is reported once.
     refused: Option<[u8; 32]>,
 }
 
-/// What a look at the file found.
+/// The result of a check of the file.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Look {
-    /// What the store works by.
+    /// The content is the store's configuration.
     Same,
-    /// Another configuration, by which the store works now.
+    /// The store now uses another configuration.
     Taken,
-    /// It cannot be read or does not hold: the store works on as before.
+    /// The file cannot be read or is invalid. The store keeps its configuration.
     Refused(ConfigError),
-    /// The same that was refused before.
+    /// The same content that was refused before.
     StillRefused,
 }
 
@@ -41,7 +41,7 @@ impl Reloader {
         Self { path: path.into(), store, refused: None }
     }
 
-    /// Looks at the file every [`RELOAD_PERIOD`] until `stop`. Dropping it stops it at once.
+    /// Checks the file every [`RELOAD_PERIOD`] until `stop`. Dropping the future stops it at once.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(RELOAD_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -49,27 +49,27 @@ impl Reloader {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                // Cancel safe: a dropped tick comes next time.
+                // Cancel safe: a dropped tick fires next time.
                 _ = ticks.tick() => {}
             }
             let path = self.path.display().to_string();
             match self.look() {
-                Look::Taken => tracing::info!(path, "the encryption configuration is taken over"),
+                Look::Taken => tracing::info!(path, "reloaded the encryption configuration"),
                 Look::Refused(error) => tracing::error!(
                     path,
                     error = &error as &dyn std::error::Error,
-                    "the encryption configuration is not taken over: what was before goes on"
+                    "the new encryption configuration is invalid; the earlier one stays in use"
                 ),
                 Look::Same | Look::StillRefused => {}
             }
         }
     }
 
-    /// Looks at the file now. It is small: reading it blocks for a moment.
+    /// Checks the file now. Blocks briefly, because the file is small.
     pub fn look(&mut self) -> Look {
         let text = match config::read_file(&self.path) {
             Ok(text) => text,
-            // Told each time that it changes between there and not there.
+            // Reported each time that the file disappears.
             Err(_) if self.refused == Some([0; 32]) => return Look::StillRefused,
             Err(error) => {
                 self.refused = Some([0; 32]);

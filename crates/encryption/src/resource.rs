@@ -13,15 +13,15 @@ pub struct GroupResource {
 }
 
 impl GroupResource {
-    /// Reads `secrets`, `deployments.apps`, `*.` (all of the core group), `*.apps` or `*.*`: what
-    /// comes before the first dot is the resource.
+    /// Parses `secrets`, `deployments.apps`, `*.` (all of the core group), `*.apps` or `*.*`: the
+    /// part before the first dot is the resource.
     pub fn parse(text: &str) -> Self {
         let (resource, group) = text.split_once('.').unwrap_or((text, ""));
         Self { group: group.to_owned(), resource: resource.to_owned() }
     }
 }
 
-/// As a configuration would name it.
+/// The form of a configuration.
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&*self.resource, &*self.group) {
@@ -32,7 +32,7 @@ impl fmt::Display for GroupResource {
     }
 }
 
-/// What lies under which prefix, of every built-in resource.
+/// The key prefixes of every built-in resource.
 pub(crate) fn built_in() -> Directory {
     Directory::of(setpoint_facts::RESOURCES.iter().map(|fact| (fact.group, fact.resource)))
 }
@@ -44,7 +44,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn names_are_read_and_written_as_kubernetes_does() {
+    fn names_are_parsed_and_formatted_as_in_kubernetes() {
         for (text, group, resource) in [
             ("secrets", "", "secrets"),
             ("deployments.apps", "apps", "deployments"),
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_their_resource() {
+    fn keys_have_their_resource() {
         let directory = built_in();
         for (key, resource) in [
             ("/registry/secrets/default/a", Some(("", "secrets"))),
@@ -88,9 +88,9 @@ mod tests {
         }
     }
 
-    /// One word names one resource: no group may hide another's.
+    /// The name in a key identifies one resource: no group can hide another's.
     #[test]
-    fn every_stored_resource_has_a_word_of_its_own() {
+    fn every_stored_resource_has_a_unique_name_in_keys() {
         let mut seen = BTreeMap::new();
         for fact in setpoint_facts::RESOURCES.iter().filter(|fact| fact.serves("get")) {
             if let Some(group) = seen.insert(fact.resource, fact.group) {

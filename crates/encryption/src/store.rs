@@ -1,4 +1,4 @@
-//! The store that encrypts.
+//! The encrypting store.
 
 use crate::config::EncryptionConfig;
 use crate::nonce::NonceSource;
@@ -14,14 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
 
-/// What stands for a value that is not encrypted where no provider takes such: a sealed value
-/// without content.
+/// Replaces an unencrypted value if no provider accepts such: a sealed value without content.
 const REFUSED: &[u8] = b"k8s:enc:refused:v1::";
 
-/// A store over another one: what is chosen is encrypted on its way in and decrypted on its way
-/// out.
+/// A store over another one that encrypts values of the configured resources on write and decrypts
+/// them on read.
 ///
-/// A handle; cheap to clone. Its methods are as cancel safe as those of the store below.
+/// A handle; cheap to clone. Its methods are as cancel safe as those of the inner store.
 #[derive(Debug, Clone)]
 pub struct EncryptedStore {
     inner: Arc<dyn Store>,
@@ -30,27 +29,28 @@ pub struct EncryptedStore {
 
 #[derive(Debug)]
 struct Shared {
-    // What it works by.
+    // Configuration.
     config: RwLock<Arc<EncryptionConfig>>,
     directory: Directory,
     nonces: NonceSource,
-    /// Every key is of the resource `secrets`: for suites that choose keys of their own.
+    /// Treats every key as one of `secrets`, for test suites with their own keys.
     is_all_secret: bool,
-    // What happened.
+    // Statistics.
     usage: Usage,
-    /// Ranges or feeds have given values that could not be made out, since the last reload.
+    /// Whether ranges or feeds have returned values that could not be decrypted, since the last
+    /// reload.
     gave_sealed: AtomicBool,
-    /// How often readers must begin anew, since a reload may have made out more.
+    /// Incremented when feeds must restart, because a reload may allow more values to be decrypted.
     restarts: watch::Sender<u64>,
 }
 
 impl EncryptedStore {
-    /// A store over `inner`, whose writes take their nonces from `nonces`.
+    /// A store over `inner`, which takes the nonces of its writes from `nonces`.
     pub fn new(inner: Arc<dyn Store>, config: EncryptionConfig, nonces: NonceSource) -> Self {
         Self::over(inner, config, nonces, false)
     }
 
-    /// A store to which every key is one of a Secret: for a suite whose keys are no resources'.
+    /// A store that treats every key as one of a Secret, for test suites with their own keys.
     #[doc(hidden)]
     pub fn of_secrets(
         inner: Arc<dyn Store>,
@@ -78,13 +78,13 @@ impl EncryptedStore {
         Self { inner, shared: Arc::new(shared) }
     }
 
-    /// What it works by now.
+    /// The current configuration.
     pub fn config(&self) -> Arc<EncryptionConfig> {
         self.shared.config.read().clone()
     }
 
-    /// Works by another configuration from the next call on. When values could not be made out
-    /// before, feeds end with [`StoreError::Unavailable`], so that their readers look again.
+    /// Uses another configuration from the next call on. If there were values that could not be
+    /// decrypted, feeds end with [`StoreError::Unavailable`], so that their readers read again.
     pub fn set_config(&self, config: EncryptionConfig) {
         *self.shared.config.write() = Arc::new(config);
         if self.shared.gave_sealed.swap(false, Ordering::Relaxed) {
@@ -92,7 +92,7 @@ impl EncryptedStore {
         }
     }
 
-    /// How many values the keys that write now have encrypted since the program started, by
+    /// Number of values that each current writing key has encrypted since the program started, by
     /// `provider:name`.
     pub fn writes(&self) -> Vec<(String, u64)> {
         let config = self.config();
@@ -111,18 +111,18 @@ impl Shared {
     }
 }
 
-/// One configuration, for the length of one call.
+/// One configuration for the duration of one call.
 struct View<'a> {
     shared: &'a Shared,
     config: Arc<EncryptionConfig>,
-    /// What the last key's prefix stands for: neighbours mostly share theirs.
+    /// The chain of the last key's prefix: neighboring keys mostly share it.
     last: Option<(Bytes, Option<Arc<Chain>>)>,
 }
 
 impl View<'_> {
     /// The providers of a key's resource.
     fn chain(&mut self, key: &Bytes) -> Option<Arc<Chain>> {
-        // A key without one is no object's: it stands for itself.
+        // A key without a prefix belongs to no object: it is its own prefix.
         let named = keys::prefix_of(key);
         let prefix = named.map_or(&key[..], str::as_bytes);
         if let Some((last, chain)) = &self.last
@@ -139,7 +139,7 @@ impl View<'_> {
         chain
     }
 
-    /// What a stored value says.
+    /// Decrypts a stored value.
     fn open(&mut self, key: &Bytes, stored: &Bytes) -> Result<Opened, ReadError> {
         match self.chain(key) {
             Some(chain) => chain.open(stored, key),
@@ -155,8 +155,8 @@ impl View<'_> {
         Ok(kv)
     }
 
-    /// The same, for a reader of many: what cannot be made out is given as it is, or as
-    /// [`REFUSED`].
+    /// The same, for a reader of many keys: a value that cannot be decrypted is returned as stored,
+    /// or as [`REFUSED`].
     fn open_many(&mut self, key: &Bytes, stored: Bytes) -> Bytes {
         match self.open(key, &stored) {
             Ok(opened) => opened.value,
@@ -168,7 +168,7 @@ impl View<'_> {
                         provider = prefix.map(|prefix| prefix.kind),
                         name = prefix.map(|prefix| prefix.key),
                         %error,
-                        "a value cannot be decrypted: requests that would show it fail. Others of its kind are not told"
+                        "a value cannot be decrypted: requests that need it fail. Further ones are not logged"
                     );
                 }
                 sealed(stored)
@@ -176,8 +176,8 @@ impl View<'_> {
         }
     }
 
-    /// The same, for a state that is no longer: that it cannot be made out is no news once a
-    /// retired key is gone.
+    /// The same, for a previous value: not being able to decrypt it is expected after a key was
+    /// retired, so it is not recorded.
     fn open_past(&mut self, key: &Bytes, stored: Bytes) -> Bytes {
         match self.open(key, &stored) {
             Ok(opened) => opened.value,
@@ -185,7 +185,7 @@ impl View<'_> {
         }
     }
 
-    /// A value as it is to be stored.
+    /// Encrypts a value.
     fn seal(&mut self, key: &Bytes, value: Bytes) -> Result<Bytes, StoreError> {
         let chain = self.chain(key);
         let Some(writer) = chain.as_ref().and_then(|chain| chain.writer()) else {
@@ -201,7 +201,7 @@ impl View<'_> {
     }
 }
 
-/// What a reader of many gets for a value that cannot be made out.
+/// The value that a reader of many keys gets if it cannot be decrypted.
 fn sealed(stored: Bytes) -> Bytes {
     if is_sealed(&stored) { stored } else { Bytes::from_static(REFUSED) }
 }
@@ -278,7 +278,7 @@ impl Store for EncryptedStore {
         after: Revision,
     ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
         async move {
-            // Before the feed is there: a reload in between ends it.
+            // Subscribed before the feed is opened, so that a reload in between ends it.
             let restarts = self.shared.restarts.subscribe();
             let born = *restarts.borrow();
             let inner = self.inner.changes(prefix, after).await?;
@@ -322,12 +322,12 @@ impl Store for EncryptedStore {
     }
 }
 
-/// The feed of the store below, decrypted.
+/// The inner store's feed, decrypted.
 struct EncryptedFeed {
     inner: Box<dyn ChangeFeed>,
     shared: Arc<Shared>,
     restarts: watch::Receiver<u64>,
-    /// The restart it was opened after.
+    /// The restart count when it was opened.
     born: u64,
 }
 
@@ -338,13 +338,13 @@ impl ChangeFeed for EncryptedFeed {
             let restarted = async { self.restarts.wait_for(|n| *n != born).await.map(drop) };
             let mut batch = tokio::select! {
                 biased;
-                // Cancel safe: it is state, and the next call asks it again. An error says that the
-                // store is gone, which the feed below tells.
+                // Cancel safe: it is state, and the next call checks it again. An error means that
+                // the store is gone, which the inner feed reports.
                 Ok(()) = restarted => {
                     let reason = "the encryption configuration has changed".to_owned();
                     return Err(StoreError::Unavailable(reason));
                 }
-                // Cancel safe: as the contract asks of a feed.
+                // Cancel safe: as the contract requires of a feed.
                 batch = self.inner.next() => batch?,
             };
             let mut view = self.shared.view();

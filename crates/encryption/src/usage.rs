@@ -1,30 +1,30 @@
-//! How often a key has written.
+//! Counts of writes per key.
 
 use crate::cipher::Kind;
 use crate::provider::{Key, KeyId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// How many values one key of AES-GCM may encrypt with random nonces: 2^32, after NIST SP 800-38D
-/// §8.3.
+/// Maximum number of values that one AES-GCM key may encrypt with random nonces: 2^32, by NIST SP
+/// 800-38D §8.3.
 ///
-/// With more of them the chance that two have the same nonce is above 2^-32, and such a pair gives
-/// away both values and lets others forge. Kubernetes' documentation, more careful, asks for a new
-/// key every 200,000 writes.
+/// Beyond it the chance of a repeated nonce exceeds 2^-32. A repeated nonce exposes both values and
+/// allows forgeries. Kubernetes' documentation is more careful and recommends a new key every
+/// 200,000 writes.
 pub const GCM_WRITES_MAX: u64 = 1 << 32;
 
-/// From here on the log says that a key is near its end: half of what it may do.
+/// From here on a warning is logged: half of the maximum.
 pub const GCM_WRITES_WARNED: u64 = GCM_WRITES_MAX / 2;
 
-/// Counts writes by key, since the start of this program: what other servers wrote with a key, or
-/// this one before, it does not know.
+/// Counts writes per key since the start of this process. Does not include writes by other servers
+/// or earlier processes.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     writes: Mutex<BTreeMap<KeyId, u64>>,
 }
 
 impl Usage {
-    /// Counts a write; warns at [`GCM_WRITES_WARNED`] and, once more, at [`GCM_WRITES_MAX`].
+    /// Counts a write. Warns at [`GCM_WRITES_WARNED`], and again at [`GCM_WRITES_MAX`].
     pub(crate) fn count(&self, key: &Key) -> u64 {
         let n = {
             let mut writes = self.writes.lock();
@@ -50,7 +50,7 @@ impl Usage {
         n
     }
 
-    /// How often a key has written.
+    /// Number of writes of a key.
     pub(crate) fn of(&self, key: &Key) -> u64 {
         self.writes.lock().get(&key.id).copied().unwrap_or(0)
     }

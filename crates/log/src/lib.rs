@@ -1,35 +1,34 @@
-//! Logs of programs on standard error: `setpoint` and the examples set theirs up here.
+//! Logging to standard error for programs: `setpoint` and the examples use it.
 //!
-//! What is logged is in `RUST_LOG`; without it, `info` and above. Text is colored only on a
-//! terminal, and not where the variable `NO_COLOR` is set and not empty (<https://no-color.org>).
+//! `RUST_LOG` selects what is logged; the default is `info` and above. Text is colored only on a
+//! terminal, and only if the variable `NO_COLOR` is unset or empty (<https://no-color.org>).
 //!
-//! This crate is for the main function of a program. Libraries use `tracing` and know nothing about
-//! it.
+//! This crate is for the main function of a program. Libraries use `tracing` only.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// For people.
+    /// For humans.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// Logs are set up already.
+/// Logging was already set up.
 #[derive(Debug, thiserror::Error)]
 #[error("set up logs")]
 pub struct LogError(#[source] Box<dyn std::error::Error + Send + Sync>);
 
-/// Logs from now on.
+/// Sets up logging.
 ///
 /// # Errors
 ///
-/// When logs were set up before.
+/// Logging was already set up.
 pub fn init(format: LogFormat) -> Result<(), LogError> {
     let is_terminal = std::io::stderr().is_terminal();
     let color = is_colored(is_terminal, std::env::var_os("NO_COLOR").as_deref());

@@ -1,11 +1,11 @@
-//! What a connection writes in one poll goes to the socket at once.
+//! Batching: all that a connection writes in one poll goes to the socket at once.
 //!
 //! # Theory
 //!
-//! HTTP/2 writes and flushes frame by frame, and a frame has 16 KiB at most: a system call each,
-//! and a peer that is woken as often. A [`Batched`] connection encrypts what it is given and holds
-//! it, flushed or not, until it has [`BATCH_BYTES`] or the connection's task has nothing more to
-//! do, which says so by [`Batched::poll_send`]. So nothing waits for longer than a poll takes.
+//! HTTP/2 writes and flushes frame by frame, and a frame has 16 KiB at most. That is one system
+//! call per frame, and one wake-up of the peer. A [`Batched`] connection encrypts what is written
+//! and buffers it, regardless of flushes, until it has [`BATCH_BYTES`] or the connection's task has
+//! nothing more to do and calls [`Batched::poll_send`]. So data is delayed by one poll at most.
 
 use parking_lot::Mutex;
 use std::io::{self, IoSlice, Write as _};
@@ -15,20 +15,20 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-/// How much is held, in bytes before encryption: four frames. TLS holds a little more than that
-/// before it takes no more.
+/// Maximum bytes in the buffer before encryption: four frames. TLS accepts a little more.
 const BATCH_BYTES: usize = 60 * 1024;
 
-/// A TLS connection that is written to in batches. Its clones are the same connection.
+/// A TLS connection with batched writes. Clones share the connection.
 #[derive(Debug)]
 pub(crate) struct Batched<I>(Arc<Mutex<State<I>>>);
 
 #[derive(Debug)]
 struct State<I> {
     tls: TlsStream<I>,
-    /// Bytes that TLS has taken since all was sent.
+    /// Bytes that TLS has accepted since the buffer was last empty.
     n_held: usize,
-    /// The peer takes none for now. Then no more is held: whoever writes must see it.
+    /// The peer accepts nothing for now. Writes then pend instead of being buffered, so that the
+    /// writer notices.
     is_blocked: bool,
 }
 
@@ -43,8 +43,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Batched<I> {
         Self(Arc::new(Mutex::new(State { tls, n_held: 0, is_blocked: false })))
     }
 
-    /// Sends what is held, if anything is. Pending while the peer takes none, and wakes the task
-    /// when it does.
+    /// Sends the buffered data; `None` if there is none. Pending while the peer accepts nothing,
+    /// and wakes the task when it does.
     pub(crate) fn poll_send(&self, cx: &mut Context<'_>) -> Option<Poll<io::Result<()>>> {
         let mut state = self.0.lock();
         (state.n_held > 0).then(|| state.poll_send(cx))
@@ -60,7 +60,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> State<I> {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether it must be sent before more is taken.
+    /// Whether the buffer must be sent before more is accepted.
     fn is_due(&self) -> bool {
         self.is_blocked || self.n_held >= BATCH_BYTES
     }
@@ -78,7 +78,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> State<I> {
             if n_taken > 0 {
                 return Poll::Ready(Ok(n_taken));
             }
-            // It holds as much as it may.
+            // The buffer is full.
             ready!(self.poll_send(cx))?;
         }
     }
@@ -115,7 +115,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Batched<I> {
         true
     }
 
-    /// Ready while less than a batch is held: the task sends it before it rests.
+    /// Ready while less than a batch is buffered: the task sends it before it goes idle.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.0.lock();
         if state.is_due() { state.poll_send(cx) } else { Poll::Ready(Ok(())) }
@@ -138,7 +138,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
     use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
-    /// Counts what would be system calls.
+    /// Counts writes that would be system calls.
     #[derive(Debug)]
     struct Counted(DuplexStream, Arc<AtomicUsize>);
 
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Both ends of a connection whose socket takes so many bytes that nobody has read.
+    /// Both ends of a connection whose socket buffers a number of unread bytes.
     async fn connected(
         socket_bytes: usize,
     ) -> (Batched<Counted>, client::TlsStream<DuplexStream>, Arc<AtomicUsize>) {

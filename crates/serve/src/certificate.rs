@@ -1,37 +1,36 @@
-//! The certificate that a server shows, and how it is replaced while the server runs.
+//! The certificate of a server, and its replacement while the server runs.
 //!
 //! # Theory
 //!
-//! A [`CertificateWatcher`] has two files and reads them again every [`POLL_INTERVAL`] of tokio
-//! time. A pair that reads, parses and fits together becomes the [`CurrentCertificate`], which
-//! servers ask at every handshake; of anything else the owner is told, and the pair before it
-//! stays. A certificate and its key are two files, so between two writes they do not fit: that
-//! heals at the next poll.
+//! A [`CertificateWatcher`] reads two files every [`POLL_INTERVAL`] of tokio time. A pair that is
+//! readable, valid and matching becomes the [`CurrentCertificate`], which servers read at every
+//! handshake. Otherwise the owner gets an error and the earlier pair stays. The certificate and the
+//! key are two files, so they do not match between two writes; the next poll fixes that.
 //!
-//! What the files hold is compared, not times or names: the way Kubernetes swaps the folder of a
-//! mounted Secret behind a link, a copy over the file, and a rename are all the same to it. File
-//! notifications are not used; a certificate that is good for months may be taken up ten seconds
-//! late. The files are small and are read in place.
+//! Contents are compared, not times or names. So it works with the way Kubernetes swaps the folder
+//! of a mounted Secret behind a link, with a copy over the file, and with a rename. File
+//! notifications are not used: a certificate that is valid for months may be replaced ten seconds
+//! late. The files are small and are read synchronously.
 
-mod current;
 mod watcher;
 
-pub use current::CurrentCertificate;
 pub use watcher::{CertificateWatcher, POLL_INTERVAL};
 
+use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-/// The largest file that is read, bytes: 1 MiB, as the largest Secret.
+/// Maximum size of a file in bytes: 1 MiB, like the largest Secret.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The longest chain, certificates; a browser gives up at ten.
+/// Maximum number of certificates in a chain; browsers allow ten.
 pub const CHAIN_MAX: usize = 32;
 
-/// Why there is no certificate.
+/// Why a certificate could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
@@ -40,7 +39,7 @@ pub enum CertificateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: std::io::Error,
     },
@@ -59,7 +58,7 @@ pub enum CertificateError {
     /// The text has no private key.
     #[error("no PEM private key")]
     NoKey(#[source] pem::Error),
-    /// The key is none that can be used, or not the certificate's.
+    /// The key is of an unsupported kind, or not the certificate's.
     #[error("the key does not fit the certificate")]
     Mismatch(#[source] rustls::Error),
 }
@@ -69,22 +68,22 @@ pub enum CertificateError {
 pub struct Certificate(Arc<CertifiedKey>);
 
 impl Certificate {
-    /// From PEM text: the chain, the server's own certificate first; and the key (PKCS#8, SEC1 or
+    /// Parses PEM: the chain, with the server's own certificate first; and the key (PKCS#8, SEC1 or
     /// PKCS#1).
     ///
     /// # Errors
     ///
-    /// When either is missing or they do not fit together.
+    /// Either is missing, or they do not match.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, CertificateError> {
         let key = || PrivateKeyDer::from_pem_slice(key).map_err(CertificateError::NoKey);
         Self::from_der(read_chain(chain)?, key()?)
     }
 
-    /// From what PEM encodes: the chain, the server's own certificate first; and the key.
+    /// Takes DER: the chain, with the server's own certificate first; and the key.
     ///
     /// # Errors
     ///
-    /// When there is no certificate or the key does not fit it.
+    /// There is no certificate, or the key does not match it.
     pub fn from_der(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -94,7 +93,7 @@ impl Certificate {
         Ok(Self(Arc::new(pair.map_err(CertificateError::Mismatch)?)))
     }
 
-    /// The chain, the server's own certificate first.
+    /// The chain, with the server's own certificate first.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.0.cert
     }
@@ -104,11 +103,11 @@ impl Certificate {
     }
 }
 
-/// The certificates in a PEM text: at least one.
+/// The certificates in a PEM text, at least one.
 ///
 /// # Errors
 ///
-/// When there is none, there are more than [`CHAIN_MAX`], or the text is broken.
+/// There is none, there are more than [`CHAIN_MAX`], or the text is invalid.
 pub fn read_chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let mut chain = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(text) {
@@ -123,44 +122,71 @@ pub fn read_chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, Certifica
     Ok(chain)
 }
 
-/// Where a certificate and its key are.
+/// The paths of a certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The chain, PEM.
+    /// The chain in PEM.
     pub certificate: PathBuf,
-    /// The key, PEM.
+    /// The key in PEM.
     pub key: PathBuf,
 }
 
 impl CertificateFiles {
-    /// `tls.crt` and `tls.key` in a folder: what a mounted TLS Secret looks like.
+    /// `tls.crt` and `tls.key` in a folder, as in a mounted TLS Secret.
     pub fn in_folder(folder: impl AsRef<Path>) -> Self {
         let folder = folder.as_ref();
         Self { certificate: folder.join("tls.crt"), key: folder.join("tls.key") }
     }
 }
 
-/// `k8s-webhook-server/serving-certs` in the system's folder for temporary files, where the field's
-/// tools mount a webhook's.
+/// `k8s-webhook-server/serving-certs` in the system's folder for temporary files, the default of
+/// controller-runtime.
 impl Default for CertificateFiles {
     fn default() -> Self {
         Self::in_folder(std::env::temp_dir().join("k8s-webhook-server").join("serving-certs"))
     }
 }
 
-/// A file, if it is not too large. Read in place.
+/// Reads a file if it is not too large. Blocks.
 ///
 /// # Errors
 ///
-/// When it cannot be read, or is larger than [`FILE_BYTES_MAX`].
+/// It cannot be read, or is larger than [`FILE_BYTES_MAX`].
 pub fn read_file(path: &Path) -> Result<Vec<u8>, CertificateError> {
     let failed = |source| CertificateError::Read { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut content = Vec::new();
-    // One byte more, to see that there is more.
+    // One byte more, to detect a larger file.
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed)?;
     if content.len() as u64 > FILE_BYTES_MAX {
         return Err(CertificateError::TooLarge { path: path.to_owned() });
     }
     Ok(content)
+}
+
+/// The certificate that servers present. Read at every handshake. Cheap to clone; clones share it.
+#[derive(Debug, Clone)]
+pub struct CurrentCertificate(Arc<RwLock<Certificate>>);
+
+impl CurrentCertificate {
+    /// A certificate that stays until [`set`](Self::set). To follow files, use a watcher's.
+    pub fn new(certificate: Certificate) -> Self {
+        Self(Arc::new(RwLock::new(certificate)))
+    }
+
+    /// The current certificate.
+    pub fn get(&self) -> Certificate {
+        self.0.read().clone()
+    }
+
+    /// Replaces the certificate for later handshakes.
+    pub fn set(&self, certificate: Certificate) {
+        *self.0.write() = certificate;
+    }
+}
+
+impl ResolvesServerCert for CurrentCertificate {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.get().pair().clone())
+    }
 }

@@ -1,4 +1,4 @@
-//! One connection: protocol, limits, requests, polite end.
+//! One connection: protocol, limits, requests, graceful close.
 
 #[cfg(feature = "tls")]
 use crate::batch::Batched;
@@ -7,9 +7,9 @@ use crate::leftover::{self, Leftover, Received};
 use crate::limits::{
     HEAD_BYTES_MAX, HEADERS_MAX, LAST_WORDS_MAX, Limits, PING_INTERVAL, PING_MAX, STREAMS_MAX,
 };
-use crate::pace::{Answering, Overdue, Pace};
-use crate::rounds;
+use crate::repoll;
 use crate::tasks::{Spawner, Tasks};
+use crate::timeouts::{Overdue, RequestGuard, Timeouts};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
 use http_body::{Body, Frame, SizeHint};
@@ -24,8 +24,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-/// What is spoken over a connection. Agreed in the TLS handshake; over plain text it is HTTP/1:
-/// HTTP/2 would need a guess there that can wait for ever.
+/// The protocol of a connection, negotiated in the TLS handshake. Plain text is HTTP/1: detecting
+/// HTTP/2 there could wait forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1 and HTTP/1.0.
@@ -34,10 +34,10 @@ pub enum Protocol {
     Http2,
 }
 
-/// What makes an answer's body fail: its connection, over HTTP/2 its stream, is reset.
+/// An error of a response body: resets the connection, or over HTTP/2 the stream.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a connection ended other than by its peer's or the server's wish.
+/// Why a connection ended, other than by a close of the peer or the server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
@@ -47,24 +47,24 @@ pub enum ConnectionError {
     /// The handshake took longer than [`HANDSHAKE_MAX`](crate::HANDSHAKE_MAX).
     #[error("the TLS handshake took too long")]
     Handshake,
-    /// Another peer connected, and this one was the oldest of too many that had not authenticated.
+    /// The connection was the oldest of too many unauthenticated ones when another peer connected.
     #[error("too many connections that are not authenticated")]
     PushedOut,
-    /// HTTP failed.
+    /// An error of HTTP.
     #[error("speak HTTP")]
     Http(#[source] BoxError),
-    /// The peer did nothing for too long.
+    /// The peer exceeded a timeout.
     #[error("the peer did nothing for too long ({0:?})")]
     Overdue(Overdue),
 }
 
-/// Serves one connection over any stream until its peer closes it, it did nothing for too long, or
-/// `stop` has let it finish. For tests of limits without a socket, and for listeners of one's own.
-/// Dropping it drops what is being answered.
+/// Serves one connection over any stream until the peer closes it, exceeds a timeout, or has
+/// finished after `stop`. For tests of limits without a socket, and for custom listeners. Dropping
+/// the future drops the requests in progress.
 ///
 /// # Errors
 ///
-/// When HTTP fails, or the peer did nothing for too long in the midst of something.
+/// An error of HTTP, or a timeout in the middle of something.
 pub async fn serve_connection<I, A, Fut, B>(
     io: I,
     protocol: Protocol,
@@ -79,10 +79,10 @@ where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     let nothing_held = |_: &mut Context<'_>| None;
-    rounds::in_rounds(serve(io, nothing_held, protocol, limits, answer, stop)).await
+    repoll::repoll(serve(io, nothing_held, protocol, limits, answer, stop)).await
 }
 
-/// The same over TLS and HTTP/2, with what is written in one poll sent at once.
+/// The same over TLS and HTTP/2, with all writes of one poll sent at once.
 #[cfg(feature = "tls")]
 pub(crate) async fn serve_batched<I, A, Fut, B>(
     io: Batched<I>,
@@ -98,10 +98,10 @@ where
 {
     let held = io.clone();
     let send = move |cx: &mut Context<'_>| held.poll_send(cx);
-    rounds::in_rounds(serve(io, send, Protocol::Http2, limits, answer, stop)).await
+    repoll::repoll(serve(io, send, Protocol::Http2, limits, answer, stop)).await
 }
 
-/// `send` sends what `io` holds of what was written.
+/// `send` sends the data that `io` has buffered.
 async fn serve<I, S, A, Fut, B>(
     io: I,
     send: S,
@@ -117,17 +117,17 @@ where
     Fut: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
-    let pace = Pace::new(protocol, limits);
+    let timeouts = Timeouts::new(protocol, limits);
     let mut tasks = Tasks::default();
     let builder = builder(tasks.spawner(), protocol);
-    let (of_requests, spawner) = (pace.clone(), tasks.spawner());
+    let (of_requests, spawner) = (timeouts.clone(), tasks.spawner());
     let leftover_bytes_max = limits.leftover_bytes_max;
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (pace, answering) = (of_requests.clone(), of_requests.request());
+        let (timeouts, answering) = (of_requests.clone(), of_requests.request());
         let spawner = spawner.clone();
         let unanswered = spawner.request();
         let leftover = Leftover::default();
-        // Hyper moves what it is given some times over, and an answer is long.
+        // Boxed, because hyper moves the future several times, and it is large.
         let answer = Box::pin(answer(request.map(|body| leftover.lend(body))));
         async move {
             let mut response = answer.await;
@@ -140,13 +140,13 @@ where
                     let close = HeaderValue::from_static("close");
                     response.headers_mut().insert(header::CONNECTION, close);
                 }
-                // What still comes of this request is not the head of the next.
-                let reading = pace.request();
-                let pace = pace.clone();
+                // The rest of this request's body is not the head of the next.
+                let reading = timeouts.request();
+                let timeouts = timeouts.clone();
                 spawner.spawn(async move {
                     if !leftover::drain(&mut unread, leftover_bytes_max).await {
                         // Before the body is dropped, which ends the connection.
-                        pace.linger();
+                        timeouts.linger();
                     }
                     drop(unread);
                     drop(reading);
@@ -155,22 +155,22 @@ where
             if let Some(conversation) = conversation {
                 spawner.spawn(conversation);
             }
-            Ok::<_, Infallible>(response.map(|body| Answered::new(body, answering)))
+            Ok::<_, Infallible>(response.map(|body| AnswerBody::new(body, answering)))
         }
     });
-    let io = TokioIo::new(pace.watch(io));
+    let io = TokioIo::new(timeouts.watch(io));
     let connection = pin!(builder.serve_connection_with_upgrades(io, service));
-    let mut serving = Serving { connection, tasks: &mut tasks, send, pace: pace.clone() };
+    let mut serving = Serving { connection, tasks: &mut tasks, send, timeouts: timeouts.clone() };
     let served = tokio::select! {
         biased;
-        // Not cancelled by the other arms: it goes on below.
+        // Not cancelled by the other arms: it continues below.
         served = serving.served() => served,
-        overdue = pace.overdue() => {
+        overdue = timeouts.overdue() => {
             if overdue != Overdue::Request {
                 return Err(ConnectionError::Overdue(overdue));
             }
             serving.connection.as_mut().graceful_shutdown();
-            // Whether it is whole or not: nothing was being asked.
+            // The result does not matter: no request was in progress.
             _ = tokio::time::timeout(LAST_WORDS_MAX, serving.served()).await;
             return Ok(());
         }
@@ -180,26 +180,26 @@ where
                 biased;
                 served = serving.served() => served,
                 // The connection ends with it.
-                overdue = pace.overdue() => return Err(ConnectionError::Overdue(overdue)),
+                overdue = timeouts.overdue() => return Err(ConnectionError::Overdue(overdue)),
             }
         }
     };
     served.map_err(ConnectionError::Http)?;
-    // What remains is no request that could be late, and still must be taken in.
-    let _talking = pace.request();
+    // The rest is not a late request, but the peer must still read it.
+    let _talking = timeouts.request();
     tokio::select! {
         () = tasks.finish() => Ok(()),
-        overdue = pace.overdue() => Err(ConnectionError::Overdue(overdue)),
+        overdue = timeouts.overdue() => Err(ConnectionError::Overdue(overdue)),
     }
 }
 
-/// A connection and what it runs in its own task.
+/// A connection and the futures of its own task.
 struct Serving<'a, C, S> {
     connection: Pin<&'a mut C>,
     tasks: &'a mut Tasks,
-    /// Sends what was written and is held.
+    /// Sends buffered data.
     send: S,
-    pace: Pace,
+    timeouts: Timeouts,
 }
 
 impl<C, S, E> Serving<'_, C, S>
@@ -208,16 +208,16 @@ where
     E: From<io::Error>,
     S: FnMut(&mut Context<'_>) -> Option<Poll<io::Result<()>>>,
 {
-    /// Waits for the connection's end.
+    /// Waits for the end of the connection.
     async fn served(&mut self) -> C::Output {
         poll_fn(|cx| {
             self.tasks.begin(cx);
             let served = self.connection.as_mut().poll(cx);
             if served.is_pending() {
-                // An answer that this makes wakes the connection, which then writes it.
+                // A response created here wakes the connection, which then writes it.
                 self.tasks.go_on(cx);
                 if let Some(sent) = (self.send)(cx)
-                    && let Poll::Ready(Err(error)) = self.pace.sent(sent)
+                    && let Poll::Ready(Err(error)) = self.timeouts.sent(sent)
                 {
                     return Poll::Ready(Err(error.into()));
                 }
@@ -230,7 +230,7 @@ where
 
 fn builder(spawner: Spawner, protocol: Protocol) -> auto::Builder<Spawner> {
     let mut builder = auto::Builder::new(spawner);
-    // The time for a head is the pace's: hyper's would also end a connection that idles.
+    // The timeout for a head is in `timeouts`: hyper's would also close idle connections.
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -250,21 +250,21 @@ fn builder(spawner: Spawner, protocol: Protocol) -> auto::Builder<Spawner> {
     }
 }
 
-/// The body of an answer. If it is a stream, the request lasts until it is dropped.
-struct Answered<B> {
+/// The body of a response. If it is a stream, the request lasts until it is dropped.
+struct AnswerBody<B> {
     body: B,
-    #[expect(dead_code, reason = "its end says that the answer was given")]
-    answering: Option<Answering>,
+    #[expect(dead_code, reason = "dropped when the response has been sent")]
+    answering: Option<RequestGuard>,
 }
 
-impl<B: Body> Answered<B> {
-    fn new(body: B, answering: Answering) -> Self {
+impl<B: Body> AnswerBody<B> {
+    fn new(body: B, answering: RequestGuard) -> Self {
         let is_stream = body.size_hint().exact().is_none();
         Self { body, answering: is_stream.then_some(answering) }
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Answered<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for AnswerBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

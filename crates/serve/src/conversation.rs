@@ -1,4 +1,4 @@
-//! What is said over a connection once HTTP has let go of it.
+//! The use of a connection after an HTTP upgrade.
 
 use futures::future::BoxFuture;
 use http::Response;
@@ -6,19 +6,19 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 
-/// A future that waits in the extensions of a response and talks over the upgraded connection. A
-/// server takes it out and runs it as a task of the connection, which lasts until it ends. In
-/// process there is no connection and nobody takes it out.
+/// A future that uses the upgraded connection, in the extensions of a response. A server takes it
+/// out and runs it as a task of the connection, which lasts until the future ends. For in-process
+/// calls there is no connection, and it is not taken out.
 #[derive(Clone)]
 pub struct Conversation(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
 impl Conversation {
-    /// A conversation, for the extensions of an answer that switches protocols.
+    /// A conversation for the extensions of a 101 response.
     pub fn new(conversation: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(Some(Box::pin(conversation)))))
     }
 
-    /// Takes it out of a response.
+    /// Takes the future out of a response.
     pub fn take<B>(response: &mut Response<B>) -> Option<BoxFuture<'static, ()>> {
         let conversation = response.extensions_mut().remove::<Self>()?;
         conversation.0.lock().take()

@@ -1,11 +1,10 @@
-//! What a request's body still holds when its answer is ready.
+//! The unread body of a request whose response is ready.
 //!
-//! An answer that needs no body (404, 401, a body over the limit) leaves it unread. HTTP/1 can only
-//! go on with the next request behind it, so hyper closes the connection; a client that is still
-//! writing then meets a broken pipe instead of its answer. Go's server reads a little on, and so
-//! does this one: the body comes back here when it is dropped, and is read to its end while the
-//! answer is on its way, within limits. Beyond them the connection is closed after all, and lingers
-//! (`linger`).
+//! A response that needs no body (404, 401, a body over the limit) leaves it unread. HTTP/1 can
+//! only continue with the next request after the body, so hyper closes the connection, and a client
+//! that is still writing gets a broken pipe instead of its response. Like Go's server, this one
+//! reads on a little: a dropped body comes back here, and is read to its end while the response is
+//! being sent, within limits. Beyond them the connection is closed and lingers (`linger`).
 
 use crate::limits::LEFTOVER_WAIT_MAX;
 use bytes::Bytes;
@@ -17,23 +16,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Where an unread body is handed back.
+/// Where an unread body is returned.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leftover(Arc<Mutex<Option<Incoming>>>);
 
 impl Leftover {
-    /// The body for the one who answers.
+    /// Wraps the body for the handler.
     pub(crate) fn lend(&self, body: Incoming) -> Received {
         Received { body: Some(body), owner: self.clone() }
     }
 
-    /// The body, when it came back unread.
+    /// The body, if it was returned unread.
     pub(crate) fn take(&self) -> Option<Incoming> {
         self.0.lock().take()
     }
 }
 
-/// Reads an unread body to its end, within limits; whether the end is reached.
+/// Reads an unread body to its end, within limits. Returns whether the end was reached.
 pub(crate) async fn drain(body: &mut Incoming, bytes_max: usize) -> bool {
     let read = async {
         let mut n_bytes = 0;
@@ -48,8 +47,8 @@ pub(crate) async fn drain(body: &mut Incoming, bytes_max: usize) -> bool {
     tokio::time::timeout(LEFTOVER_WAIT_MAX, read).await.unwrap_or(false)
 }
 
-/// The body of a request, as it comes. One that is dropped before its end is read on a little, so
-/// that its sender sees the answer.
+/// The body of a request. If it is dropped before its end, the server reads a little further, so
+/// that the client gets the response.
 #[derive(Debug)]
 pub struct Received {
     body: Option<Incoming>,

@@ -2,36 +2,35 @@
 //!
 //! # Theory
 //!
-//! A [`Server`] is made of a bound socket and run later. Its run future owns a task per connection,
-//! and a connection owns its tasks: streams of HTTP/2, what is read of bodies nobody wanted, the
+//! A [`Server`] is created from a bound socket and run later. Its run future owns a task per
+//! connection, and a connection owns its tasks: HTTP/2 streams, reads of unread bodies, and the
 //! [`Conversation`] after an upgrade. Nothing outlives the run future.
 //!
 //! ```text
-//!   accept ──▶ TLS ──▶ pace of the connection ──▶ HTTP/1.1 or HTTP/2 ──▶ your function
+//!   accept ──▶ TLS ──▶ timeouts of the connection ──▶ HTTP/1.1 or HTTP/2 ──▶ your function
 //!   (bounded)  (optional)
 //! ```
 //!
-//! Over TLS and HTTP/2, what a connection writes in one poll is sent to the socket at once.
+//! Over TLS and HTTP/2, all that a connection writes in one poll is sent to the socket at once.
 //!
-//! A peer that does nothing costs a bounded time and a bounded place:
+//! A peer that does nothing costs bounded time and a bounded number of slots:
 //!
-//! | what a peer can do | its bound |
+//! | a peer may | limit |
 //! |---|---|
 //! | connect | [`Limits::connections_max`]; more wait to be accepted |
-//! | not authenticate | [`Limits::unauthenticated_max`]; the oldest ends |
-//! | not shake hands | [`HANDSHAKE_MAX`] |
-//! | not send a head, or half of one | [`Limits::head_max`], [`HEAD_BYTES_MAX`], [`HEADERS_MAX`] |
-//! | be without a request | [`Limits::idle_max`], [`Limits::http2_idle_max`] |
-//! | many requests at once | [`STREAMS_MAX`] (HTTP/2), one (HTTP/1) |
-//! | not take its answer | [`STALL_MAX`] |
-//! | be gone without a word (HTTP/2) | [`PING_INTERVAL`] and [`PING_MAX`] |
-//! | send a body that nobody reads | [`Limits::leftover_bytes_max`], [`LEFTOVER_WAIT_MAX`], then [`LINGER_BYTES_MAX`], [`LINGER_MAX`] |
+//! | not authenticate | [`Limits::unauthenticated_max`]; the oldest is closed |
+//! | not complete the TLS handshake | [`HANDSHAKE_MAX`] |
+//! | not send a head, or only a part | [`Limits::head_max`], [`HEAD_BYTES_MAX`], [`HEADERS_MAX`] |
+//! | send no request | [`Limits::idle_max`], [`Limits::http2_idle_max`] |
+//! | send many requests at once | [`STREAMS_MAX`] (HTTP/2), one (HTTP/1) |
+//! | not read its response | [`STALL_MAX`] |
+//! | disappear without closing (HTTP/2) | [`PING_INTERVAL`] and [`PING_MAX`] |
+//! | send a body that the function does not read | [`Limits::leftover_bytes_max`], [`LEFTOVER_WAIT_MAX`], then [`LINGER_BYTES_MAX`], [`LINGER_MAX`] |
 //!
-//! How long a request may take, and how large its body may be, is the function's to say: it knows
-//! what it answers.
+//! The function itself limits the time of a request and the size of its body.
 //!
-//! When `stop` is cancelled no more connections are taken, connections finish what they are
-//! answering, and after [`Limits::drain_max`] the rest is dropped.
+//! After `stop` no more connections are accepted, connections finish their requests, and after
+//! [`Limits::drain_max`] the rest is dropped.
 //!
 //! All time is tokio's. This crate knows no Kubernetes, no routes and no paths. Without the feature
 //! `tls` it has no TLS and no cryptography.
@@ -69,11 +68,11 @@ mod conversation;
 mod leftover;
 mod limits;
 mod linger;
-mod pace;
-mod places;
-mod rounds;
+mod repoll;
 mod server;
+mod slots;
 mod tasks;
+mod timeouts;
 
 pub use connection::{ConnectionError, Protocol, serve_connection};
 pub use conversation::Conversation;
@@ -83,6 +82,6 @@ pub use limits::{
     LINGER_BYTES_MAX, LINGER_MAX, LINGER_PAUSE_MAX, Limits, PING_INTERVAL, PING_MAX, STALL_MAX,
     STREAMS_MAX,
 };
-pub use pace::Overdue;
-pub use places::ConnectionPlace;
 pub use server::Server;
+pub use slots::ConnectionPlace;
+pub use timeouts::Overdue;

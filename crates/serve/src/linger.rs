@@ -1,8 +1,8 @@
-//! The end of a connection whose peer is still sending.
+//! Closing a connection whose peer is still sending.
 //!
-//! A socket that is closed with unread bytes resets the connection, and a reset can overtake the
-//! answer that was sent before. So the side that answers is closed first, and what the peer still
-//! sends is discarded until it closes, too, within limits.
+//! Closing a socket with unread bytes resets the connection, and a reset can overtake the response
+//! that was sent before. So the sending side is closed first, and whatever the peer still sends is
+//! discarded until it closes too, within limits.
 
 use crate::limits::{LINGER_BYTES_MAX, LINGER_MAX, LINGER_PAUSE_MAX};
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Discards this many bytes at a time.
+/// Bytes discarded per read.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// What is still waited for.
+/// The state of a lingering close.
 #[derive(Debug)]
 pub(crate) struct Linger {
     n_bytes_left: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Linger {
 }
 
 impl Linger {
-    /// From now on.
+    /// Starts now.
     pub(crate) fn new() -> Self {
         let now = Instant::now();
         Self {
@@ -32,7 +32,7 @@ impl Linger {
         }
     }
 
-    /// Discards what comes; ready when the peer has closed or sends for too long.
+    /// Discards incoming bytes. Ready when the peer has closed or exceeds a limit.
     pub(crate) fn poll<I: AsyncRead + Unpin>(
         &mut self,
         io: &mut I,

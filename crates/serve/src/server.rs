@@ -9,7 +9,7 @@ use crate::leftover::Received;
 #[cfg(feature = "tls")]
 use crate::limits::HANDSHAKE_MAX;
 use crate::limits::Limits;
-use crate::places::{Place, Places};
+use crate::slots::{Slot, Slots};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -19,8 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long accepting pauses after the system refused (out of file descriptors), so that it does
-/// not spin.
+/// Pause after the system refused to accept (out of file descriptors), so that the server does not
+/// spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A bound socket with its limits.
@@ -44,19 +44,18 @@ impl Server {
         }
     }
 
-    /// Serves over TLS; HTTP/2 if the handshake agrees on it. A client certificate that was
-    /// verified is in the extensions of each request as a
-    /// [`PeerCertificate`](crate::tls::PeerCertificate).
+    /// Serves over TLS; HTTP/2 if negotiated. A verified client certificate is in the extensions of
+    /// each request as a [`PeerCertificate`](crate::tls::PeerCertificate).
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
         self.tls = Some(config);
         self
     }
 
-    /// Serves until `stop`, then until connections have finished or [`Limits::drain_max`] is over.
-    /// Dropping it drops every connection.
+    /// Serves until `stop`, then until connections have finished or [`Limits::drain_max`] has
+    /// passed. Dropping the future drops every connection.
     ///
-    /// `answer` is called in the task of a connection or of one of its streams; a panic in it ends
+    /// `answer` is called in the task of a connection or of one of its streams. A panic in it ends
     /// that task, and over HTTP/1 the connection.
     pub async fn run<A, Fut, B>(self, answer: A, stop: CancellationToken)
     where
@@ -65,14 +64,14 @@ impl Server {
         B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
     {
         let mut connections = JoinSet::new();
-        let places = Places::new(&self.limits);
+        let slots = Slots::new(&self.limits);
         let acceptor = self.acceptor();
         loop {
             let socket = tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                // Cancel safe: what is dropped has taken no place.
-                socket = places.wait() => socket,
+                // Cancel safe: a dropped `wait` has taken no slot.
+                socket = slots.wait() => socket,
             };
             let accepted = tokio::select! {
                 biased;
@@ -84,15 +83,15 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let place = places.enter(socket);
+                    let slot = slots.enter(socket);
                     let (acceptor, answer) = (acceptor.clone(), answer.clone());
                     let stop = stop.clone();
                     connections.spawn(async move {
                         let ended = tokio::select! {
                             biased;
                             // Cancel safe: the connection ends with it.
-                            () = place.pushed_out() => Err(ConnectionError::PushedOut),
-                            ended = acceptor.serve(stream, &place, answer, stop) => ended,
+                            () = slot.evicted() => Err(ConnectionError::PushedOut),
+                            ended = acceptor.serve(stream, &slot, answer, stop) => ended,
                         };
                         if let Err(error) = ended {
                             let error = &error as &dyn std::error::Error;
@@ -134,7 +133,7 @@ impl Acceptor {
     async fn serve<A, Fut, B>(
         self,
         stream: TcpStream,
-        place: &Place,
+        slot: &Slot,
         answer: A,
         stop: CancellationToken,
     ) -> Result<(), ConnectionError>
@@ -143,12 +142,12 @@ impl Acceptor {
         Fut: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
     {
-        // Events of a watch are small and must not wait for each other.
+        // Events of a watch are small and must not be delayed.
         stream.set_nodelay(true)?;
-        let connection = place.connection().cloned();
+        let connection = slot.connection().cloned();
         let answer = move |mut request: Request<Received>| {
-            if let Some(place) = connection.as_ref().filter(|place| !place.is_authenticated()) {
-                request.extensions_mut().insert(place.clone());
+            if let Some(slot) = connection.as_ref().filter(|slot| !slot.is_authenticated()) {
+                request.extensions_mut().insert(slot.clone());
             }
             answer(request)
         };
@@ -162,17 +161,17 @@ impl Acceptor {
                 () = stop.cancelled() => return Ok(()),
             };
             let (protocol, peer) = crate::tls::agreed(stream.get_ref().1);
-            if let (Some(_), Some(place)) = (&peer, place.connection()) {
-                place.authenticated();
+            if let (Some(_), Some(slot)) = (&peer, slot.connection()) {
+                slot.authenticated();
             }
             let answer = move |mut request: Request<Received>| {
-                // What a peer may not say itself: the handshake says who it is.
+                // Overwrites what the peer may have sent: the identity comes from the handshake.
                 if let Some(peer) = &peer {
                     request.extensions_mut().insert(peer.clone());
                 }
                 answer(request)
             };
-            // What follows an upgrade of HTTP/1 is sent by another task.
+            // After an upgrade of HTTP/1, another task writes.
             return match protocol {
                 Protocol::Http1 => {
                     serve_connection(stream, protocol, &self.limits, answer, stop).await

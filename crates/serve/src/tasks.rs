@@ -1,12 +1,12 @@
-//! What runs for one connection.
+//! The tasks of one connection.
 //!
 //! # Theory
 //!
-//! Most requests are short, and most connections ask one thing at a time. A task of its own for
-//! each would cost more than many an answer: it is made, moved to another thread, and both sides
-//! are woken. So the first request of a connection, and the watches that it began with, run within
-//! the connection's own task; only what comes while a request there is still without its answer
-//! becomes a task, so that requests side by side are answered side by side.
+//! Most requests are short, and most connections send one request at a time. A task for each would
+//! often cost more than the response: it is allocated, moved to another thread, and both sides are
+//! woken. So the first request of a connection, and the watches that start with it, run inside the
+//! connection's own task. Requests that arrive while one of those is still without a response
+//! become tasks, so that parallel requests get parallel responses.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -18,27 +18,27 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use tokio::task::JoinSet;
 
-/// What a connection runs beside itself; it ends with the connection.
+/// Tasks that a connection runs besides itself. They end with the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     shared: Arc<Shared>,
-    /// What the connection's own task polls.
+    /// Futures that the connection's own task polls.
     here: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     spawned: Mutex<JoinSet<()>>,
-    /// What the connection's own task will poll.
+    /// Futures that the connection's own task will poll.
     arrived: Mutex<Arrived>,
-    /// Requests that have no answer yet, wherever they run.
+    /// Requests without a response, wherever they run.
     n_unanswered: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Arrived {
     streams: Vec<BoxFuture<'static, ()>>,
-    /// The connection's task is at work, and will look here before it rests.
+    /// The connection's task is running, and will check for arrivals before it goes idle.
     is_polled: bool,
     waker: Option<Waker>,
 }
@@ -49,11 +49,11 @@ impl std::fmt::Debug for Arrived {
     }
 }
 
-/// Starts tasks of a connection. A task may hold one: it does not keep its owner.
+/// Starts tasks of a connection. Tasks may hold one: it does not keep the owner alive.
 #[derive(Debug, Clone)]
 pub(crate) struct Spawner(Weak<Shared>);
 
-/// A request that has no answer yet.
+/// A request without a response yet.
 #[derive(Debug)]
 pub(crate) struct Unanswered(Weak<Shared>);
 
@@ -62,7 +62,7 @@ impl Tasks {
         Spawner(Arc::downgrade(&self.shared))
     }
 
-    /// The connection's task begins a round, which ends with [`Tasks::go_on`].
+    /// Begins a round of the connection's task, which ends with [`Tasks::go_on`].
     pub(crate) fn begin(&self, cx: &Context<'_>) {
         let mut arrived = self.shared.arrived.lock();
         arrived.is_polled = true;
@@ -71,7 +71,7 @@ impl Tasks {
         }
     }
 
-    /// Goes on with what runs in the connection's own task, and takes in what has arrived for it.
+    /// Polls the futures in the connection's own task, including new arrivals.
     pub(crate) fn go_on(&mut self, cx: &mut Context<'_>) {
         loop {
             let arrived = std::mem::take(&mut self.shared.arrived.lock().streams);
@@ -85,7 +85,7 @@ impl Tasks {
         }
     }
 
-    /// Waits for what still runs, and for what that starts.
+    /// Waits for running futures, and for those they start.
     pub(crate) async fn finish(&mut self) {
         std::future::poll_fn(|cx| {
             self.begin(cx);
@@ -99,7 +99,7 @@ impl Tasks {
 }
 
 impl Spawner {
-    /// Starts a task, unless its connection is gone.
+    /// Starts a task, unless the connection is gone.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let Some(shared) = self.0.upgrade() else { return };
         let mut spawned = shared.spawned.lock();
@@ -107,7 +107,7 @@ impl Spawner {
         spawned.spawn(task);
     }
 
-    /// Counts a request until what is returned is dropped.
+    /// Counts a request until the result is dropped.
     pub(crate) fn request(&self) -> Unanswered {
         if let Some(shared) = self.0.upgrade() {
             shared.n_unanswered.fetch_add(1, Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Drop for Unanswered {
     }
 }
 
-/// Called with a request that has been counted, by the connection as it is polled.
+/// hyper calls it with a request that has been counted, while it polls the connection.
 impl<F> hyper::rt::Executor<F> for Spawner
 where
     F: Future<Output = ()> + Send + 'static,
@@ -136,7 +136,7 @@ where
             self.spawn(stream);
             return;
         }
-        // As in a task of its own, a panic ends the stream and nothing else.
+        // As in a task of its own, a panic ends the stream only.
         let stream = AssertUnwindSafe(stream).catch_unwind().map(|_| ());
         let mut arrived = shared.arrived.lock();
         arrived.streams.push(stream.boxed());

@@ -1,4 +1,4 @@
-//! TLS of the server's side.
+//! TLS of servers.
 
 use crate::certificate::CurrentCertificate;
 use crate::connection::Protocol;
@@ -10,10 +10,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why TLS cannot be set up. Exhaustive, for servers whose errors say the same.
+/// Why TLS cannot be set up. Exhaustive, so that servers can map it to their errors.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// TLS does not take what it was given.
+    /// rustls refused the settings.
     #[error("set up TLS")]
     Use(#[from] rustls::Error),
     /// The roots cannot verify clients.
@@ -21,17 +21,16 @@ pub enum TlsError {
     Verifier(#[from] VerifierBuilderError),
 }
 
-/// The certificate that the peer of a connection has shown and proved to have: in the extensions of
-/// its requests.
+/// The verified certificate of a connection's peer, in the extensions of its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate(pub CertificateDer<'static>);
 
-/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, the certificate that is current at each handshake; with
-/// roots, a client certificate is mandatory.
+/// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, with the certificate that is current at each handshake.
+/// With `roots`, a client certificate is required.
 ///
 /// # Errors
 ///
-/// When the roots are no certificates that can verify others.
+/// The roots are not CA certificates.
 pub fn server_config(
     current: CurrentCertificate,
     roots: Option<Vec<CertificateDer<'static>>>,
@@ -57,7 +56,7 @@ pub fn server_config(
     Ok(config)
 }
 
-/// What a handshake has agreed on, and with whom.
+/// The result of a handshake: the protocol, and the peer.
 pub(crate) fn agreed(session: &ServerConnection) -> (Protocol, Option<PeerCertificate>) {
     let protocol = match session.alpn_protocol() {
         Some(b"h2") => Protocol::Http2,
@@ -67,7 +66,7 @@ pub(crate) fn agreed(session: &ServerConnection) -> (Protocol, Option<PeerCertif
     (protocol, peer.map(|certificate| PeerCertificate(certificate.clone().into_owned())))
 }
 
-/// The clock of everyone, for TLS: a function that tells the time since 1970.
+/// A clock for TLS: a function that returns the time since 1970.
 pub struct TlsClock<F>(pub F);
 
 impl<F: Fn() -> Duration + Send + Sync> TimeProvider for TlsClock<F> {

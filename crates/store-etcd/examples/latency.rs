@@ -1,4 +1,4 @@
-//! How long things take over real etcd processes on loopback.
+//! Latencies with real etcd processes on loopback.
 //!
 //! `SETPOINT_TEST_ETCD=/path/to/etcd cargo run --release -p setpoint-store-etcd --features testing
 //! --example latency`
@@ -10,9 +10,9 @@ use setpoint_store_etcd::{EtcdOptions, EtcdStore, testing::Cluster};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many commits each line is measured over.
+/// Number of commits per line.
 const COMMITS: usize = 2000;
-/// A ConfigMap's size.
+/// The size of a ConfigMap.
 const VALUE_BYTES: usize = 1024;
 
 fn put(key: String) -> Txn {
@@ -65,16 +65,16 @@ async fn visible(one: &EtcdStore, two: &EtcdStore, round: &str) {
     }
     for i in 0..200 {
         one.commit(put(format!("/{round}/unseen/{i}"))).await.unwrap();
-        let asked = Instant::now();
-        let told = two.revision().await.unwrap();
-        while feed.next().await.unwrap().revision < told {}
-        progress.push(asked.elapsed());
+        let requested = Instant::now();
+        let revision_now = two.revision().await.unwrap();
+        while feed.next().await.unwrap().revision < revision_now {}
+        progress.push(requested.elapsed());
     }
-    spread("  from a commit's start until another store's feed has it", times);
-    spread("  from asking for the revision until a feed has reached it by progress", progress);
+    spread("  from the start of a commit until another store's feed delivers it", times);
+    spread("  from a read of the revision until a feed reaches it by progress", progress);
 }
 
-/// As a server that starts reads: pages of many keys at one revision.
+/// As an API server starts: pages of many keys at one revision.
 async fn ranges(store: &EtcdStore) {
     const KEYS: usize = 100_000;
     let fill = (0..KEYS).step_by(100).map(|from| {
@@ -107,7 +107,7 @@ async fn main() {
             ranges(&one).await;
             continue;
         }
-        // The leader dies under one writer.
+        // The leader dies during writes.
         let leader = cluster.leader().await;
         let mut options = EtcdOptions::new(cluster.endpoints());
         options.endpoints.rotate_left(leader);

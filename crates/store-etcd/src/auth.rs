@@ -1,4 +1,4 @@
-//! The token that etcd gives for a name and a password.
+//! Tokens of etcd's password authentication.
 
 use crate::{
     connection::{CallError, Connection},
@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::Semaphore;
 
-/// Gets a token when one is needed, once for all who wait, and again when it was refused.
+/// Requests a token when one is needed, once for all waiting callers, and a new one after a
+/// refusal.
 pub(crate) struct Auth {
     token: Mutex<Option<HeaderValue>>,
-    /// One asks, the others wait: checking a password costs etcd a tenth of a second.
+    /// One caller requests, the others wait: checking a password takes etcd a tenth of a second.
     asking: Semaphore,
 }
 
@@ -23,7 +24,7 @@ impl Auth {
         Self { token: Mutex::new(None), asking: Semaphore::new(1) }
     }
 
-    /// The token to send; `None` without a user. A failure means that nothing else was sent.
+    /// The token to send; `None` without a user. If it fails, nothing else was sent.
     pub(crate) async fn token(
         &self,
         connection: &Connection,
@@ -54,7 +55,7 @@ impl Auth {
         self.token.lock().clone()
     }
 
-    /// This one does not work any more: the next who needs one gets another.
+    /// Drops a token that was refused, so that the next caller requests a new one.
     pub(crate) fn refused(&self, refused: Option<&HeaderValue>) {
         let mut token = self.token.lock();
         if token.as_ref() == refused {

@@ -1,16 +1,17 @@
-//! The members as one: a call goes to a member that serves, and to another one when that is safe.
+//! The members as one cluster: a call goes to a member that can serve, and to another one if a
+//! repeat is safe.
 //!
-//! | what happened | a call that may be repeated | a commit |
+//! | event | a call that may be repeated | a commit |
 //! |---|---|---|
 //! | no connection, nothing sent | the next member | the next member |
-//! | connected, and it does not show in time that it can serve | the next member | the next member |
+//! | connected, but the member does not confirm in time that it can serve | the next member | the next member |
 //! | sent, and the connection broke | the next member | unknown |
-//! | sent, and no answer in time | the next member | unknown |
+//! | sent, and no response in time | the next member | unknown |
 //! | the member has no leader, or is a learner | the next member | the next member |
 //! | the token was refused | a new token, the same member | the same |
-//! | too many requests | again in a while | again in a while |
-//! | time-out, leader changed, stopped | the next member | unknown |
-//! | the request is wrong | refused | refused |
+//! | too many requests | the same member after a pause | the same |
+//! | timeout, leader changed, stopped | the next member | unknown |
+//! | the request is invalid | refused | refused |
 
 use crate::{
     auth::Auth,
@@ -44,44 +45,44 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-/// The first pause after every member failed; each later one is twice as long.
+/// The first pause after every member failed. Each further pause is twice as long.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// The longest pause.
 pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// How long one member may take to be reached until the next one is tried beside it: as RFC 8305
-/// recommends for addresses.
+/// Time to reach one member before the next one is tried in parallel, as RFC 8305 recommends for
+/// addresses.
 const DIAL_STAGGER: Duration = Duration::from_millis(250);
-/// How often the time for reaching a member is doubled at most, when none could be reached.
+/// Maximum number of doublings of the time to reach a member, while none could be reached.
 const PATIENCE_SHIFT_MAX: u32 = 3;
-/// How many calls are under way at most; the next one waits for its turn.
+/// Maximum number of concurrent calls. Further calls wait.
 pub const CALLS_MAX: usize = 1024;
-/// How many tokens one call may have refused.
+/// Maximum number of refused tokens per call.
 const TOKENS_MAX: u32 = 3;
 
-/// Whether a call may be made twice.
+/// Whether a call may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// It changes nothing, or nothing that matters.
+    /// It has no effects that matter.
     Freely,
-    /// Only while it surely did nothing.
+    /// Only if it certainly did nothing.
     Never,
 }
 
-/// Why a call has no answer.
+/// Why a call has no result.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
     /// Nothing happened.
     Unavailable(String),
     /// It was sent, and may have happened.
     Unknown(String),
-    /// etcd refused the request itself; nothing happened.
+    /// etcd refused the request; nothing happened.
     Refused(GrpcError),
     Closed,
 }
 
 impl Failure {
-    /// As the contract says it, for refusals that have no meaning of their own.
-    pub(crate) fn told(self) -> StoreError {
+    /// The error of the contract, for refusals without a special meaning.
+    pub(crate) fn into_store_error(self) -> StoreError {
         match self {
             Self::Unavailable(why) => StoreError::Unavailable(why),
             Self::Unknown(why) => StoreError::Unknown(why),
@@ -91,23 +92,23 @@ impl Failure {
     }
 }
 
-/// The members.
+/// The members of a cluster.
 pub(crate) struct Cluster {
     pub(crate) options: EtcdOptions,
     pub(crate) endpoints: Vec<Arc<Endpoint>>,
     pub(crate) auth: Auth,
     pub(crate) tasks: Tasks,
     state: Mutex<State>,
-    /// etcd's id of the cluster, once a member has told it.
+    /// etcd's id of the cluster, once a member has reported it.
     id: Mutex<Option<u64>>,
     dialling: Semaphore,
     calls: Semaphore,
 }
 
 struct State {
-    /// Which endpoint is asked.
+    /// Index of the endpoint in use.
     current: usize,
-    /// How often, since a member was reached last, none could be.
+    /// Consecutive failures to reach any member.
     n_failed: u32,
     connection: Option<Connection>,
 }
@@ -126,7 +127,7 @@ impl Cluster {
         })
     }
 
-    /// Which endpoint calls go to now.
+    /// Index of the endpoint that calls go to.
     pub(crate) fn current(&self) -> usize {
         self.state.lock().current
     }
@@ -135,12 +136,12 @@ impl Cluster {
         self.state.lock().connection.clone().filter(Connection::is_up)
     }
 
-    /// The connection for calls: the present one, or one to the first member that takes one.
+    /// The connection for calls: the current one, or a new one to the first member that accepts.
     async fn connection(&self) -> Result<Connection, NotSent> {
         if let Some(connection) = self.present() {
             return Ok(connection);
         }
-        // One dials, the others wait.
+        // One caller dials, the others wait.
         let turn = self.dialling.acquire().await;
         if let Some(connection) = self.present() {
             return Ok(connection);
@@ -149,9 +150,9 @@ impl Cluster {
         let (mut next, patience) = {
             let mut state = self.state.lock();
             let first = state.current;
-            // Who gives up meanwhile leaves the next member to the next caller.
+            // If this caller gives up, the next one starts with the next member.
             state.current = (first + 1) % n_endpoints;
-            // Members that are slow, all of them, get more time each time.
+            // If all members are slow, they get more time at each attempt.
             let patience =
                 self.options.connect_timeout * (1 << state.n_failed.min(PATIENCE_SHIFT_MAX));
             ((first..first + n_endpoints).map(|i| i % n_endpoints), patience)
@@ -162,7 +163,7 @@ impl Cluster {
         while !reaching.is_empty() {
             let reached = tokio::select! {
                 reached = reaching.next() => reached,
-                // A member that hangs is not waited for; whichever is there first is taken.
+                // Does not wait for a member that hangs; the first one to connect is used.
                 () = sleep(DIAL_STAGGER), if next.len() > 0 => None,
             };
             match reached {
@@ -191,22 +192,22 @@ impl Cluster {
         Ok(connection)
     }
 
-    /// Asks the member at the other end of a new connection how it is, before anything is entrusted
-    /// to it: one that hangs, has no leader, is too old or of another cluster is not used. Gives
-    /// whether its progress may be believed.
+    /// Checks the member of a new connection before using it. Rejects a member that hangs, has no
+    /// leader, is too old or belongs to another cluster. Returns whether its progress notifications
+    /// are reliable.
     pub(crate) async fn admit(
         &self,
         connection: &Connection,
         patience: Duration,
     ) -> Result<bool, NotSent> {
-        let said = status::ask_as(connection, None, patience).await;
+        let status = status::ask_as(connection, None, patience).await;
         let refused = |why: String| NotSent(format!("{}: {why}", connection.address()));
-        let answer = match said {
+        let answer = match status {
             Ok(answer) => answer,
-            // Since 3.5.28 and 3.6 (etcd issue 21663) it tells administrators alone: new enough in
-            // any case.
+            // Since 3.5.28 and 3.6 (etcd issue 21663) only administrators may read the status. Such
+            // a member is new enough.
             Err(CallError::Grpc(error)) if is_for_others(&error) => return Ok(true),
-            Err(error) => return Err(refused(told(&error))),
+            Err(error) => return Err(refused(describe(&error))),
         };
         if status::version(&answer.version).is_some_and(|version| version < VERSION_MIN) {
             return Err(refused(format!("etcd {} is too old", answer.version)));
@@ -222,37 +223,36 @@ impl Cluster {
             }
             _ => {
                 *first = Some(cluster);
-                Ok(status::tells_progress(&answer.version))
+                Ok(status::has_reliable_progress(&answer.version))
             }
         }
     }
 
-    /// The least question there is about the present.
+    /// The smallest request for the current revision.
     pub(crate) fn probe(&self) -> RangeCall {
         let key = Namespace(self.options.namespace.clone()).full(&self.options.probe_key);
         RangeCall { key, count_only: true, ..RangeCall::default() }
     }
 
-    /// Has a member confirm that a majority follows the leader it knows, by a linearizable read.
-    /// One that takes a dead leader for alive would take a commit in too, lose it, and say so only
-    /// after seconds, when nobody can tell any more what became of it.
+    /// Has a member confirm with a linearizable read that a majority follows its leader. A member
+    /// that does not know its leader is dead would accept a commit and lose it, and report that
+    /// only after seconds, when the outcome can no longer be determined.
     async fn confirm(&self, connection: &Connection, patience: Duration) -> Result<(), NotSent> {
         let (question, sent) = (frame(&self.probe()), AtomicBool::new(false));
         match connection.call::<RangeAnswer>(path::RANGE, None, question, &sent, patience).await {
             Ok(_) => Ok(()),
-            // Who may ask is looked at last; the token is not asked for, since that is a write of
-            // its own.
+            // Authorization is checked last. Sends no token, because requesting one is a write.
             Err(CallError::Grpc(error))
                 if matches!(verdict(&error), Verdict::Final | Verdict::Token) =>
             {
                 Ok(())
             }
-            Err(error) => Err(NotSent(format!("{}: {}", connection.address(), told(&error)))),
+            Err(error) => Err(NotSent(format!("{}: {}", connection.address(), describe(&error)))),
         }
     }
 
-    /// This connection's member does not serve: the next call goes to the next one. Calls that are
-    /// under way there are not touched.
+    /// Moves on to the next member, because this connection's member does not serve. Calls in
+    /// flight on the connection are not affected.
     fn leave(&self, connection: &Connection, why: &str) {
         let mut state = self.state.lock();
         if state.connection.as_ref().is_some_and(|present| present.is(connection)) {
@@ -262,7 +262,7 @@ impl Cluster {
         }
     }
 
-    /// Asks, until there is an answer, it must not be asked again, or time is up.
+    /// Calls until there is a response, a repeat is not safe, or the time is up.
     pub(crate) async fn call<A: Message + Default>(
         &self,
         path: &'static str,
@@ -293,11 +293,11 @@ impl Cluster {
                 }
                 Attempt::Again(why) => {
                     failures += 1;
-                    // The next member is asked at once; all of them in vain, and there is a pause.
+                    // The next member is tried at once. After all members failed, there is a pause.
                     (why, failures % self.endpoints.len() == 0)
                 }
                 Attempt::Later(why) => (why, true),
-                // What was in the way before says more than that time is up.
+                // The earlier failure says more than the timeout.
                 Attempt::OutOfTime => return Err(out_of_time(&before)),
             };
             if self.tasks.is_closed() {
@@ -336,7 +336,7 @@ impl Cluster {
                 return Attempt::Failed(Failure::Refused(error));
             }
             Ok(Err(error)) => {
-                let why = format!("{address}: authenticate: {}", told(&error));
+                let why = format!("{address}: authenticate: {}", describe(&error));
                 self.leave(&connection, &why);
                 return Attempt::Again(why);
             }
@@ -353,7 +353,7 @@ impl Cluster {
             Ok(answer) => return Attempt::Answer(answer),
             Err(error) => error,
         };
-        let why = format!("{address}: {}", told(&error));
+        let why = format!("{address}: {}", describe(&error));
         let verdict = match &error {
             CallError::NotSent(_) => Verdict::Elsewhere,
             CallError::Silent => Verdict::Unsure,
@@ -384,14 +384,14 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Opens a stream of questions and answers to the member that calls go to now.
+    /// Opens a bidirectional stream to the current member.
     pub(crate) async fn stream(&self, path: &'static str) -> Result<Stream, CallError> {
         let not_sent = |NotSent(why)| CallError::NotSent(why);
         let connection = self.connection().await.map_err(not_sent)?;
         self.stream_on(&connection, path).await
     }
 
-    /// Opens one on a connection.
+    /// Opens a bidirectional stream on a connection.
     pub(crate) async fn stream_on(
         &self,
         connection: &Connection,
@@ -404,21 +404,21 @@ impl Cluster {
     }
 }
 
-/// Questions and answers on one stream. Dropping it ends both.
+/// A bidirectional stream. Dropping it ends both directions.
 pub(crate) struct Stream {
     send: SendStream<Bytes>,
     answers: Answers,
-    /// What it was opened with.
+    /// The token it was opened with.
     pub(crate) token: Option<HeaderValue>,
 }
 
 impl Stream {
-    /// Sends a question.
+    /// Sends a request.
     pub(crate) fn send(&mut self, question: &impl Message) -> Result<(), GrpcError> {
         self.send.send_data(frame(question), false).map_err(GrpcError::lost)
     }
 
-    /// The next answer; `None` when the member ended the stream. Cancel safe.
+    /// The next response; `None` when the member ended the stream. Cancel safe.
     pub(crate) async fn next<A: Message + Default>(&mut self) -> Result<Option<A>, GrpcError> {
         self.answers.next().await?.map(grpc::decode).transpose()
     }
@@ -433,8 +433,8 @@ enum Attempt<A> {
     Failed(Failure),
 }
 
-/// In words.
-pub(crate) fn told(error: &CallError) -> String {
+/// The error as text.
+pub(crate) fn describe(error: &CallError) -> String {
     match error {
         CallError::NotSent(why) => why.clone(),
         CallError::Silent => "no answer in time".into(),

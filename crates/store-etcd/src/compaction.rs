@@ -1,11 +1,11 @@
-//! Compaction by many servers, once: the round that kube-apiserver makes
+//! Compaction by one of many servers, with kube-apiserver's protocol
 //! (`k8s.io/apiserver/pkg/storage/etcd3/compact.go`).
 //!
-//! `compact_rev_key` counts rounds by its version. Each server remembers the version of the last
-//! round it knows of, and begins the next one only by writing the key while it still has that
-//! version. Who finds another version learns it and leaves this round to the other. So of any
-//! number of servers that compact every five minutes, one does, each five minutes, and
-//! kube-apiservers over the same etcd take part in it.
+//! The version of `compact_rev_key` counts rounds. Each server remembers the version of the last
+//! round it knows, and begins the next one only by writing the key while it still has that version.
+//! A server that finds another version stores it and skips this round. So of any number of servers
+//! that compact every five minutes, one does so every five minutes, kube-apiservers on the same
+//! etcd included.
 
 use crate::{
     cluster::{Failure, Repeat},
@@ -20,18 +20,18 @@ use crate::{
 use bytes::Bytes;
 use setpoint_store::{Revision, StoreError};
 
-/// The key, outside of every namespace: compaction is etcd's as a whole.
+/// The key, outside of all namespaces, because compaction applies to all of etcd.
 const ROUNDS: Bytes = Bytes::from_static(b"compact_rev_key");
 
-/// Makes a round, unless another server has made it.
+/// Runs a round, unless another server has run it.
 pub(crate) async fn compact(shared: &Shared, revision: Revision) -> Result<(), StoreError> {
     let question = RangeCall { key: ROUNDS, ..RangeCall::default() };
-    let (current, answer) = shared.range(&question).await.map_err(crate::shared::read_told)?;
+    let (current, answer) = shared.range(&question).await.map_err(crate::shared::read_error)?;
     if revision > current {
         return Err(StoreError::Future { asked: revision, current });
     }
-    // Compaction does not go back.
-    shared.check_kept(revision).await?;
+    // A compaction to an older revision is an error.
+    shared.check_not_compacted(revision).await?;
     let version = answer.kvs.first().map_or(0, |entry| entry.version);
     let known = *shared.compact_version.lock();
     if known.is_some_and(|known| known != version) {
@@ -47,18 +47,18 @@ pub(crate) async fn compact(shared: &Shared, revision: Revision) -> Result<(), S
         shared.cluster.call(path::COMPACT, &question, Repeat::Freely).await;
     match compacted {
         Ok(answer) => {
-            if let Some(revision) = Shared::stands_at(answer.header.as_ref()) {
+            if let Some(revision) = Shared::revision_of(answer.header.as_ref()) {
                 shared.note(revision, false);
             }
             Ok(())
         }
-        // It was done before: by another one, or by the same call whose answer was lost.
+        // Already done by another server, or by an earlier attempt whose response was lost.
         Err(Failure::Refused(error)) if refusal(&error) == Refusal::Compacted => Ok(()),
-        Err(failure) => Err(failure.told()),
+        Err(failure) => Err(failure.into_store_error()),
     }
 }
 
-/// Writes the key if it still has this version: whether this store is the one that compacts.
+/// Writes the key if it still has this version. Returns whether this store won the round.
 async fn begin_round(
     shared: &Shared,
     version: i64,
@@ -69,7 +69,7 @@ async fn begin_round(
         key: ROUNDS,
         to: Some(CompareTo::Version(version)),
     };
-    // As kube-apiserver writes it: the revision in decimal.
+    // The format of kube-apiserver: the revision in decimal.
     let put = PutCall { key: ROUNDS, value: revision.to_string().into(), lease: 0 };
     let range = RangeCall { key: ROUNDS, ..RangeCall::default() };
     let question = TxnCall {
@@ -77,10 +77,13 @@ async fn begin_round(
         success: vec![RequestOp { request: Some(OpCall::Put(put)) }],
         failure: vec![RequestOp { request: Some(OpCall::Range(range)) }],
     };
-    let answer: TxnAnswer =
-        shared.cluster.call(path::TXN, &question, Repeat::Never).await.map_err(Failure::told)?;
+    let answer: TxnAnswer = shared
+        .cluster
+        .call(path::TXN, &question, Repeat::Never)
+        .await
+        .map_err(Failure::into_store_error)?;
     let moved = keys::revision(answer.header.as_ref().map_or(0, |header| header.revision));
-    shared.note(moved.ok_or_else(|| malformed("transaction").told())?, false);
+    shared.note(moved.ok_or_else(|| malformed("transaction").into_store_error())?, false);
     let version = if answer.succeeded {
         version + 1
     } else {

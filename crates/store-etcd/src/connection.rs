@@ -1,5 +1,4 @@
-//! One connection to one member: TCP, TLS, HTTP/2, and pings that notice when nobody is there any
-//! more.
+//! A connection to one member: TCP, TLS, HTTP/2, and pings that detect a dead peer.
 
 use crate::{
     endpoint::Endpoint,
@@ -26,16 +25,16 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// What one stream may send before it is read: one answer of etcd's usual size, so that one slow
-/// reader holds little.
+/// Flow-control window of one stream: one response of etcd's usual size, so that a slow reader
+/// buffers little.
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-/// What all streams of a connection may send before they are read.
+/// Flow-control window of all streams of a connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// A handle of a connection. It closes when the last handle and the last stream are dropped.
+/// A handle of a connection, which closes when the last handle and the last stream are dropped.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    /// Which of the endpoints.
+    /// Index of the endpoint.
     pub(crate) endpoint: usize,
     send: SendRequest<Bytes>,
     target: Arc<Endpoint>,
@@ -51,13 +50,13 @@ struct Health {
 trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
-/// Something in a call's way before anything of it was sent.
+/// A failure before anything of a call was sent.
 #[derive(Debug, Clone)]
 pub(crate) struct NotSent(pub(crate) String);
 
 impl Connection {
-    /// Connects within [`EtcdOptions::connect_timeout`]. `keep_alive`: whether it is pinged, which
-    /// etcd suffers only while a stream is open.
+    /// Connects within [`EtcdOptions::connect_timeout`]. `keep_alive`: whether to ping; etcd
+    /// tolerates pings only while a stream is open.
     pub(crate) async fn dial(
         endpoint: usize,
         target: &Arc<Endpoint>,
@@ -67,10 +66,10 @@ impl Connection {
     ) -> Result<Self, NotSent> {
         let connect = Self::connect(endpoint, target, options, tasks, keep_alive);
         let dialled = timeout(options.connect_timeout, connect);
-        let said = |why: String| NotSent(format!("{}: {why}", target.text));
+        let failed = |why: String| NotSent(format!("{}: {why}", target.text));
         match dialled.await {
-            Ok(connection) => connection.map_err(said),
-            Err(_) => Err(said(format!("not connected within {:?}", options.connect_timeout))),
+            Ok(connection) => connection.map_err(failed),
+            Err(_) => Err(failed(format!("not connected within {:?}", options.connect_timeout))),
         }
     }
 
@@ -83,7 +82,7 @@ impl Connection {
     ) -> Result<Self, String> {
         let tcp = TcpStream::connect((&*target.host, target.port));
         let tcp = tcp.await.map_err(|error| error.to_string())?;
-        // Small messages, each waited for.
+        // Messages are small, and the caller waits for each.
         tcp.set_nodelay(true).map_err(|error| error.to_string())?;
         let wire: Box<dyn Wire> = match (&options.tls, target.is_tls) {
             (Some(tls), true) => Box::new(tls::handshake(tls, &target.host, tcp).await?),
@@ -96,7 +95,7 @@ impl Connection {
         let health = Arc::new(Health::default());
         let ping_pong = if pings { driver.ping_pong() } else { None };
         let (period, patience) = (options.keep_alive_period, options.keep_alive_timeout);
-        let told = health.clone();
+        let shared = health.clone();
         let drive = async move {
             let why = tokio::select! {
                 ended = driver => match ended {
@@ -105,30 +104,29 @@ impl Connection {
                 },
                 why = keep_alive(ping_pong, period, patience) => why,
             };
-            *told.why.lock() = why;
-            told.is_down.store(true, Ordering::Release);
+            *shared.why.lock() = why;
+            shared.is_down.store(true, Ordering::Release);
         };
         tasks.spawn(drive).ok_or("the store is closed")?;
         Ok(Self { endpoint, send, target: target.clone(), health })
     }
 
-    /// Whether it still works, as far as is known.
+    /// Whether the connection is up, as far as is known.
     pub(crate) fn is_up(&self) -> bool {
         !self.health.is_down.load(Ordering::Acquire)
     }
 
-    /// The member's address, as it was given.
+    /// The member's address, as configured.
     pub(crate) fn address(&self) -> &str {
         &self.target.text
     }
 
-    /// Whether two handles are of one connection.
+    /// Whether two handles share one connection.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.health, &other.health)
     }
 
-    /// Opens a stream. When it fails, nothing was sent; when it worked, the head is on its way, and
-    /// what goes into the stream is.
+    /// Opens a stream. If this fails, nothing was sent. On success, the headers are sent.
     pub(crate) async fn open(
         &self,
         path: &'static str,
@@ -143,7 +141,7 @@ impl Connection {
             .uri(format!("{scheme}://{}{path}", self.target.authority))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
-            // A member without a leader says so at once.
+            // Makes a member without a leader fail at once.
             .header("hasleader", "true");
         if let Some(token) = token {
             request = request.header("token", token);
@@ -153,8 +151,8 @@ impl Connection {
         Ok((stream, Answers::new(response)))
     }
 
-    /// One question, one answer. `sent` becomes true before anything can reach the member.
-    /// `silence` is how long it may say nothing.
+    /// One request, one response. `sent` becomes true before anything can reach the member.
+    /// `silence` is the maximum time without any bytes from it.
     pub(crate) async fn call<A: Message + Default>(
         &self,
         path: &'static str,
@@ -166,7 +164,7 @@ impl Connection {
         let opened = timeout(silence, self.open(path, token)).await;
         let (mut stream, mut answers) = match opened {
             Ok(opened) => opened.map_err(|NotSent(why)| CallError::NotSent(why))?,
-            Err(_) => return Err(CallError::NotSent("the connection takes nothing in".into())),
+            Err(_) => return Err(CallError::NotSent("the connection accepts no request".into())),
         };
         sent.store(true, Ordering::Release);
         stream
@@ -186,7 +184,7 @@ impl Connection {
     }
 }
 
-/// The next message, while bytes keep coming.
+/// The next message, as long as bytes keep coming.
 async fn within(silence: Duration, answers: &mut Answers) -> Result<Option<Bytes>, CallError> {
     loop {
         match timeout(silence, answers.step()).await {
@@ -199,18 +197,18 @@ async fn within(silence: Duration, answers: &mut Answers) -> Result<Option<Bytes
     }
 }
 
-/// How a call failed.
+/// Why a call failed.
 #[derive(Debug, Clone)]
 pub(crate) enum CallError {
-    /// Nothing of it reached the member.
+    /// Nothing reached the member.
     NotSent(String),
-    /// It was sent, and no answer came in time.
+    /// Sent, but no response in time.
     Silent,
-    /// It was sent; the connection broke or the member said no.
+    /// Sent, but the connection broke or the member returned an error.
     Grpc(GrpcError),
 }
 
-/// Pings for as long as answers come.
+/// Pings until one is not answered.
 async fn keep_alive(ping_pong: Option<PingPong>, period: Duration, patience: Duration) -> String {
     let Some(mut ping_pong) = ping_pong else { return std::future::pending().await };
     loop {

@@ -1,14 +1,14 @@
-//! A member's address.
+//! The address of a member.
 
 use crate::{error::EtcdError, options::EtcdOptions};
 use std::sync::Arc;
 
-/// The port etcd serves clients at, when none is given.
+/// etcd's default port for clients.
 const PORT: u16 = 2379;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
-    /// As given.
+    /// As configured.
     pub(crate) text: String,
     pub(crate) is_tls: bool,
     /// Without the brackets of an IPv6 address.
@@ -19,11 +19,11 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads all of them.
+    /// Parses all endpoints.
     ///
     /// # Errors
     ///
-    /// There is none; one cannot be read; one wants TLS and there is no CA.
+    /// There are none, one is invalid, or one uses TLS without a CA.
     pub(crate) fn all(options: &EtcdOptions) -> Result<Vec<Arc<Self>>, EtcdError> {
         if options.endpoints.is_empty() {
             return Err(EtcdError::NoEndpoint);

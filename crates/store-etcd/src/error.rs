@@ -1,9 +1,8 @@
-//! Why a cluster could not be reached or understood, apart from what the store's contract says of
-//! single calls.
+//! Why a cluster cannot be used. Errors of single calls are the contract's.
 
 use std::{io, path::PathBuf};
 
-/// Why there is no store.
+/// Why connecting to a cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdError {
@@ -15,43 +14,43 @@ pub enum EtcdError {
         "the etcd endpoint {endpoint:?} is not http://host:port, https://host:port or host:port"
     )]
     Endpoint {
-        /// As given.
+        /// The endpoint, as configured.
         endpoint: String,
     },
-    /// An `https` endpoint needs to know whom to trust.
+    /// An `https` endpoint without a CA.
     #[error("the etcd endpoint {endpoint:?} needs a CA")]
     NoCa {
-        /// As given.
+        /// The endpoint, as configured.
         endpoint: String,
     },
     /// A certificate or key file cannot be read.
     #[error("read {}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A certificate or key is not as it should be.
+    /// A certificate or key is invalid.
     #[error("the {what} for etcd: {problem}")]
     Certificate {
-        /// Which one.
+        /// Which certificate or key.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// No member could serve in time.
     #[error("no etcd member of {} can serve: {problem}", endpoints.join(", "))]
     Unreachable {
-        /// Those that were tried.
+        /// The endpoints that were tried.
         endpoints: Vec<String>,
-        /// What the last one said.
+        /// The last one's problem.
         problem: String,
     },
-    /// The name and password are wrong, or the user may not do what is needed.
+    /// The name and password are wrong, or the user lacks a permission.
     #[error("etcd refused: {problem}")]
     Refused {
-        /// etcd's own words.
+        /// etcd's message.
         problem: String,
     },
     /// A member is older than [`VERSION_MIN`](crate::VERSION_MIN).

@@ -1,26 +1,26 @@
-//! What etcd's refusals mean: above all, whether nothing happened for sure.
+//! Classification of etcd's errors, above all whether nothing happened for certain.
 //!
-//! etcd's errors have no machine-readable reason; its own client tells them by their text too
+//! etcd's errors have no machine-readable reason. Its own client also compares their texts
 //! (`api/v3rpc/rpctypes/error.go`).
 
 use crate::grpc::{GrpcError, code};
 
-/// What a failed call means for a caller who wants it done.
+/// How to continue after a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing happened; another member may do it.
+    /// Nothing happened; try another member.
     Elsewhere,
-    /// Nothing happened; the same member may do it in a while.
+    /// Nothing happened; try the same member after a pause.
     Later,
     /// Nothing happened; a new token is needed.
     Token,
-    /// Nothing happened, and nothing will: the request itself is refused.
+    /// Nothing happened; the request itself is refused.
     Final,
     /// It may have happened.
     Unsure,
 }
 
-/// Kinds of final refusals that have a meaning of their own.
+/// Final refusals with a special meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Compacted,
@@ -31,7 +31,7 @@ pub(crate) enum Refusal {
     Other,
 }
 
-/// What the error means.
+/// Classifies an error.
 pub(crate) fn verdict(error: &GrpcError) -> Verdict {
     let (code, message) = match error {
         GrpcError::Status { code, message } => (code, message),
@@ -41,8 +41,8 @@ pub(crate) fn verdict(error: &GrpcError) -> Verdict {
     if message.contains("invalid auth token") || message.contains("revision of auth store is old") {
         return Verdict::Token;
     }
-    // Checked before a request is taken in. (`etcdserver: leader changed` and the time-outs are
-    // not: the proposal may live on.)
+    // Checked before etcd accepts a request. (`etcdserver: leader changed` and the timeouts are
+    // not: the proposal may still be applied.)
     let did_nothing =
         ["etcdserver: no leader", "not supported for learner", "raft proposal dropped"];
     if did_nothing.iter().any(|text| message.contains(text)) {
@@ -63,21 +63,21 @@ pub(crate) fn verdict(error: &GrpcError) -> Verdict {
     }
 }
 
-/// Which refusal it is.
+/// Classifies a final refusal.
 pub(crate) fn refusal(error: &GrpcError) -> Refusal {
     let GrpcError::Status { code, message } = error else { return Refusal::Other };
-    let says = |text: &str| message.contains(text);
-    if says("required revision has been compacted") {
+    let contains = |text: &str| message.contains(text);
+    if contains("required revision has been compacted") {
         Refusal::Compacted
-    } else if says("required revision is a future revision") {
+    } else if contains("required revision is a future revision") {
         Refusal::Future
-    } else if says("request is too large") || says("received message larger than max") {
+    } else if contains("request is too large") || contains("received message larger than max") {
         Refusal::TooLarge
-    } else if says("requested lease not found") {
+    } else if contains("requested lease not found") {
         Refusal::LeaseGone
     } else if *code == code::PERMISSION_DENIED
-        || says("permission denied")
-        || says("authentication failed")
+        || contains("permission denied")
+        || contains("authentication failed")
     {
         Refusal::Denied
     } else {
@@ -85,7 +85,7 @@ pub(crate) fn refusal(error: &GrpcError) -> Refusal {
     }
 }
 
-/// Whether a call was refused because of who asked.
+/// Whether the user may not make this call.
 pub(crate) fn is_for_others(error: &GrpcError) -> bool {
     let GrpcError::Status { code, message } = error else { return false };
     *code == code::PERMISSION_DENIED
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn refusals_are_classified() {
         for (code, message, expected) in [
             (11, "etcdserver: mvcc: required revision has been compacted", Refusal::Compacted),
             (11, "etcdserver: mvcc: required revision is a future revision", Refusal::Future),

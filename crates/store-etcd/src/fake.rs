@@ -1,4 +1,4 @@
-//! A server that speaks gRPC and says what a test's script says.
+//! A gRPC server that replies by a test's script.
 
 use crate::{EtcdOptions, proto::ResponseHeader};
 use bytes::{Bytes, BytesMut};
@@ -12,40 +12,40 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What the server does with a question.
-pub(crate) enum Say {
-    /// These bytes in one frame, and a good status.
+/// The reply to a request.
+pub(crate) enum Reply {
+    /// These bytes in one frame, and status OK.
     Bytes(Vec<u8>),
-    /// These bytes as they are, in place of frames, and a good status.
+    /// These bytes without frames, and status OK.
     Raw(Vec<u8>),
-    /// These messages, each in a frame; then the stream stays open.
+    /// These messages, each in a frame. The stream stays open.
     Stream(Vec<Vec<u8>>),
-    /// A status alone.
+    /// A status only.
     Status(u32, &'static str),
     /// Another HTTP status.
     Http(u16),
-    /// A message and the end, without a status.
+    /// A message and the end of the stream, without a status.
     NoStatus(Vec<u8>),
-    /// Nothing at all.
+    /// No reply.
     Silence,
     /// The stream is reset, with `REFUSED_STREAM` or with `INTERNAL_ERROR`.
     Reset { refused: bool },
-    /// The connection closes.
+    /// Closes the connection.
     HangUp,
 }
 
-impl Say {
+impl Reply {
     pub(crate) fn message(message: &impl Message) -> Self {
         Self::Bytes(message.encode_to_vec())
     }
 }
 
-/// A header at a revision.
+/// A response header with a revision.
 pub(crate) fn at(revision: i64) -> Option<ResponseHeader> {
     Some(ResponseHeader { revision, member_id: 1, ..ResponseHeader::default() })
 }
 
-type Script = dyn Fn(&str, &[u8]) -> Say + Send + Sync;
+type Script = dyn Fn(&str, &[u8]) -> Reply + Send + Sync;
 
 pub(crate) struct Fake {
     pub(crate) endpoint: String,
@@ -55,13 +55,15 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Serves on loopback until dropped. The script is asked with the path and the first message of
-    /// each call.
-    pub(crate) async fn start(script: impl Fn(&str, &[u8]) -> Say + Send + Sync + 'static) -> Self {
+    /// Serves on loopback until dropped. The script gets the path and the first message of each
+    /// call.
+    pub(crate) async fn start(
+        script: impl Fn(&str, &[u8]) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let (script, told): (Arc<Script>, _) = (Arc::new(script), seen.clone());
+        let (script, received): (Arc<Script>, _) = (Arc::new(script), seen.clone());
         let mut tasks = JoinSet::new();
         let (count, open) = watch::channel(0);
         tasks.spawn(async move {
@@ -69,7 +71,7 @@ impl Fake {
             loop {
                 tokio::select! {
                     Ok((tcp, _)) = listener.accept() => {
-                        connections.spawn(serve(tcp, script.clone(), told.clone()));
+                        connections.spawn(serve(tcp, script.clone(), received.clone()));
                     }
                     Some(_) = connections.join_next() => {}
                 }
@@ -79,7 +81,7 @@ impl Fake {
         Self { endpoint, seen, open, _tasks: tasks }
     }
 
-    /// Waits until there are as many connections.
+    /// Waits until there are `n` connections.
     pub(crate) async fn has_connections(&self, n: usize) {
         let mut open = self.open.clone();
         let wait = open.wait_for(|open| *open == n);
@@ -94,7 +96,7 @@ impl Fake {
     }
 }
 
-/// Options that are soon out of patience.
+/// Options with short timeouts.
 pub(crate) fn options(fakes: &[&Fake]) -> EtcdOptions {
     let mut options = EtcdOptions::new(fakes.iter().map(|fake| fake.endpoint.clone()));
     options.request_timeout = Duration::from_secs(1);
@@ -121,7 +123,7 @@ async fn serve(tcp: TcpStream, script: Arc<Script>, seen: Arc<Mutex<Vec<(String,
     }
 }
 
-/// Answers one call; `true` closes the connection.
+/// Replies to one call. Returns `true` to close the connection.
 async fn call(
     request: http::Request<h2::RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -148,41 +150,41 @@ async fn call(
     let good =
         || http::HeaderMap::from_iter([("grpc-status".parse().unwrap(), "0".parse().unwrap())]);
     match script(&path, &message) {
-        Say::Bytes(bytes) => {
+        Reply::Bytes(bytes) => {
             let mut stream = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
             let _ = stream.send_data(framed(&bytes), false);
             let _ = stream.send_trailers(good());
         }
-        Say::Raw(bytes) => {
+        Reply::Raw(bytes) => {
             let mut stream = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
             let _ = stream.send_data(bytes.into(), false);
             let _ = stream.send_trailers(good());
         }
-        Say::Stream(messages) => {
+        Reply::Stream(messages) => {
             let mut stream = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
             for message in messages {
                 let _ = stream.send_data(framed(&message), false);
             }
             std::future::pending::<()>().await;
         }
-        Say::Status(code, message) => {
+        Reply::Status(code, message) => {
             let head = head(200).header("grpc-status", code).header("grpc-message", message);
             let _ = respond.send_response(head.body(()).unwrap(), true);
         }
-        Say::Http(status) => {
+        Reply::Http(status) => {
             let _ = respond.send_response(head(status).body(()).unwrap(), true);
         }
-        Say::NoStatus(bytes) => {
+        Reply::NoStatus(bytes) => {
             let mut stream = respond.send_response(head(200).body(()).unwrap(), false).unwrap();
             let _ = stream.send_data(framed(&bytes), true);
         }
-        Say::Silence => std::future::pending().await,
-        Say::Reset { refused } => respond.send_reset(if refused {
+        Reply::Silence => std::future::pending().await,
+        Reply::Reset { refused } => respond.send_reset(if refused {
             h2::Reason::REFUSED_STREAM
         } else {
             h2::Reason::INTERNAL_ERROR
         }),
-        Say::HangUp => return true,
+        Reply::HangUp => return true,
     }
     false
 }

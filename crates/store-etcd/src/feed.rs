@@ -1,38 +1,37 @@
-//! A feed: one watch at one member at a time, taken up again at another one where it was left.
+//! A feed: one watch on one member at a time, resumed on another member where it stopped.
 //!
 //! # Theory
 //!
-//! A task, the follower, owns a connection and a watch of its own and puts batches into a short
-//! channel; `next` takes them out. What is dropped is the wait for the channel, so `next` loses
-//! nothing. A full channel holds the follower back, the follower the connection's window, and the
-//! window etcd, which then keeps its place in history instead of the changes.
+//! A task, the follower, owns a connection and a watch, and sends batches into a short channel;
+//! `next` receives them. Dropping the future of `next` drops only the wait for the channel, so
+//! nothing is lost. A full channel stops the follower, then the connection's flow-control window,
+//! then etcd, which stores the position of the watch instead of the changes.
 //!
-//! Everything up to `delivered` has been put into the channel. A watch begins *at* `delivered`, not
-//! after it, and what is not newer is dropped: so etcd says that `delivered` is compacted exactly
-//! when a change after it might be missing, or its previous value.
+//! Everything up to `delivered` has been sent into the channel. A watch begins *at* `delivered`,
+//! not after it, and older events are dropped. So etcd reports that `delivered` is compacted
+//! exactly when a later change, or its previous value, might be missing.
 //!
-//! | the member says | then |
+//! | the member sends | effect |
 //! |---|---|
-//! | events, the last part of an answer | every revision in it is whole: a batch |
-//! | events, and that more parts follow | whole are the revisions before the last: a batch; the last one waits |
-//! | progress | a batch without changes, if it may be believed |
+//! | events, the last part of a response | every revision in it is complete: a batch |
+//! | events, with more parts to follow | the revisions before the last are complete: a batch; the last one waits |
+//! | progress | a batch without changes, if progress is reliable |
 //! | compacted; or an update whose previous value is compacted | the feed ends with [`StoreError::Compacted`] |
-//! | anything else, or nothing for too long | the watch is begun anew, at another member |
+//! | anything else, or nothing for too long | the watch restarts on another member |
 //!
-//! **Progress.** When the store has told a revision (by
-//! [`Store::revision`](setpoint_store::Store::revision), or by any other answer) that the feed has
-//! not reached, the follower asks for progress, at once and then every [`PROGRESS_PERIOD`]. The
-//! answer is for the stream as a whole, so there is one watch on it. Since etcd 3.4.25 and 3.5.8 it
-//! comes when the watch has all that was before, and behind it. Earlier versions answer at once,
-//! past changes still on their way; there it is not asked for and not believed, and the watch is on
-//! *all* keys instead: then each revision shows itself by its changes, and those of other keys are
-//! dropped here. (A user of etcd's own authentication needs to be allowed to read all keys for
-//! that.)
+//! **Progress.** If the store has returned a revision (from
+//! [`Store::revision`](setpoint_store::Store::revision), or in any other response) that the feed
+//! has not reached, the follower requests progress, at once and then every [`PROGRESS_PERIOD`]. The
+//! response applies to the whole stream, so a stream has one watch. Since etcd 3.4.25 and 3.5.8 it
+//! is sent after all events before it. Earlier versions send it at once, while older changes are
+//! still in flight. With them the follower neither requests nor trusts progress, and watches *all*
+//! keys instead: each revision then shows by its changes, and changes of other keys are dropped
+//! here. (With etcd's own authentication, the user then needs permission to read all keys.)
 //!
-//! **A member that lags or hangs.** A follower that is behind, or has asked for progress, and hears
-//! nothing for a while goes to the next member; the patience doubles each time, from
-//! [`PATIENCE_MIN`] to [`PATIENCE_MAX`]. A quiet one asks every [`IDLE_PROGRESS_PERIOD`]; where
-//! progress is not asked for, pings notice it
+//! **A member that lags or hangs.** A follower that is behind, or has requested progress, and
+//! receives nothing for a while moves to the next member. The patience doubles each time, from
+//! [`PATIENCE_MIN`] to [`PATIENCE_MAX`]. A quiet follower requests progress every
+//! [`IDLE_PROGRESS_PERIOD`]. Without progress requests, pings detect a dead member
 //! ([`EtcdOptions::keep_alive_period`](crate::EtcdOptions::keep_alive_period)). A member without a
 //! leader ends the watch by itself (`hasleader`).
 
@@ -40,7 +39,7 @@ pub(crate) mod assembler;
 
 use self::assembler::{Assembled, Assembler};
 use crate::{
-    cluster::{BACKOFF_MAX, BACKOFF_MIN, Stream, told},
+    cluster::{BACKOFF_MAX, BACKOFF_MIN, Stream, describe},
     connection::{Connection, NotSent},
     keys::Namespace,
     proto::{WatchAnswer, WatchAsk, WatchCall, WatchCreate, WatchProgress, path},
@@ -57,27 +56,27 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-/// How many batches wait for their reader; a batch is one answer of etcd (about 2 MiB at most,
-/// unless one revision is larger).
+/// Maximum number of batches that wait for the reader. A batch is one response of etcd (about 2 MiB
+/// at most, unless one revision is larger).
 pub const BATCHES_MAX: usize = 8;
-/// How often progress is asked for while a feed is behind what the store has told.
+/// Period of progress requests while a feed is behind a revision that the store has returned.
 pub const PROGRESS_PERIOD: Duration = Duration::from_millis(100);
-/// How often progress is asked for while it is not known to be behind: so a member that hangs is
-/// noticed, and compaction does not overtake a quiet feed.
+/// Period of progress requests while a feed is not known to be behind. It detects a member that
+/// hangs, and keeps compaction from overtaking a quiet feed.
 pub const IDLE_PROGRESS_PERIOD: Duration = Duration::from_secs(5);
-/// How long a feed that is behind, or that has asked, hears nothing until it goes to another
-/// member.
+/// How long a feed that is behind, or has requested progress, waits without a message before it
+/// moves to another member.
 pub const PATIENCE_MIN: Duration = Duration::from_secs(2);
-/// The longest it becomes.
+/// Maximum of that time.
 pub const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
-/// The reader's end.
+/// The reader's end of a feed.
 pub(crate) struct EtcdFeed {
     batches: mpsc::Receiver<Result<Batch, StoreError>>,
-    /// How it ended, said again to who asks again.
+    /// The error it ended with, returned again by later calls.
     ended: Option<StoreError>,
     follower: AbortHandle,
-    /// A feed keeps its store alive.
+    /// Keeps the store alive.
     _owner: Arc<Owner>,
 }
 
@@ -93,7 +92,7 @@ impl ChangeFeed for EtcdFeed {
             if let Some(error) = &self.ended {
                 return Err(error.clone());
             }
-            // Cancel safe: a dropped `recv` has taken nothing.
+            // Cancel safe: a dropped `recv` has received nothing.
             let error = match self.batches.recv().await {
                 Some(Ok(batch)) => return Ok(batch),
                 Some(Err(error)) => error,
@@ -106,7 +105,7 @@ impl ChangeFeed for EtcdFeed {
     }
 }
 
-/// Starts to follow every change of keys under `prefix` after `after`.
+/// Starts to follow the changes of keys under `prefix` after `after`.
 pub(crate) fn open(
     owner: &Arc<Owner>,
     prefix: &[u8],
@@ -128,31 +127,31 @@ pub(crate) fn open(
 
 struct Follower {
     shared: Arc<Shared>,
-    /// What is watched, as etcd has it.
+    /// The watched range, in etcd's encoding.
     range: (Bytes, Bytes),
     batches: mpsc::Sender<Result<Batch, StoreError>>,
 
-    /// Which member is asked next.
+    /// Index of the endpoint to use next.
     endpoint: usize,
-    /// How long a silence may last.
+    /// Maximum time without a message.
     patience: Duration,
     assembler: Assembler,
 }
 
 /// Why a watch ended.
 enum End {
-    /// Begin anew elsewhere.
+    /// Restart on another member.
     Lost(String),
-    /// The feed ends with this.
+    /// The feed ends with this error.
     Error(StoreError),
-    /// Nobody listens.
-    Unheard,
+    /// The reader is gone.
+    ReaderGone,
 }
 
-/// What woke the follower.
+/// Why the follower woke up.
 enum Woken {
     Answer(WatchAnswer),
-    /// The store told something, or it is time to ask.
+    /// It is time to request progress.
     Ask,
     Silence,
 }
@@ -163,15 +162,15 @@ impl Follower {
         loop {
             let (before, begun) = (self.assembler.delivered(), Instant::now());
             match self.watch().await {
-                End::Unheard => return,
+                End::ReaderGone => return,
                 End::Error(error) => {
-                    // Nobody may listen.
+                    // Fails if the reader is gone.
                     drop(self.batches.send(Err(error)).await);
                     return;
                 }
                 End::Lost(why) => {
                     let delivered = self.assembler.delivered();
-                    tracing::info!(%delivered, why, "a watch of etcd is begun anew");
+                    tracing::info!(%delivered, why, "restarting a watch of etcd");
                     if delivered > before || begun.elapsed() > BACKOFF_MAX {
                         pause = BACKOFF_MIN;
                     }
@@ -183,61 +182,61 @@ impl Follower {
         }
     }
 
-    /// One watch, to its end.
+    /// Runs one watch to its end.
     async fn watch(&mut self) -> End {
         let begun = timeout(self.patience, self.begin()).await;
-        let (mut stream, believes) = match begun {
+        let (mut stream, is_reliable) = match begun {
             Ok(Ok(begun)) => begun,
             Ok(Err(end)) => return end,
-            Err(_) => return End::Lost("the watch was not begun in time".into()),
+            Err(_) => return End::Lost("the watch was not created in time".into()),
         };
         self.assembler.begin();
-        let mut told = self.shared.told.subscribe();
-        let mut heard = Instant::now();
-        // Since when it has been behind; and when progress was asked for last, and for which
-        // revision.
+        let mut progress = self.shared.progress.subscribe();
+        let mut last_message = Instant::now();
+        // Since when it has been behind; when progress was last requested, and for which revision.
         let mut behind: Option<Instant> = None;
         let (mut asked_at, mut asked_for) = (Instant::now(), 0);
-        // Since when it has waited for an answer.
+        // Since when a progress request has had no response.
         let mut unanswered: Option<Instant> = None;
         loop {
             let (delivered, now) = (self.assembler.delivered().0, Instant::now());
-            let goal = *told.borrow_and_update();
+            let goal = *progress.borrow_and_update();
             let is_behind = goal.seen > delivered;
             behind = if is_behind { behind.or(Some(now)) } else { None };
             let waits_since = [behind, unanswered].into_iter().flatten().min();
-            let silent_from = waits_since.map(|since| since.max(heard));
-            // Somebody waits: ask at once, unless an answer is on its way, after which it is looked
-            // at again. When nobody waits, a change that is on its way gets the time to arrive.
+            let silent_from = waits_since.map(|since| since.max(last_message));
+            // A caller has the revision and probably waits for it: request progress at once, unless
+            // a response is in flight, after which this is checked again. Otherwise give changes in
+            // flight some time to arrive.
             let is_urgent = goal.asked > delivered.max(asked_for) && unanswered.is_none();
             let period = if is_behind { PROGRESS_PERIOD } else { IDLE_PROGRESS_PERIOD };
             let ask_at =
                 if is_urgent { now } else { asked_at.max(behind.unwrap_or(asked_at)) + period };
             let woken = tokio::select! {
                 biased;
-                // Cancel safe: what came of an answer is kept in the stream.
+                // Cancel safe: the stream stores a partial response.
                 answer = stream.next::<WatchAnswer>() => match answer {
                     Ok(Some(answer)) => Woken::Answer(answer),
                     Ok(None) => return End::Lost("the member ended the watch".into()),
                     Err(error) => return End::Lost(error.to_string()),
                 },
-                () = self.batches.closed() => return End::Unheard,
-                // Cancel safe: a dropped `changed` has marked nothing as seen; the sender lives as
+                () = self.batches.closed() => return End::ReaderGone,
+                // Cancel safe: a dropped `changed` has marked nothing as seen. The sender lives as
                 // long as `self`.
-                _ = told.changed() => continue,
-                // Cancel safe: the times are worked out anew.
-                () = sleep_until(ask_at), if believes => Woken::Ask,
+                _ = progress.changed() => continue,
+                // Cancel safe: each round recomputes the times.
+                () = sleep_until(ask_at), if is_reliable => Woken::Ask,
                 () = until(silent_from.map(|from| from + self.patience)) => Woken::Silence,
             };
             match woken {
                 Woken::Answer(answer) => {
-                    match self.take(answer, believes).await {
+                    match self.take(answer, is_reliable).await {
                         Ok(true) => self.patience = PATIENCE_MIN,
                         Ok(false) => {}
                         Err(end) => return end,
                     }
-                    // Not before: a slow reader's time is not the member's silence.
-                    (heard, unanswered) = (Instant::now(), None);
+                    // Set only now, because the time of a slow reader is not the member's silence.
+                    (last_message, unanswered) = (Instant::now(), None);
                 }
                 Woken::Ask => {
                     (asked_at, asked_for) = (now, goal.asked);
@@ -249,7 +248,7 @@ impl Follower {
                     }
                 }
                 Woken::Silence => {
-                    let why = format!("nothing heard for {:?}", self.patience);
+                    let why = format!("no message for {:?}", self.patience);
                     self.patience = (self.patience * 2).min(PATIENCE_MAX);
                     return End::Lost(why);
                 }
@@ -257,7 +256,7 @@ impl Follower {
         }
     }
 
-    /// Connects and asks for the watch; says whether the member's progress may be believed.
+    /// Connects and creates the watch. Returns whether the member's progress is reliable.
     async fn begin(&mut self) -> Result<(Stream, bool), End> {
         let cluster = &self.shared.cluster;
         let target = &cluster.endpoints[self.endpoint];
@@ -265,8 +264,9 @@ impl Follower {
         let dialled = Connection::dial(self.endpoint, target, options, tasks, true).await;
         let connection = dialled.map_err(|NotSent(why)| End::Lost(why))?;
         let admitted = cluster.admit(&connection, self.patience).await;
-        let believes = admitted.map_err(|NotSent(why)| End::Lost(why))?;
-        let (key, range_end) = if believes { self.range.clone() } else { Namespace::everything() };
+        let is_reliable = admitted.map_err(|NotSent(why)| End::Lost(why))?;
+        let (key, range_end) =
+            if is_reliable { self.range.clone() } else { Namespace::everything() };
         let create = WatchCreate {
             key,
             range_end,
@@ -277,16 +277,16 @@ impl Follower {
         };
         let question = WatchCall { request: Some(WatchAsk::Create(create)) };
         let opened = cluster.stream_on(&connection, path::WATCH).await;
-        let mut stream = opened.map_err(|error| End::Lost(told(&error)))?;
+        let mut stream = opened.map_err(|error| End::Lost(describe(&error)))?;
         stream.send(&question).map_err(|error| End::Lost(error.to_string()))?;
         match stream.next::<WatchAnswer>().await {
             Ok(Some(answer)) if answer.canceled => {
-                // A token that is not good any more is told like this too.
+                // An invalid token is also reported this way.
                 cluster.auth.refused(stream.token.as_ref());
                 Err(self.canceled(&answer))
             }
-            Ok(Some(answer)) if answer.created => Ok((stream, believes)),
-            Ok(Some(_)) => Err(End::Lost("something came before the watch was begun".into())),
+            Ok(Some(answer)) if answer.created => Ok((stream, is_reliable)),
+            Ok(Some(_)) => Err(End::Lost("a message came before the watch was created".into())),
             Ok(None) => Err(End::Lost("the member ended the watch".into())),
             Err(error) => Err(End::Lost(error.to_string())),
         }
@@ -309,30 +309,29 @@ impl Follower {
         }
     }
 
-    /// Takes an answer in, and says whether the feed went on.
-    async fn take(&mut self, answer: WatchAnswer, believes: bool) -> Result<bool, End> {
+    /// Processes a response. Returns whether the feed moved on.
+    async fn take(&mut self, answer: WatchAnswer, is_reliable: bool) -> Result<bool, End> {
         if answer.canceled {
             return Err(self.canceled(&answer));
         }
-        match self.assembler.take(answer, believes) {
+        match self.assembler.take(answer, is_reliable) {
             Assembled::Nothing => Ok(false),
             Assembled::Batch(batch) => {
-                // A full channel waits for its reader, and etcd with it.
-                self.batches.send(Ok(batch)).await.map_err(|_| End::Unheard)?;
+                // A full channel waits for the reader, which also stops etcd.
+                self.batches.send(Ok(batch)).await.map_err(|_| End::ReaderGone)?;
                 Ok(true)
             }
             Assembled::PreviousCompacted => {
                 let asked = self.assembler.delivered();
-                // What etcd keeps is at least what it can still tell; who asks again is told
-                // exactly.
-                let failed = self.shared.check_kept(asked).await.err();
+                // etcd may retain more than this revision; the check returns the exact error.
+                let failed = self.shared.check_not_compacted(asked).await.err();
                 Err(match failed {
                     Some(error @ StoreError::Compacted { .. }) => End::Error(error),
                     Some(error) => End::Lost(error.to_string()),
                     None => End::Lost("a previous value is missing".into()),
                 })
             }
-            Assembled::Broken(why) => Err(End::Lost(format!("the watch makes no sense: {why}"))),
+            Assembled::Broken(why) => Err(End::Lost(format!("the watch is invalid: {why}"))),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! gRPC over one HTTP/2 stream: frames of messages, and the status at the end.
 //!
-//! A message goes as five bytes (not compressed, its length) and its protocol buffer. The end of
-//! the answer is a status in the trailers, or in the headers when there is nothing else.
+//! A frame is five bytes (a flag for no compression, and the length) and the protocol buffer. The
+//! response ends with a status in the trailers, or in the headers if there is nothing else.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::future::poll_fn;
@@ -9,14 +9,14 @@ use h2::{RecvStream, client::ResponseFuture};
 use http::HeaderMap;
 use prost::Message;
 
-/// The largest answer that is read: a page of a range may be large, a broken server's length may
-/// not be believed.
+/// Maximum size of a response message. A page of a range may be large, but a broken server's length
+/// must not be trusted.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1 << 30;
 
-/// How much room a message is given before it has come.
+/// Maximum buffer that is reserved before a message has arrived.
 const RESERVE_BYTES_MAX: usize = 32 << 20;
 
-/// Codes of gRPC that mean something here.
+/// gRPC codes used here.
 pub(crate) mod code {
     pub(crate) const OK: u32 = 0;
     pub(crate) const INVALID_ARGUMENT: u32 = 3;
@@ -30,20 +30,19 @@ pub(crate) mod code {
     pub(crate) const UNAUTHENTICATED: u32 = 16;
 }
 
-/// How an exchange ended without a message.
+/// Why an exchange ended without a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GrpcError {
     /// The connection or the stream broke.
     #[error("the connection was lost: {0}")]
     Lost(String),
-    /// The server did nothing of it, and says so: HTTP/2's `REFUSED_STREAM` (RFC 9113, section
-    /// 8.7).
-    #[error("the server took nothing in: {0}")]
+    /// The server did not process the request: HTTP/2's `REFUSED_STREAM` (RFC 9113, section 8.7).
+    #[error("the server refused the stream: {0}")]
     NotProcessed(String),
-    /// The server said so.
+    /// An error status from the server.
     #[error("{message}")]
     Status { code: u32, message: String },
-    /// What came is not gRPC, or not the message that was asked for.
+    /// The response is not gRPC, or not the expected message.
     #[error("the answer is malformed: {0}")]
     Malformed(String),
 }
@@ -60,24 +59,24 @@ impl GrpcError {
     }
 }
 
-/// A message as a frame.
+/// Encodes a message as a frame.
 pub(crate) fn frame(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut frame = BytesMut::with_capacity(5 + length);
     frame.put_u8(0);
-    // What is longer than the contract's limit is refused before it comes here.
+    // Messages over the contract's limit are refused before.
     frame.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // It fails only where room is short, and this buffer grows.
+    // Encoding fails only for lack of room, and this buffer grows.
     let _ = message.encode(&mut frame);
     frame.freeze()
 }
 
-/// Reads a message.
+/// Decodes a message.
 pub(crate) fn decode<A: Message + Default>(message: Bytes) -> Result<A, GrpcError> {
     A::decode(message).map_err(|error| GrpcError::Malformed(error.to_string()))
 }
 
-/// The messages of one answer, as they come. Dropping it cancels the call.
+/// The messages of one response stream. Dropping it cancels the call.
 pub(crate) struct Answers {
     state: State,
     buffer: BytesMut,
@@ -86,17 +85,17 @@ pub(crate) struct Answers {
 enum State {
     Head(ResponseFuture),
     Body(RecvStream),
-    /// How it ended: `None` is well.
+    /// How it ended; `None` means status OK.
     Ended(Option<GrpcError>),
 }
 
-/// What came.
+/// The result of one step of reading.
 pub(crate) enum Step {
-    /// A whole message.
+    /// A complete message.
     Message(Bytes),
     /// Headers, or some bytes.
     Bytes,
-    /// The end, with a good status.
+    /// The end, with status OK.
     End,
 }
 
@@ -105,8 +104,8 @@ impl Answers {
         Self { state: State::Head(response), buffer: BytesMut::new() }
     }
 
-    /// The next message; `None` at the end, when the status is well. Cancel safe: what came is kept
-    /// here.
+    /// The next message; `None` at the end, if the status is OK. Cancel safe: partial messages are
+    /// stored here.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, GrpcError> {
         loop {
             match self.step().await? {
@@ -117,7 +116,7 @@ impl Answers {
         }
     }
 
-    /// A message, or some of one, or the end. Cancel safe.
+    /// Reads a message, a part of one, or the end. Cancel safe.
     pub(crate) async fn step(&mut self) -> Result<Step, GrpcError> {
         if let Some(message) = take_message(&mut self.buffer)? {
             return Ok(Step::Message(message));
@@ -129,7 +128,7 @@ impl Answers {
         }
     }
 
-    /// Waits for the headers, some bytes or the end; `false` is the end. Cancel safe.
+    /// Waits for the headers, some bytes or the end. Returns `false` at the end. Cancel safe.
     async fn more(&mut self) -> Result<bool, GrpcError> {
         let went = match &mut self.state {
             State::Ended(None) => return Ok(false),
@@ -142,8 +141,8 @@ impl Answers {
             State::Body(body) => match poll_fn(|cx| body.poll_data(cx)).await {
                 Some(Ok(chunk)) => {
                     self.buffer.extend_from_slice(&chunk);
-                    // The window opens as far as was taken: who does not read holds the sender
-                    // back.
+                    // Opens the window by the bytes that were read, so a slow reader slows the
+                    // sender.
                     let released = body.flow_control().release_capacity(chunk.len());
                     return released.map(|()| true).map_err(GrpcError::lost);
                 }
@@ -215,19 +214,19 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// Takes a whole message off the front, if one is there.
+/// Takes a complete message from the front, if there is one.
 fn take_message(buffer: &mut BytesMut) -> Result<Option<Bytes>, GrpcError> {
     let [compressed, a, b, c, d, ..] = buffer[..] else { return Ok(None) };
     if compressed != 0 {
-        return Err(GrpcError::Malformed("a compressed message, which was not asked for".into()));
+        return Err(GrpcError::Malformed("a compressed message, which was not requested".into()));
     }
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
     if length > ANSWER_BYTES_MAX {
         return Err(GrpcError::Malformed(format!("a message of {length} bytes")));
     }
     if buffer.len() < 5 + length {
-        // Room for a usual message at once; a length that is not believable gets room as its bytes
-        // come.
+        // Reserves room for a usual message at once. For an implausible length, room grows with the
+        // bytes received.
         buffer.reserve((5 + length).min(RESERVE_BYTES_MAX).saturating_sub(buffer.len()));
         return Ok(None);
     }

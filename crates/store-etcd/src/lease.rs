@@ -1,5 +1,5 @@
-//! Leases, each shared by many keys that expire at about the same time, as kube-apiserver does it
-//! (`k8s.io/apiserver/pkg/storage/etcd3/lease_manager.go`): a lease for each Event would cost etcd
+//! Leases, each shared by many keys that expire at about the same time, as in kube-apiserver
+//! (`k8s.io/apiserver/pkg/storage/etcd3/lease_manager.go`). A lease for each Event would cost etcd
 //! more than the Event.
 
 use crate::{
@@ -10,17 +10,17 @@ use parking_lot::Mutex;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::Instant;
 
-/// How many keys share one lease at most: kube-apiserver's `--lease-max-object-count`.
+/// Maximum number of keys per lease: kube-apiserver's `--lease-max-object-count`.
 pub const LEASE_KEYS_MAX: u32 = 1000;
-/// The longest time a key outlives its time to live for the sake of sharing: kube-apiserver's
+/// Maximum time that a key lives beyond its time to live because of sharing: kube-apiserver's
 /// `--lease-reuse-duration-seconds`.
 pub const LEASE_REUSE_MAX: Duration = Duration::from_secs(60);
-/// How much longer a key may live, as a part of its time to live: 5 %, as kube-apiserver.
+/// Extra lifetime as a fraction of the time to live: 5 %, as in kube-apiserver.
 const REUSE_DIVISOR: u64 = 20;
-/// How many different times to live are remembered.
+/// Maximum number of different times to live that are remembered.
 const KINDS_MAX: usize = 64;
 
-/// A lease that may still be shared.
+/// A lease that can still be shared.
 #[derive(Debug, Clone, Copy)]
 struct Lease {
     id: i64,
@@ -28,7 +28,7 @@ struct Lease {
     keys: u32,
 }
 
-/// The last lease of each time to live, in seconds.
+/// The newest lease for each time to live in seconds.
 pub(crate) struct Leases {
     last: Mutex<BTreeMap<u64, Lease>>,
 }
@@ -38,7 +38,7 @@ impl Leases {
         Self { last: Mutex::new(BTreeMap::new()) }
     }
 
-    /// A lease that lives at least `ttl` from now, for `keys` more keys.
+    /// A lease that lives at least `ttl` from now, with room for `keys` more keys.
     pub(crate) async fn lease(
         &self,
         cluster: &Cluster,
@@ -53,7 +53,7 @@ impl Leases {
         let granted_from = Instant::now();
         let asked = seconds + reuse(seconds);
         let question = LeaseGrantCall { ttl: i64::try_from(asked).unwrap_or(i64::MAX) };
-        // A lease that is granted twice expires unused.
+        // May be repeated: a duplicate lease expires unused.
         let answer: LeaseGrantAnswer =
             cluster.call(path::LEASE_GRANT, &question, Repeat::Freely).await?;
         if answer.id == 0 || !answer.error.is_empty() {
@@ -84,13 +84,13 @@ impl Leases {
         Some(lease.id)
     }
 
-    /// etcd does not know this one (any more).
+    /// Forgets a lease that etcd does not have (any more).
     pub(crate) fn forget(&self, id: i64) {
         self.last.lock().retain(|_, lease| lease.id != id);
     }
 }
 
-/// How many seconds a lease lives longer than asked, so that later keys can share it.
+/// Seconds that a lease lives longer than requested, so that later keys can share it.
 fn reuse(seconds: u64) -> u64 {
     (seconds / REUSE_DIVISOR).min(LEASE_REUSE_MAX.as_secs())
 }
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(leases(hour, fresh, 1000).share(hour, 1, now), None, "it is full");
         assert_eq!(leases(hour, fresh, 1).share(60, 1, now), None, "another time to live");
         let late = now + Duration::from_secs(61);
-        assert_eq!(leases(hour, fresh, 1).share(hour, 1, late), None, "it would die too early");
+        assert_eq!(leases(hour, fresh, 1).share(hour, 1, late), None, "it would expire too early");
     }
 
     #[tokio::test(start_paused = true)]

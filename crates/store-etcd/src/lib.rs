@@ -1,10 +1,11 @@
-//! The etcd v3 engine: [`setpoint_store::Store`] over a cluster, for several API servers at once.
+//! The etcd v3 engine: [`setpoint_store::Store`] over a cluster, which several API servers can
+//! share.
 //!
 //! # Theory
 //!
-//! etcd's model is the contract's: one counter of revisions, transactions that compare and write,
-//! watches from a revision. So each call is one call of etcd, and everything that is acknowledged
-//! was agreed on by a majority of members:
+//! etcd has the contract's model: one counter of revisions, transactions that compare and write,
+//! watches from a revision. So each call is one call of etcd, and every acknowledged call has the
+//! agreement of a majority of members:
 //!
 //! | [`Store`](setpoint_store::Store) | etcd |
 //! |---|---|
@@ -12,45 +13,44 @@
 //! | `get`, `range` | `Range`, linearizable; long ones in pages ([`FIRST_PAGE_KEYS_MAX`], then about [`PAGE_BYTES`] each), the later ones at the first one's revision |
 //! | `commit` | one `Txn`: compares of modification revisions; puts and deletes; else ranges of the compared keys |
 //! | a time to live | a lease, by `LeaseGrant`, shared by up to [`LEASE_KEYS_MAX`] keys |
-//! | `changes` | `Range` at the revision (is it kept?), then a `Watch` on a connection of its own, with previous values, fragments and progress |
+//! | `changes` | `Range` at the revision (to check that it is not compacted), then a `Watch` on a connection of its own, with previous values, fragments and progress |
 //! | `compact` | `Range` and `Txn` on `compact_rev_key`, as kube-apiserver, then `Compact` |
 //!
-//! A commit is sent once. When its answer is lost it is answered
-//! [`StoreError::Unknown`](setpoint_store::StoreError::Unknown) and never repeated here; while it
-//! surely did nothing (not sent, no leader, token refused) it goes to another member, until
-//! [`EtcdOptions::request_timeout`], and is then answered `Unavailable`. Reads are repeated freely.
+//! A commit is sent once. If its response is lost, it fails with
+//! [`StoreError::Unknown`](setpoint_store::StoreError::Unknown) and is not repeated. If it
+//! certainly did nothing (not sent, no leader, token refused), it goes to another member until
+//! [`EtcdOptions::request_timeout`], and then fails with `Unavailable`. Reads are repeated freely.
 //!
-//! | a member dies | then |
+//! | a member dies | effect |
 //! |---|---|
 //! | before a call was sent | the call goes to the next member |
 //! | during a read | the read goes to the next member |
 //! | during a commit | `Unknown`: read to find out |
-//! | during a watch | the feed goes on at the next member, where it was; no change is lost, none comes twice |
-//! | being the leader | calls wait for the election, for as long as `request_timeout` |
-//! | and with it the majority | calls fail with `Unavailable` (`Unknown` for what was sent); feeds wait |
+//! | during a watch | the feed continues on the next member from its position; no change is lost or repeated |
+//! | as the leader | calls wait for the election, up to `request_timeout` |
+//! | and the majority is lost | calls fail with `Unavailable` (`Unknown` for commits that were sent); feeds wait |
 //!
-//! How feeds stay whole, and when progress may be believed, is told in `src/feed.rs`; whom calls go
-//! to in `src/cluster.rs`.
+//! `src/feed.rs` explains how feeds stay complete and when progress is reliable; `src/cluster.rs`
+//! explains which member a call goes to.
 //!
-//! The client is written on HTTP/2 itself (`h2`) and not on a gRPC framework, for two reasons:
-//! whether a request left decides between `Unknown` and `Unavailable`, and every task has an owner,
-//! the store, and ends with it. Messages are `prost` derives, so that nobody needs `protoc`.
+//! The client uses HTTP/2 (`h2`) directly and no gRPC framework, for two reasons. Whether a request
+//! was sent decides between `Unknown` and `Unavailable`. And every task is owned by the store and
+//! ends with it. Messages are `prost` derives, so that `protoc` is not needed.
 //!
-//! A member that hangs is left by reads after [`EtcdOptions::attempt_timeout`], by feeds within
-//! seconds ([`IDLE_PROGRESS_PERIOD`], [`PATIENCE_MIN`]); a commit that was sent to it waits for its
-//! answer until `request_timeout` and is then `Unknown`. A new connection is used only when its
+//! Reads leave a member that hangs after [`EtcdOptions::attempt_timeout`], feeds within seconds
+//! ([`IDLE_PROGRESS_PERIOD`], [`PATIENCE_MIN`]). A commit that was sent to it waits for its
+//! response until `request_timeout` and is then `Unknown`. A new connection is used only after its
 //! member has confirmed, by a linearizable read, that a majority follows its leader.
 //!
-//! Where etcd's own users are on, the user needs to read and write its namespace (Kubernetes:
-//! `/registry/`) and `compact_rev_key`; before etcd 3.4.25 and 3.5.8 also to read all keys, for
-//! feeds.
+//! With etcd's own authentication, the user needs to read and write its namespace (Kubernetes:
+//! `/registry/`) and `compact_rev_key`. Before etcd 3.4.25 and 3.5.8, feeds also need permission to
+//! read all keys.
 //!
-//! Not guarded against: an etcd that is restored from a backup goes back in its revisions, as it
-//! does for Kubernetes. Start the servers over it anew.
+//! Not handled: an etcd that is restored from a backup goes back in its revisions, as for
+//! Kubernetes. Restart the servers that use it.
 //!
-//! Limits that are etcd's: a transaction has at most 128 compares and 128 operations
-//! (`--max-txn-ops`), a time to live counts whole seconds and is at least about one election long,
-//! and no key is empty.
+//! Limits of etcd: a transaction has at most 128 compares and 128 operations (`--max-txn-ops`), a
+//! time to live is in whole seconds and at least about one election long, and no key is empty.
 //!
 //! This crate knows nothing of objects or HTTP APIs: keys and values are bytes.
 //!

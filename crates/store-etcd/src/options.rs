@@ -1,40 +1,39 @@
-//! Where etcd is and how to reach it.
+//! Options of a connection to etcd.
 
 use bytes::Bytes;
 use std::{fmt, path::PathBuf, time::Duration};
 
-/// How to reach a cluster.
+/// Options of a cluster.
 ///
-/// `EtcdOptions::new(["http://127.0.0.1:2379"])`, then set what differs from the defaults.
+/// Start with `EtcdOptions::new(["http://127.0.0.1:2379"])`, then set what differs from the
+/// defaults.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct EtcdOptions {
     /// Client addresses of members: `http://host:port`, `https://host:port`, or `host:port` (https
-    /// when [`Self::tls`] is set). The first is asked first; the others are for when it cannot
-    /// serve.
+    /// if [`Self::tls`] is set). The first is preferred; the others are used when it cannot serve.
     pub endpoints: Vec<String>,
-    /// For `https` endpoints.
+    /// TLS settings for `https` endpoints.
     pub tls: Option<EtcdTls>,
-    /// Name and password, where etcd's own authentication is on.
+    /// Name and password for etcd's own authentication.
     pub user: Option<(String, String)>,
-    /// Put before every key and taken off every answer. Several stores may share one etcd under
+    /// Prefix of every key, which is removed from responses. Several stores may share one etcd with
     /// different namespaces; their revisions come from one counter. Empty by default.
     pub namespace: Bytes,
-    /// A key, within the namespace, that the user may read; it need not be there. It is asked for
-    /// where only a revision is wanted. `/registry/health` by default, where kube-apiserver looks
-    /// too.
+    /// A key within the namespace that the user may read; it need not exist. Read when only a
+    /// revision is needed. `/registry/health` by default, like kube-apiserver.
     pub probe_key: Bytes,
-    /// How long one call may take in all, over every attempt. 10 s by default.
+    /// Maximum time of one call with all its attempts. 10 s by default.
     pub request_timeout: Duration,
-    /// How long a member may leave a read unanswered until another one is asked. 3 s by default.
+    /// Maximum time of a read on one member before another one is tried. 3 s by default.
     pub attempt_timeout: Duration,
-    /// How long making one connection may take, TLS included, and then each of the two questions
-    /// that show whether its member can serve (these up to eight times as long, while no member
-    /// answers in time). 2 s by default.
+    /// Maximum time to make a connection, TLS included, and also of each of the two requests that
+    /// check whether its member can serve (up to eight times as long, while no member responds in
+    /// time). 2 s by default.
     pub connect_timeout: Duration,
-    /// How often the connection of a feed is pinged; etcd refuses less than 5 s. 10 s by default.
+    /// Period of pings on the connection of a feed. etcd refuses less than 5 s. 10 s by default.
     pub keep_alive_period: Duration,
-    /// How long an answer to a ping may take. 5 s by default.
+    /// Maximum time to wait for the response to a ping. 5 s by default.
     pub keep_alive_timeout: Duration,
 }
 
@@ -62,7 +61,7 @@ impl Default for EtcdOptions {
     }
 }
 
-/// The password stays out of it.
+/// Omits the password.
 impl fmt::Debug for EtcdOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdOptions")
@@ -75,25 +74,25 @@ impl fmt::Debug for EtcdOptions {
     }
 }
 
-/// Whom to trust, and who one is.
+/// TLS settings: trusted CAs and the client's certificate.
 #[derive(Debug, Clone)]
 pub struct EtcdTls {
-    /// Authorities that sign the members' certificates.
+    /// Certificates of the CAs that sign the members' certificates.
     pub ca: Pem,
-    /// The client's certificate chain and its private key, where members ask for one.
+    /// The client's certificate chain and its private key, if members require one.
     pub client: Option<(Pem, Pem)>,
 }
 
 /// Certificates or a key in PEM.
 #[derive(Clone)]
 pub enum Pem {
-    /// A file, read anew for each connection, so that a renewed certificate is taken up.
+    /// A file, read for each connection, so that a renewed certificate is used.
     File(PathBuf),
     /// The text itself.
     Text(Bytes),
 }
 
-/// A private key stays out of it.
+/// Omits private keys.
 impl fmt::Debug for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

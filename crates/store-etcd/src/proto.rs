@@ -1,7 +1,7 @@
-//! The messages of etcd's v3 API that this engine sends and reads, with the field numbers of its
-//! public `rpc.proto`.
+//! The messages of etcd's v3 API that this engine uses, with the field numbers of its public
+//! `rpc.proto`.
 //!
-//! Fields that are neither set nor read are left out: protocol buffers skip what is not known.
+//! Unused fields are left out: protocol buffers skip unknown fields.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -37,7 +37,7 @@ pub(crate) struct WireKeyValue {
     pub(crate) create_revision: i64,
     #[prost(int64, tag = "3")]
     pub(crate) mod_revision: i64,
-    /// How often the key was written since it was created.
+    /// Number of writes since the key was created.
     #[prost(int64, tag = "4")]
     pub(crate) version: i64,
     #[prost(bytes = "vec", tag = "5")]
@@ -48,12 +48,12 @@ pub(crate) struct WireKeyValue {
 pub(crate) struct RangeCall {
     #[prost(bytes = "bytes", tag = "1")]
     pub(crate) key: Bytes,
-    /// Empty: the one key; `\0`: no upper bound.
+    /// Empty: only `key`. `\0`: no upper bound.
     #[prost(bytes = "bytes", tag = "2")]
     pub(crate) range_end: Bytes,
     #[prost(int64, tag = "3")]
     pub(crate) limit: i64,
-    /// 0: the newest.
+    /// 0: the newest revision.
     #[prost(int64, tag = "4")]
     pub(crate) revision: i64,
     #[prost(bool, tag = "9")]
@@ -106,14 +106,14 @@ pub(crate) enum OpCall {
     Delete(DeleteCall),
 }
 
-/// One operation's answer; only those of ranges are read.
+/// The response to one operation. Only responses to ranges are read.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseOp {
     #[prost(message, optional, tag = "1")]
     pub(crate) range: Option<RangeAnswer>,
 }
 
-/// Always `EQUAL`, which is the zero of its enum.
+/// Always `EQUAL`, the zero of its enum.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WireCompare {
     #[prost(int32, tag = "2")]
@@ -206,7 +206,7 @@ pub(crate) struct WatchProgress {}
 pub(crate) struct WatchAnswer {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<ResponseHeader>,
-    /// -1: of the stream as a whole.
+    /// -1: for the whole stream.
     #[prost(int64, tag = "2")]
     pub(crate) watch_id: i64,
     #[prost(bool, tag = "3")]
@@ -217,7 +217,7 @@ pub(crate) struct WatchAnswer {
     pub(crate) compact_revision: i64,
     #[prost(string, tag = "6")]
     pub(crate) cancel_reason: String,
-    /// Whether more of the same answer follows.
+    /// Whether more parts of the same response follow.
     #[prost(bool, tag = "7")]
     pub(crate) fragment: bool,
     #[prost(message, repeated, tag = "11")]
@@ -241,7 +241,7 @@ impl Event {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct LeaseGrantCall {
-    /// Seconds.
+    /// In seconds.
     #[prost(int64, tag = "1")]
     pub(crate) ttl: i64,
 }
@@ -250,7 +250,7 @@ pub(crate) struct LeaseGrantCall {
 pub(crate) struct LeaseGrantAnswer {
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
-    /// Seconds: what the server made of it.
+    /// In seconds, as the server granted it.
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
     #[prost(string, tag = "4")]

@@ -1,4 +1,5 @@
-//! What a store and its feeds have in common: the members, and how far the store has said to be.
+//! State that a store and its feeds share: the cluster, and the revisions that the store has
+//! returned.
 
 use crate::{
     cluster::{Cluster, Failure, Repeat},
@@ -14,13 +15,13 @@ use parking_lot::Mutex;
 use setpoint_store::{Revision, StoreError};
 use tokio::{sync::watch, time::timeout};
 
-/// How far the store has said to be; feeds see to it that they reach it.
+/// Revisions that the store has returned. Feeds must reach them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Told {
-    /// The newest revision in any answer.
+pub(crate) struct Progress {
+    /// The newest revision in any response.
     pub(crate) seen: u64,
-    /// The newest one that [`setpoint_store::Store::revision`] told: somebody probably waits for
-    /// the feeds to reach it.
+    /// The newest revision that [`setpoint_store::Store::revision`] returned. Its caller probably
+    /// waits for a feed to reach it.
     pub(crate) asked: u64,
 }
 
@@ -28,8 +29,8 @@ pub(crate) struct Shared {
     pub(crate) cluster: Cluster,
     pub(crate) namespace: Namespace,
     pub(crate) leases: Leases,
-    pub(crate) told: watch::Sender<Told>,
-    /// The version of `compact_rev_key` after the last round this store knows of.
+    pub(crate) progress: watch::Sender<Progress>,
+    /// The version of `compact_rev_key` after the last known round.
     pub(crate) compact_version: Mutex<Option<i64>>,
 }
 
@@ -39,35 +40,36 @@ impl Shared {
             namespace: Namespace(cluster.options.namespace.clone()),
             cluster,
             leases: Leases::new(),
-            told: watch::Sender::new(Told::default()),
+            progress: watch::Sender::new(Progress::default()),
             compact_version: Mutex::new(None),
         }
     }
 
-    /// Takes note of an answer's revision.
+    /// Records the revision of a response.
     pub(crate) fn note(&self, revision: Revision, asked: bool) {
-        self.told.send_if_modified(|told| {
-            let before = *told;
-            told.seen = told.seen.max(revision.0);
+        self.progress.send_if_modified(|progress| {
+            let before = *progress;
+            progress.seen = progress.seen.max(revision.0);
             if asked {
-                told.asked = told.asked.max(revision.0);
+                progress.asked = progress.asked.max(revision.0);
             }
-            *told != before
+            *progress != before
         });
     }
 
-    /// The revision of an answer.
-    pub(crate) fn stands_at(header: Option<&ResponseHeader>) -> Option<Revision> {
+    /// The revision of a response.
+    pub(crate) fn revision_of(header: Option<&ResponseHeader>) -> Option<Revision> {
         header.and_then(|header| keys::revision(header.revision))
     }
 
-    /// Asks for a range and notes how far the store is.
+    /// Reads a range and records the store's revision.
     pub(crate) async fn range(
         &self,
         question: &RangeCall,
     ) -> Result<(Revision, RangeAnswer), Failure> {
         let answer: RangeAnswer = self.cluster.call(path::RANGE, question, Repeat::Freely).await?;
-        let revision = Self::stands_at(answer.header.as_ref()).ok_or_else(|| malformed("range"))?;
+        let revision =
+            Self::revision_of(answer.header.as_ref()).ok_or_else(|| malformed("range"))?;
         self.note(revision, false);
         Ok((revision, answer))
     }
@@ -78,38 +80,39 @@ impl Shared {
         Ok(revision)
     }
 
-    /// Whether history still reaches back to a revision; one ahead of the store counts as kept.
-    pub(crate) async fn check_kept(&self, asked: Revision) -> Result<(), StoreError> {
+    /// Returns an error if history before a revision is compacted past it. A future revision is not
+    /// an error.
+    pub(crate) async fn check_not_compacted(&self, asked: Revision) -> Result<(), StoreError> {
         let question = RangeCall { revision: at_exactly(asked), ..self.cluster.probe() };
         match self.range(&question).await {
             Ok(_) => Ok(()),
             Err(Failure::Refused(error)) if refusal(&error) == Refusal::Future => Ok(()),
-            Err(failure) => Err(self.read_failed(asked, failure).await),
+            Err(failure) => Err(self.failed_read_at(asked, failure).await),
         }
     }
 
-    /// A failed read at a revision, as the contract says it.
-    pub(crate) async fn read_failed(&self, asked: Revision, failure: Failure) -> StoreError {
-        let Failure::Refused(error) = &failure else { return read_told(failure) };
+    /// Converts the failure of a read at a revision to the contract's error.
+    pub(crate) async fn failed_read_at(&self, asked: Revision, failure: Failure) -> StoreError {
+        let Failure::Refused(error) = &failure else { return read_error(failure) };
         match refusal(error) {
             Refusal::Compacted => match self.oldest(asked).await {
                 Ok(oldest) => StoreError::Compacted { asked, oldest },
-                Err(failure) => read_told(failure),
+                Err(failure) => read_error(failure),
             },
             Refusal::Future => match self.revision().await {
-                // It may have happened meanwhile.
+                // The revision has been written in the meantime.
                 Ok(current) if current >= asked => {
-                    StoreError::Unavailable("the store moved meanwhile: read again".into())
+                    StoreError::Unavailable("the store has new revisions: read again".into())
                 }
                 Ok(current) => StoreError::Future { asked, current },
-                Err(failure) => read_told(failure),
+                Err(failure) => read_error(failure),
             },
-            _ => read_told(failure),
+            _ => read_error(failure),
         }
     }
 
-    /// The oldest revision that is kept, told by a watch from a compacted one: no other answer of
-    /// etcd names it. Where the watch says nothing it is the newest revision, which is surely kept.
+    /// The oldest retained revision. Only a watch from a compacted revision returns it. If that
+    /// fails, returns the newest revision, which is certainly retained.
     async fn oldest(&self, compacted: Revision) -> Result<Revision, Failure> {
         let patience = self.cluster.options.attempt_timeout;
         if let Ok(Some(oldest)) = timeout(patience, self.oldest_by_watch(compacted)).await {
@@ -139,21 +142,20 @@ impl Shared {
     }
 }
 
-/// Reads change nothing: whatever went wrong, nothing happened.
-pub(crate) fn read_told(failure: Failure) -> StoreError {
+/// The error of a failed read. Reads change nothing, so an unknown outcome is `Unavailable`.
+pub(crate) fn read_error(failure: Failure) -> StoreError {
     match failure {
         Failure::Unknown(why) => StoreError::Unavailable(why),
-        failure => failure.told(),
+        failure => failure.into_store_error(),
     }
 }
 
-/// etcd's word for "exactly this one": its 0 is the newest, and its first state, which is empty,
-/// is 1.
+/// A revision in etcd's encoding: 0 would be the newest, and the first state, which is empty, is 1.
 pub(crate) fn at_exactly(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX).max(1)
 }
 
-/// An answer that is not one.
+/// The failure for an invalid response.
 pub(crate) fn malformed(what: &str) -> Failure {
     Failure::Unavailable(format!("the answer to a {what} is malformed"))
 }

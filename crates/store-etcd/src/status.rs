@@ -1,7 +1,7 @@
-//! How the members are.
+//! The state of the members.
 
 use crate::{
-    cluster::{Cluster, told},
+    cluster::{Cluster, describe},
     connection::{CallError, Connection, NotSent},
     error::EtcdError,
     failure::{Verdict, verdict},
@@ -15,10 +15,10 @@ use std::{
     time::Duration,
 };
 
-/// The oldest etcd this engine works with: 3.4 brought fragments and progress requests.
+/// The oldest supported etcd: 3.4 introduced fragments and progress requests.
 pub const VERSION_MIN: (u32, u32, u32) = (3, 4, 0);
 
-/// How every member is, as far as they say.
+/// The state of all members.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EtcdStatus {
@@ -27,14 +27,14 @@ pub struct EtcdStatus {
 }
 
 impl EtcdStatus {
-    /// The leader's address, when a member that answers is the leader.
+    /// The leader's address, if a member that responds is the leader.
     pub fn leader(&self) -> Option<&str> {
         let is_leader =
             |member: &&EtcdMember| member.state.as_ref().is_ok_and(|state| state.is_leader);
         self.members.iter().find(is_leader).map(|member| &*member.endpoint)
     }
 
-    /// Whether some member can serve: it answers, knows a leader, and reports no error.
+    /// Whether a member can serve: it responds, knows a leader, and reports no error.
     pub fn is_serving(&self) -> bool {
         let serves = |state: &EtcdMemberState| state.has_leader && state.errors.is_empty();
         self.members.iter().any(|member| member.state.as_ref().is_ok_and(serves))
@@ -45,31 +45,31 @@ impl EtcdStatus {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EtcdMember {
-    /// Its address, as it was given.
+    /// Its address, as configured.
     pub endpoint: String,
-    /// What it says of itself, or why it says nothing.
+    /// Its state, or why it did not respond.
     pub state: Result<EtcdMemberState, String>,
 }
 
-/// What a member says of itself.
+/// The state that a member reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EtcdMemberState {
     /// etcd's version.
     pub version: String,
-    /// Bytes of its database file.
+    /// Size of its database file, in bytes.
     pub db_size: u64,
-    /// Bytes of it in use.
+    /// Bytes in use in the file.
     pub db_size_in_use: u64,
     /// Whether it is the leader.
     pub is_leader: bool,
     /// Whether it knows a leader.
     pub has_leader: bool,
-    /// What it complains of, such as an alarm for lack of space.
+    /// Errors, such as an alarm for lack of space.
     pub errors: Vec<String>,
 }
 
-/// Asks all of them at once.
+/// Queries all members in parallel.
 pub(crate) async fn status(cluster: &Cluster) -> EtcdStatus {
     let members = cluster.endpoints.iter().enumerate().map(async |(i, endpoint)| EtcdMember {
         endpoint: endpoint.text.clone(),
@@ -83,10 +83,11 @@ async fn ask(cluster: &Cluster, endpoint: usize) -> Result<StatusAnswer, String>
     let dialled = Connection::dial(endpoint, target, &cluster.options, &cluster.tasks, false).await;
     let connection = dialled.map_err(|NotSent(why)| why)?;
     let answer = ask_on(cluster, &connection, cluster.options.attempt_timeout).await;
-    answer.map_err(|error| format!("{}: {}", target.text, told(&error)))
+    answer.map_err(|error| format!("{}: {}", target.text, describe(&error)))
 }
 
-/// Asks with a token: newer members tell only administrators, where authentication is on.
+/// Sends a token: newer members report their status to administrators only, if authentication is
+/// on.
 async fn ask_on(
     cluster: &Cluster,
     connection: &Connection,
@@ -95,13 +96,13 @@ async fn ask_on(
     let token = cluster.auth.token(connection, &cluster.options).await?;
     let answer = ask_as(connection, token.as_ref(), silence).await;
     if matches!(&answer, Err(CallError::Grpc(error)) if verdict(error) == Verdict::Token) {
-        // A restarted member forgets them.
+        // A restarted member forgets tokens.
         cluster.auth.refused(token.as_ref());
     }
     answer
 }
 
-/// Asks the member at the other end of a connection.
+/// Queries the member of a connection.
 pub(crate) async fn ask_as(
     connection: &Connection,
     token: Option<&HeaderValue>,
@@ -123,7 +124,7 @@ fn state(answer: &StatusAnswer) -> EtcdMemberState {
     }
 }
 
-/// Refuses a member that is too old, when it says how old it is.
+/// Rejects a member that reports a version that is too old.
 pub(crate) async fn check_version(cluster: &Cluster) -> Result<(), EtcdError> {
     for i in 0..cluster.endpoints.len() {
         let Ok(answer) = ask(cluster, i).await else { continue };
@@ -135,7 +136,7 @@ pub(crate) async fn check_version(cluster: &Cluster) -> Result<(), EtcdError> {
     Ok(())
 }
 
-/// `3.5.16`, with or without more after it.
+/// Parses `3.5.16`, with or without a suffix.
 pub(crate) fn version(text: &str) -> Option<(u32, u32, u32)> {
     let mut numbers = text.splitn(3, '.').map(|part| {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
@@ -144,11 +145,10 @@ pub(crate) fn version(text: &str) -> Option<(u32, u32, u32)> {
     Some((numbers.next()??, numbers.next()??, numbers.next()??))
 }
 
-/// Whether a member's answers to progress requests may be believed: they are sent when every
-/// watcher of the stream has all that came before, and after it. Earlier versions answered at once,
-/// past changes still on their way (etcd issue 15220, mended in 3.4.25 and 3.5.8; KEP-2340 has the
-/// same condition).
-pub(crate) fn tells_progress(text: &str) -> bool {
+/// Whether a member's responses to progress requests are reliable: sent after all earlier changes
+/// of all watchers of the stream. Earlier versions respond at once, while changes are still in
+/// flight (etcd issue 15220, fixed in 3.4.25 and 3.5.8; KEP-2340 has the same condition).
+pub(crate) fn has_reliable_progress(text: &str) -> bool {
     match version(text) {
         Some((3, 4, patch)) => patch >= 25,
         Some((3, 5, patch)) => patch >= 8,
@@ -162,14 +162,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_told_apart() {
+    fn versions_are_parsed_and_compared() {
         assert_eq!(version("3.5.16"), Some((3, 5, 16)));
         assert_eq!(version("3.6.0-rc.1"), Some((3, 6, 0)));
         assert_eq!(version("3.5"), None);
         assert_eq!(version(""), None);
-        let told = ["3.4.25", "3.4.30", "3.5.8", "3.5.30", "3.6.0", "4.0.0"];
-        assert!(told.into_iter().all(tells_progress));
+        let reliable = ["3.4.25", "3.4.30", "3.5.8", "3.5.30", "3.6.0", "4.0.0"];
+        assert!(reliable.into_iter().all(has_reliable_progress));
         let not = ["3.4.23", "3.5.7", "3.5.0-rc.1", "3.3.99", "unknown", ""];
-        assert!(!not.into_iter().any(tells_progress));
+        assert!(!not.into_iter().any(has_reliable_progress));
     }
 }

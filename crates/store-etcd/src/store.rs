@@ -21,25 +21,25 @@ use prost::Message;
 use setpoint_store::*;
 use std::{fmt, sync::Arc};
 
-/// How many keys one answer to a range holds at most; longer ranges are read in pages, at one
+/// Maximum number of keys in one response to a range. Longer ranges are read in pages at one
 /// revision.
 pub const PAGE_KEYS_MAX: usize = 10_000;
-/// How many keys the first page holds, when nothing is known of their size: 750 MiB of the largest
-/// values there can be.
+/// Maximum number of keys in the first page, while their size is unknown: 750 MiB of values of the
+/// maximum size.
 pub const FIRST_PAGE_KEYS_MAX: usize = 500;
-/// About how many bytes each later page holds, going by the ones before.
+/// Approximate bytes of each further page, estimated from the pages before.
 pub const PAGE_BYTES: usize = 16 << 20;
-/// How often a long range is begun anew because its revision was compacted under it.
+/// Maximum attempts of a long range whose revision is compacted during the read.
 const RANGE_ATTEMPTS_MAX: u32 = 3;
 
-/// The etcd engine. A handle is cheap to clone; when the last one and the last feed go, the
-/// connections close.
+/// The etcd engine. A handle is cheap to clone. When the last handle and the last feed are dropped,
+/// the connections close.
 #[derive(Clone)]
 pub struct EtcdStore {
     owner: Arc<Owner>,
 }
 
-/// Ends the tasks when the last handle goes.
+/// Ends the tasks when the last handle is dropped.
 pub(crate) struct Owner {
     pub(crate) shared: Arc<Shared>,
 }
@@ -55,26 +55,25 @@ impl fmt::Debug for EtcdStore {
         let shared = &self.owner.shared;
         f.debug_struct("EtcdStore")
             .field("options", &shared.cluster.options)
-            .field("seen", &shared.told.borrow().seen)
+            .field("seen", &shared.progress.borrow().seen)
             .finish_non_exhaustive()
     }
 }
 
 impl EtcdStore {
-    /// Connects to the first member that serves. Needs a tokio runtime, on which the store's own
+    /// Connects to the first member that can serve. Needs a tokio runtime, on which the store's
     /// tasks run until it is closed or dropped: one for each connection, one for each feed.
     ///
     /// # Errors
     ///
-    /// The options make no sense; no member serves within [`EtcdOptions::request_timeout`]; the
-    /// user is refused; a member is older than [`VERSION_MIN`](crate::VERSION_MIN).
+    /// The options are invalid. No member can serve within [`EtcdOptions::request_timeout`]. The
+    /// user is refused. A member is older than [`VERSION_MIN`](crate::VERSION_MIN).
     pub async fn connect(options: EtcdOptions) -> Result<Self, EtcdError> {
         let shared = Arc::new(Shared::new(Cluster::new(options)?));
         let store = Self { owner: Arc::new(Owner { shared }) };
         let cluster = &store.owner.shared.cluster;
         if let Some(tls) = &cluster.options.tls {
-            // What is wrong with the files is said here, and not as a member that cannot be
-            // reached.
+            // Reports invalid files as such, instead of as an unreachable member.
             crate::tls::config(tls).await?;
         }
         status::check_version(cluster).await?;
@@ -83,19 +82,19 @@ impl EtcdStore {
             Err(Failure::Refused(error)) => Err(EtcdError::Refused { problem: error.to_string() }),
             Err(failure) => Err(EtcdError::Unreachable {
                 endpoints: cluster.options.endpoints.clone(),
-                problem: failure.told().to_string(),
+                problem: failure.into_store_error().to_string(),
             }),
         }
     }
 
-    /// Asks every member how it is; those that cannot say so within
-    /// [`EtcdOptions::attempt_timeout`] are told as such. For readiness checks and logs.
+    /// The state of every member. A member that does not respond within
+    /// [`EtcdOptions::attempt_timeout`] is reported as an error. For readiness checks and logs.
     pub async fn status(&self) -> EtcdStatus {
         status::status(&self.owner.shared.cluster).await
     }
 
-    /// Ends every feed and connection, and waits for it. Every call after it, on any handle, is
-    /// answered [`StoreError::Closed`]; a commit under way is [`StoreError::Unknown`].
+    /// Ends every feed and connection, and waits for that. Every later call on any handle fails
+    /// with [`StoreError::Closed`]; a commit in flight fails with [`StoreError::Unknown`].
     pub async fn close(&self) {
         self.owner.shared.cluster.tasks.close().await;
     }
@@ -103,7 +102,7 @@ impl EtcdStore {
     async fn read_page(&self, request: &RangeRequest) -> Result<Snapshot<Range>, StoreError> {
         let shared = &self.owner.shared;
         let Some((key, range_end)) = shared.namespace.range(&request.start, &request.end) else {
-            // etcd is asked all the same: whether the revision is kept, and how far the store is.
+            // Still calls etcd, to check the revision and to get the store's revision.
             let snapshot = self.read_key(&[], request.at).await?;
             return Ok(Snapshot { revision: snapshot.revision, value: Range::default() });
         };
@@ -116,17 +115,17 @@ impl EtcdStore {
         };
         let (revision, answer) = match shared.range(&question).await {
             Ok(answer) => answer,
-            Err(failure) => return Err(self.read_failed(request.at, failure).await),
+            Err(failure) => return Err(self.failed_read_at(request.at, failure).await),
         };
         let entry = |wire| shared.namespace.entry(wire);
         let entries: Option<Vec<_>> = answer.kvs.into_iter().map(entry).collect();
         let (Some(entries), Ok(count)) = (entries, usize::try_from(answer.count)) else {
-            return Err(malformed("range").told());
+            return Err(malformed("range").into_store_error());
         };
         Ok(Snapshot { revision, value: Range { entries, count } })
     }
 
-    /// Reads page by page: the first at the revision asked for, the others at the first one's.
+    /// Reads page by page: the first at the requested revision, the others at the first one's.
     async fn read_pages(&self, request: &RangeRequest) -> Result<Snapshot<Range>, StoreError> {
         let limit = if request.limit == 0 { usize::MAX } else { request.limit };
         let first = RangeRequest { limit: limit.min(FIRST_PAGE_KEYS_MAX), ..request.clone() };
@@ -153,7 +152,7 @@ impl EtcdStore {
             whole.value.entries.extend(page.value.entries);
         }
         if whole.value.entries.len() != wanted {
-            return Err(malformed("range").told());
+            return Err(malformed("range").into_store_error());
         }
         Ok(whole)
     }
@@ -165,35 +164,34 @@ impl EtcdStore {
     ) -> Result<Snapshot<Option<KeyValue>>, StoreError> {
         let shared = &self.owner.shared;
         let full = shared.namespace.full(key);
-        // etcd has no empty key; the question is about the revision then.
+        // etcd has no empty key, so only the revision is read.
         let (full, exists) =
             if full.is_empty() { (Namespace::everything().0, false) } else { (full, true) };
         let question = RangeCall { key: full, revision: at(at_revision), ..RangeCall::default() };
         let (revision, mut answer) = match shared.range(&question).await {
             Ok(answer) => answer,
-            Err(failure) => return Err(self.read_failed(at_revision, failure).await),
+            Err(failure) => return Err(self.failed_read_at(at_revision, failure).await),
         };
         let value = match answer.kvs.pop().filter(|_| exists) {
             None => None,
-            Some(wire) => {
-                Some(shared.namespace.entry(wire).ok_or_else(|| malformed("read").told())?)
-            }
+            Some(wire) => Some(
+                shared.namespace.entry(wire).ok_or_else(|| malformed("read").into_store_error())?,
+            ),
         };
         Ok(Snapshot { revision, value })
     }
 
-    async fn read_failed(&self, at: At, failure: Failure) -> StoreError {
+    async fn failed_read_at(&self, at: At, failure: Failure) -> StoreError {
         let asked = match at {
             At::Exactly(revision) => revision,
             At::Latest => Revision(0),
         };
-        self.owner.shared.read_failed(asked, failure).await
+        self.owner.shared.failed_read_at(asked, failure).await
     }
 
     async fn write(&self, txn: &Txn) -> Result<Committed, StoreError> {
         let shared = &self.owner.shared;
-        // A lease may be gone although it should live: etcd restored from a backup, a clock that
-        // jumped.
+        // A lease may be gone too early: etcd was restored from a backup, or a clock jumped.
         for is_last in [false, true] {
             let n_keys = txn.ops.iter().filter(|op| op.value().is_some()).count();
             let lease = match txn.ttl {
@@ -201,7 +199,7 @@ impl EtcdStore {
                     let keys = u32::try_from(n_keys).unwrap_or(u32::MAX);
                     let lease = shared.leases.lease(&shared.cluster, ttl, keys).await;
                     // Nothing of the transaction was sent.
-                    lease.map_err(crate::shared::read_told)?
+                    lease.map_err(crate::shared::read_error)?
                 }
                 _ => 0,
             };
@@ -216,9 +214,9 @@ impl EtcdStore {
                         let size = question.encoded_len();
                         return Err(StoreError::TooLarge { size, max: VALUE_BYTES_MAX });
                     }
-                    _ => return Err(Failure::Refused(error).told()),
+                    _ => return Err(Failure::Refused(error).into_store_error()),
                 },
-                Err(failure) => return Err(failure.told()),
+                Err(failure) => return Err(failure.into_store_error()),
             }
         }
         Err(StoreError::Unavailable("a new lease was gone at once".into()))
@@ -230,9 +228,9 @@ impl EtcdStore {
             target: WireCompare::MOD,
             key: namespace.full(compare.key()),
             to: Some(CompareTo::ModRevision(match compare {
-                // A key that is absent was modified at 0, in etcd's words.
+                // etcd's modification revision of an absent key is 0.
                 Compare::Absent(_) => 0,
-                // So 0 stands for no revision: -1, which holds for no key.
+                // So revision 0 is sent as -1, which matches no key.
                 Compare::Modified(_, Revision(0)) => -1,
                 Compare::Modified(_, revision) => i64::try_from(revision.0).unwrap_or(-1),
             })),
@@ -257,17 +255,17 @@ impl EtcdStore {
         }
     }
 
-    /// Reads the answer to a transaction. What cannot be read may have happened.
+    /// Reads the response to a transaction. If it is unreadable, the outcome is unknown.
     fn committed(&self, txn: &Txn, answer: TxnAnswer) -> Result<Committed, StoreError> {
         let shared = &self.owner.shared;
         let unreadable = || StoreError::Unknown("the answer to a transaction is malformed".into());
-        let revision = Shared::stands_at(answer.header.as_ref()).ok_or_else(unreadable)?;
+        let revision = Shared::revision_of(answer.header.as_ref()).ok_or_else(unreadable)?;
         shared.note(revision, false);
         if answer.succeeded {
             return Ok(Committed::Done(revision));
         }
-        // That it was refused is sure; what was found must be known for each compare.
-        let unreadable = || malformed("transaction").told();
+        // A refused transaction did nothing, but the state of each compared key must be readable.
+        let unreadable = || malformed("transaction").into_store_error();
         if answer.responses.len() != txn.compares.len() {
             return Err(unreadable());
         }
@@ -291,7 +289,7 @@ impl Store for EtcdStore {
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
         async move {
             let shared = &self.owner.shared;
-            let revision = shared.revision().await.map_err(crate::shared::read_told)?;
+            let revision = shared.revision().await.map_err(crate::shared::read_error)?;
             shared.note(revision, true);
             Ok(revision)
         }
@@ -314,7 +312,7 @@ impl Store for EtcdStore {
             let mut attempts = 1;
             loop {
                 match self.read_pages(&request).await {
-                    // The present was compacted while it was read: there is a newer one.
+                    // The newest revision was compacted during the read: there is a newer one.
                     Err(StoreError::Compacted { .. })
                         if request.at == At::Latest && attempts < RANGE_ATTEMPTS_MAX =>
                     {
@@ -344,7 +342,7 @@ impl Store for EtcdStore {
         after: Revision,
     ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
         async move {
-            self.owner.shared.check_kept(after).await?;
+            self.owner.shared.check_not_compacted(after).await?;
             let feed: EtcdFeed = feed::open(&self.owner, &prefix, after)?;
             Ok(Box::new(feed) as Box<dyn ChangeFeed>)
         }

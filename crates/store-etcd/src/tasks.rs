@@ -1,4 +1,4 @@
-//! The tasks of one store: what drives its connections and feeds. They end with it.
+//! The tasks of one store, for its connections and feeds. They end with the store.
 
 use parking_lot::Mutex;
 use std::future::Future;
@@ -16,14 +16,14 @@ impl Tasks {
         Self { set: Mutex::new(Some(JoinSet::new())) }
     }
 
-    /// Starts a task; `None` when the store is closed.
+    /// Starts a task; `None` if the store is closed.
     pub(crate) fn spawn(
         &self,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Option<AbortHandle> {
         let mut set = self.set.lock();
         let set = set.as_mut()?;
-        // Those that ended are let go: the set holds what runs.
+        // Removes finished tasks, so that the set holds running ones only.
         while set.try_join_next().is_some() {}
         Some(set.spawn(task))
     }
@@ -32,15 +32,15 @@ impl Tasks {
         self.set.lock().is_none()
     }
 
-    /// Ends all of them.
+    /// Aborts all tasks.
     pub(crate) fn abort(&self) {
-        // Dropping the set aborts what is in it; outside of the lock, since tasks drop things that
-        // may ask here.
+        // Dropping the set aborts its tasks. Outside of the lock, because their destructors may
+        // call this type.
         let set = self.set.lock().take();
         drop(set);
     }
 
-    /// Ends all of them and waits for it.
+    /// Aborts all tasks and waits for them.
     pub(crate) async fn close(&self) {
         let set = self.set.lock().take();
         if let Some(mut set) = set {

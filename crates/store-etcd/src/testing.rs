@@ -1,9 +1,9 @@
 //! Clusters of real etcd processes, for tests (feature `testing`).
 //!
-//! The binary is named by `SETPOINT_TEST_ETCD`, which `cargo xtask test` sets; [`available`] says
-//! whether it is. A cluster listens on loopback, on free ports below those that outgoing
-//! connections take, so that a member finds its port free when it comes back. Its data is in a
-//! temporary folder. Everything goes when the [`Cluster`] is dropped: the processes first.
+//! `SETPOINT_TEST_ETCD` is the path of the binary, and `cargo xtask test` sets it; [`available`]
+//! returns whether it is set. A cluster listens on loopback, on free ports below those of outgoing
+//! connections, so that a restarted member finds its port free. Its data is in a temporary folder.
+//! Dropping the [`Cluster`] ends the processes first and then removes everything else.
 //!
 //! ```no_run
 //! # async fn test() {
@@ -35,22 +35,22 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Names the binary of etcd.
+/// Environment variable with the path of etcd.
 pub const ETCD: &str = "SETPOINT_TEST_ETCD";
-/// Names the binary of etcdctl.
+/// Environment variable with the path of etcdctl.
 pub const ETCDCTL: &str = "SETPOINT_TEST_ETCDCTL";
-/// Has etcd leave syncing to the kernel.
+/// etcd's flag not to sync its files.
 const UNSYNCED: &str = "--unsafe-no-fsync";
-/// How long a cluster may take to become healthy.
+/// Maximum time for a cluster to become healthy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// How often ports are chosen anew because somebody else was quicker.
+/// Maximum number of attempts with new ports, if another process took one.
 const STARTS_MAX: u32 = 5;
-/// The first port that is tried; outgoing connections begin at 32,768.
+/// The first port to try; outgoing connections begin at 32,768.
 const PORT_MIN: u32 = 12_000;
-/// How many ports there are to try.
+/// Number of ports to try.
 const PORTS: u32 = 20_000;
 
-/// Where etcd is, if the test was told; else it says on standard error that it is skipped.
+/// Whether etcd is available. If not, prints to standard error that the test is skipped.
 pub fn available() -> bool {
     let is_there = std::env::var_os(ETCD).is_some();
     if !is_there {
@@ -59,22 +59,22 @@ pub fn available() -> bool {
     is_there
 }
 
-/// What a cluster is like.
+/// Options of a cluster.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClusterOptions {
-    /// How many members.
+    /// Number of members.
     pub members: usize,
     /// The members' certificate, its key, and the CA of both sides, as PEM files. Clients then need
     /// a certificate of that CA.
     pub tls: Option<(PathBuf, PathBuf, PathBuf)>,
-    /// Members do not sync what they write, where etcd knows how (since 3.5): for tests that write
-    /// much and are not about the disk. What a member wrote before it was killed is the kernel's,
-    /// and there when it comes back; it takes a machine without power to lose it.
+    /// Whether members skip syncing, if etcd has the flag (since 3.5). For tests that write much
+    /// and do not test the disk. Writes of a killed member are still there when it restarts; only a
+    /// power cut loses them.
     pub unsynced: bool,
-    /// Further arguments for every member.
+    /// More arguments for every member.
     pub args: Vec<String>,
-    /// The binary; that of [`ETCD`] by default.
+    /// The binary; [`ETCD`] by default.
     pub binary: Option<PathBuf>,
 }
 
@@ -87,7 +87,7 @@ impl Default for ClusterOptions {
 /// A running cluster.
 #[derive(Debug)]
 pub struct Cluster {
-    // Dropped in this order: no process writes into a folder that is going.
+    // Dropped in this order, so that no process writes into a removed folder.
     members: Vec<Member>,
     options: ClusterOptions,
     folder: TempDir,
@@ -98,7 +98,7 @@ struct Member {
     command: Vec<String>,
     log: PathBuf,
     client: String,
-    /// The port where it tells its health, without TLS.
+    /// The port of its health endpoint, without TLS.
     health: u16,
     process: Option<Child>,
     is_paused: bool,
@@ -123,7 +123,7 @@ impl Member {
 
     fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // A paused process dies of SIGKILL as well.
+            // SIGKILL also ends a paused process.
             drop(process.kill());
             drop(process.wait());
         }
@@ -149,7 +149,7 @@ impl Member {
             wire.read_to_string(&mut answer).await.ok()?;
             Some(answer.contains(r#""health":"true""#))
         };
-        timeout(Duration::from_secs(3), ask).await.is_ok_and(|said| said == Some(true))
+        timeout(Duration::from_secs(3), ask).await.is_ok_and(|printed| printed == Some(true))
     }
 }
 
@@ -158,7 +158,7 @@ impl Cluster {
     ///
     /// # Panics
     ///
-    /// When [`ETCD`] is not set, or they do not become healthy; with their logs.
+    /// If [`ETCD`] is not set, or they do not become healthy. Prints their logs.
     pub async fn start(n: usize) -> Self {
         Self::start_with(ClusterOptions { members: n, ..ClusterOptions::default() }).await
     }
@@ -207,7 +207,7 @@ impl Cluster {
                 ("listen-metrics-urls", format!("http://127.0.0.1:{}", ports[2])),
                 ("initial-cluster", all.join(",")),
                 ("initial-cluster-token", "setpoint-test".into()),
-                // Leaders are elected in half a second, not in seconds.
+                // Elections take half a second instead of seconds.
                 ("heartbeat-interval", "50".into()),
                 ("election-timeout", "500".into()),
                 ("logger", "zap".into()),
@@ -256,18 +256,18 @@ impl Cluster {
     }
 
     /// Waits until every member that runs and is not paused is healthy: it knows a leader, and a
-    /// majority answers.
+    /// majority responds.
     ///
     /// # Panics
     ///
-    /// When that takes longer than [`PATIENCE`], or a member has ended by itself; with its log.
+    /// If that takes longer than [`PATIENCE`], or a member has exited. Prints its log.
     pub async fn wait_healthy(&mut self) {
         if let Err(log) = self.become_healthy().await {
             panic!("etcd does not become healthy:\n{log}");
         }
     }
 
-    /// How many members there are, running or not.
+    /// Number of members, running or not.
     #[allow(clippy::len_without_is_empty, reason = "there is no cluster without members")]
     pub fn len(&self) -> usize {
         self.members.len()
@@ -278,24 +278,24 @@ impl Cluster {
         self.members.iter().map(|member| member.client.clone()).collect()
     }
 
-    /// The endpoints, as flags take them.
+    /// The endpoints in the form of a flag's value.
     pub fn endpoints_flag(&self) -> String {
         self.endpoints().join(",")
     }
 
-    /// A store over all members, without TLS and user; patient, since machines that run tests are
-    /// busy.
+    /// A store over all members, without TLS and user. It has long timeouts, because test machines
+    /// are busy.
     ///
     /// # Panics
     ///
-    /// When it cannot connect.
+    /// If it cannot connect.
     pub async fn store(&self) -> EtcdStore {
         let mut options = EtcdOptions::new(self.endpoints());
         options.request_timeout = PATIENCE;
         EtcdStore::connect(options).await.unwrap()
     }
 
-    /// The folder of data and logs, for other files of the test.
+    /// The folder of data and logs, which the test may use for other files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -305,17 +305,17 @@ impl Cluster {
         self.options.tls.is_some()
     }
 
-    /// Ends a member at once, with SIGKILL. One that does not run stays as it is.
+    /// Kills a member with SIGKILL. No effect if it does not run.
     pub fn kill(&mut self, i: usize) {
         self.members[i].kill();
     }
 
-    /// Ends a member in order, with SIGTERM, as an upgrade does: a leader hands over first. Waits
-    /// until it has ended.
+    /// Stops a member with SIGTERM, as an upgrade does: a leader hands over first. Waits until it
+    /// has exited.
     ///
     /// # Panics
     ///
-    /// When it does not run, or does not end within [`PATIENCE`].
+    /// If it does not run, or does not exit within [`PATIENCE`].
     pub async fn stop(&mut self, i: usize) {
         self.members[i].signal("TERM");
         let deadline = Instant::now() + PATIENCE;
@@ -326,30 +326,30 @@ impl Cluster {
         self.members[i].kill();
     }
 
-    /// Starts a member that was killed, on the data it left. Does not wait for it: see
-    /// [`Self::wait_healthy`].
+    /// Restarts a killed member with its data. Does not wait for it: see [`Self::wait_healthy`].
     pub fn restart(&mut self, i: usize) {
         self.members[i].kill();
         self.members[i].start();
     }
 
-    /// Stops a member where it stands, with SIGSTOP: its connections stay open, and nobody answers.
+    /// Pauses a member with SIGSTOP: its connections stay open, but it does not respond.
     pub fn pause(&mut self, i: usize) {
         self.members[i].signal("STOP");
         self.members[i].is_paused = true;
     }
 
-    /// Lets a paused member go on.
+    /// Resumes a paused member.
     pub fn resume(&mut self, i: usize) {
         self.members[i].signal("CONT");
         self.members[i].is_paused = false;
     }
 
-    /// The member that leads now. Waits until one says so. Works without TLS and user only.
+    /// The current leader. Waits until a member reports itself as one. Works without TLS and user
+    /// only.
     ///
     /// # Panics
     ///
-    /// When nobody leads for longer than [`PATIENCE`].
+    /// If there is no leader for longer than [`PATIENCE`].
     pub async fn leader(&self) -> usize {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -363,17 +363,17 @@ impl Cluster {
             if let Some(leader) = status.members.iter().position(is_leader) {
                 return leader;
             }
-            assert!(Instant::now() < deadline, "nobody leads: {status:?}");
+            assert!(Instant::now() < deadline, "no leader: {status:?}");
             sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// What a member has logged.
+    /// The log of a member.
     pub fn log(&self, i: usize) -> String {
         fs::read_to_string(&self.members[i].log).unwrap_or_default()
     }
 
-    /// etcdctl (of [`ETCDCTL`]) with the endpoints set; `None` when it is not there.
+    /// An etcdctl command (of [`ETCDCTL`]) with the endpoints set; `None` if it is not available.
     pub fn etcdctl(&self) -> Option<Command> {
         let mut command = Command::new(std::env::var_os(ETCDCTL)?);
         command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", self.endpoints_flag()));
@@ -381,20 +381,20 @@ impl Cluster {
     }
 }
 
-/// Whether this etcd can be told not to sync.
+/// Whether this etcd has the flag not to sync.
 fn knows_unsynced(binary: &Path) -> bool {
     let help = Command::new(binary).arg("--help").env("ETCD_UNSUPPORTED_ARCH", "arm64").output();
     // Some versions write it to standard error.
-    help.is_ok_and(|said| {
-        [said.stdout, said.stderr]
+    help.is_ok_and(|printed| {
+        [printed.stdout, printed.stderr]
             .iter()
             .any(|text| String::from_utf8_lossy(text).contains(UNSYNCED))
     })
 }
 
-/// Ports that nobody listens at now, other ones each time.
+/// Ports on which no process listens now; different ones at each call.
 fn free_ports(n: usize) -> Vec<u16> {
-    /// Where this process goes on looking.
+    /// Where the next search of this process starts.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(7919);
     let mut ports = Vec::new();

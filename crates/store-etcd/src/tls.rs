@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Takes the connection over.
+/// Does the TLS handshake on a connection.
 pub(crate) async fn handshake(
     tls: &EtcdTls,
     host: &str,
@@ -25,7 +25,7 @@ pub(crate) async fn handshake(
     connector.connect(name, tcp).await.map_err(|error| format!("TLS: {error}"))
 }
 
-/// An error with what caused it, in one line.
+/// An error and its sources in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", chain(source)),
@@ -33,11 +33,11 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Reads the certificates, anew each time: files may have been renewed.
+/// Reads the certificates, at every call, because files may have been renewed.
 ///
 /// # Errors
 ///
-/// A file cannot be read, or does not hold what it should.
+/// A file cannot be read, or has invalid content.
 pub(crate) async fn config(tls: &EtcdTls) -> Result<ClientConfig, EtcdError> {
     let wrong = |what: &'static str| {
         move |problem: &dyn std::fmt::Display| EtcdError::Certificate {

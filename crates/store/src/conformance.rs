@@ -1,8 +1,8 @@
-//! The suite every engine passes.
+//! The conformance suite that every engine passes.
 //!
-//! [`check`] runs each case on a fresh store; a case that does not hold panics with what it saw. It
-//! needs a tokio runtime with time, does not care whether time is paused, and leaves no task
-//! behind. An engine's own tests call it in one line:
+//! [`check`] runs each case on a new store. A case that fails panics with the state it found. The
+//! suite needs a tokio runtime with time, which may be paused, and leaves no task behind. An
+//! engine's tests call it in one line:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -10,15 +10,15 @@
 //! # });
 //! ```
 //!
-//! A store that `make` gives has no keys; its revision may be any, and history before it may be
-//! there or not. Nobody else writes to it during a case. An engine whose times to live have a grain
-//! of their own says so by [`check_with`].
+//! A store from `make` must have no keys. Its revision and older history may be anything. No other
+//! caller writes to it during a case. An engine with a coarse granularity of times to live passes
+//! it to [`check_with`].
 
 mod feeds;
-mod lives;
 mod races;
 mod sizes;
 mod snapshots;
+mod ttl;
 
 use crate::contract::*;
 use bytes::Bytes;
@@ -28,12 +28,11 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a case must know of an engine.
+/// Properties of an engine that the cases need.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// The shortest time to live that the engine keeps to. 40 ms by default; etcd counts whole
-    /// seconds.
+    /// The engine's shortest precise time to live. 40 ms by default; etcd counts whole seconds.
     pub ttl_shortest: Duration,
 }
 
@@ -44,36 +43,37 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Says which time to live is the shortest that the engine keeps to.
+    /// Sets the engine's shortest precise time to live.
     #[must_use]
     pub fn ttl_shortest(self, ttl_shortest: Duration) -> Self {
         Self { ttl_shortest }
     }
 }
 
-/// Runs every case of the contract, each on a store that `make` gives empty.
+/// Runs every case of the contract, each on an empty store from `make`.
 ///
 /// # Panics
 ///
-/// When the engine breaks the contract; the message says where.
+/// If the engine breaks the contract. The message names the case.
 pub async fn check<S: Store>(make: impl AsyncFn() -> S) {
     check_with(Options::default(), make).await;
 }
 
-/// As [`check`], for an engine that is not like the ones here.
+/// As [`check`], for an engine with other properties.
 ///
 /// # Panics
 ///
-/// When the engine breaks the contract; the message says where.
+/// If the engine breaks the contract. The message names the case.
 pub async fn check_with<S: Store>(options: Options, make: impl AsyncFn() -> S) {
     for (name, case) in CASES {
-        // The name stands in the panic's backtrace and, for a reader of the log, here.
+        // The case's name goes into the panic message.
         let store = make().await;
         let outcome = std::panic::AssertUnwindSafe(case(&store, &options)).catch_unwind().await;
         if let Err(panic) = outcome {
-            let said = panic.downcast_ref::<String>().cloned();
-            let said = said.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            panic!("the engine breaks the contract: {name}: {}", said.unwrap_or_default());
+            let message = panic.downcast_ref::<String>().cloned();
+            let message =
+                message.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            panic!("the engine breaks the contract: {name}: {}", message.unwrap_or_default());
         }
     }
 }
@@ -83,42 +83,46 @@ type Case = for<'a> fn(&'a dyn Store, &'a Options) -> BoxFuture<'a, ()>;
 const CASES: &[(&str, Case)] = &[
     ("a commit that changes something takes the next revision", |s, _| revisions(s).boxed()),
     ("a commit that changes nothing takes none", |s, _| nothing_changes(s).boxed()),
-    ("compares decide the whole transaction and show what was found", |s, _| compares(s).boxed()),
+    ("compares decide the whole transaction and return the current state", |s, _| {
+        compares(s).boxed()
+    }),
     ("created stays through updates and is new after a delete", |s, _| created(s).boxed()),
     ("a range is ordered, bounded, limited and counted", |s, _| ranges(s).boxed()),
     ("a read at a revision sees that revision", |s, _| exact_reads(s).boxed()),
-    ("a read beyond the present is refused", |s, _| future_reads(s).boxed()),
-    ("compacted history is refused, the rest stays", |s, _| compaction(s).boxed()),
+    ("a read at a future revision is refused", |s, _| future_reads(s).boxed()),
+    ("compacted history is refused, newer history stays", |s, _| compaction(s).boxed()),
     ("a transaction is one revision in the feed", |s, _| feed_is_atomic(s).boxed()),
-    ("a feed shows its prefix only and its progress past the rest", |s, _| feed_prefix(s).boxed()),
+    ("a feed delivers its prefix only, and progress for other keys", |s, _| feed_prefix(s).boxed()),
     ("a feed opened in the past replays it, one opened ahead waits", |s, _| feed_start(s).boxed()),
     ("a dropped read of a feed loses nothing", |s, _| feed_cancel_safe(s).boxed()),
     ("a write over the limit is refused whole", |s, _| too_large(s).boxed()),
     ("one key twice in a transaction is refused", |s, _| duplicate_key(s).boxed()),
     ("a long key, an empty value and every byte read back", |s, _| sizes::bytes(s).boxed()),
-    ("a value that fits is kept whole, and one transaction carries many keys", |s, _| {
+    ("the largest value reads back, and a transaction can have many keys", |s, _| {
         sizes::large(s).boxed()
     }),
-    ("a range read in pages at one revision is one state", |s, _| snapshots::pages(s).boxed()),
-    ("history is compacted again and again, and never more than asked", |s, _| {
+    ("pages of a range at one revision are one state", |s, _| snapshots::pages(s).boxed()),
+    ("history is compacted repeatedly, and never more than requested", |s, _| {
         snapshots::compactions(s).boxed()
     }),
-    ("a feed goes on over a compaction, or says that it cannot", |s, _| {
+    ("a feed continues after a compaction, or returns Compacted", |s, _| {
         feeds::over_compaction(s).boxed()
     }),
-    ("a revision that was told is reached by every feed", |s, _| feeds::progress(s).boxed()),
+    ("every feed reaches a returned revision", |s, _| feeds::progress(s).boxed()),
     ("feeds of many prefixes each see their own", |s, _| feeds::many(s).boxed()),
-    ("of commits that compare one key at once, exactly one happens", |s, _| {
+    ("of concurrent commits that compare one key, exactly one happens", |s, _| {
         races::one_wins(s).boxed()
     }),
-    ("commits at once take a revision each, and the feed shows them all", |s, _| {
+    ("concurrent commits take one revision each, and the feed delivers them all", |s, _| {
         races::all_land(s).boxed()
     }),
-    ("a dropped commit happens whole or not at all, and the next one is answered", |s, _| {
+    ("a dropped commit happens whole or not at all, and the next one succeeds", |s, _| {
         races::dropped(s).boxed()
     }),
-    ("a value dies at its time, and the feed says so", |s, o| lives::dies(s, o).boxed()),
-    ("a value written again lives on", |s, o| lives::written_again(s, o).boxed()),
+    ("a value expires at its time, and the feed delivers the deletion", |s, o| {
+        ttl::expires(s, o).boxed()
+    }),
+    ("a value written again does not expire", |s, o| ttl::written_again(s, o).boxed()),
     ("random histories read back at every revision and fold from every feed", |s, _| {
         random_history(s).boxed()
     }),
@@ -229,7 +233,7 @@ async fn created(store: &dyn Store) {
 }
 
 async fn ranges(store: &dyn Store) {
-    // Written out of order; `/a0` sorts after `/a/`, since '/' is less than '0'.
+    // Not in key order. `/a0` sorts after `/a/`, because '/' is less than '0'.
     done(
         store,
         vec![
@@ -253,7 +257,7 @@ async fn ranges(store: &dyn Store) {
     assert_eq!(listing(store, open).await, "/a/c=3 /a0=5 /b=6 of 3");
     let inverted = RangeRequest { start: "/b".into(), end: "/a".into(), at: At::Latest, limit: 0 };
     assert_eq!(listing(store, inverted).await, " of 0");
-    // A hint, but never a wrong one.
+    // `divide` is a hint, but its keys must be valid.
     for (start, end) in [("/a", "/b"), ("/a/", "/a0"), ("/a/c", ""), ("/b", "/a")] {
         let keys = ok(store.divide(start.as_bytes(), end.as_bytes(), 1).await);
         let is_inside = |key: &Bytes| *key > *start && (end.is_empty() || *key < *end);
@@ -350,7 +354,7 @@ async fn take_until(feed: &mut dyn ChangeFeed, revision: Revision) -> Vec<Change
         for change in batch.changes {
             assert!(
                 change.revision > reached || reached == Revision(0),
-                "{change:?} came after {reached} was said to be complete"
+                "{change:?} came after {reached} was reported as complete"
             );
             assert!(change.revision <= batch.revision, "{change:?} lies beyond its batch");
             assert!(
@@ -370,7 +374,7 @@ async fn feed_is_atomic(store: &dyn Store) {
     let one = done(store, vec![put("/a", "1"), put("/b", "1")]).await;
     let two = done(store, vec![put("/a", "2"), delete("/b"), delete("/absent")]).await;
     let changes = take_until(&mut *feed, two).await;
-    let told: Vec<_> = changes
+    let delivered: Vec<_> = changes
         .iter()
         .map(|change| {
             let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -385,7 +389,7 @@ async fn feed_is_atomic(store: &dyn Store) {
         (two, "/a".to_owned(), Some("2".to_owned()), Some(("1".to_owned(), one))),
         (two, "/b".to_owned(), None, Some(("1".to_owned(), one))),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(delivered, expected);
 }
 
 async fn feed_prefix(store: &dyn Store) {

@@ -1,22 +1,22 @@
-//! What a store promises and what its callers may rely on.
+//! What a store guarantees and what its callers may rely on.
 //!
 //! # Theory
 //!
 //! One counter, the [`Revision`], orders everything. A [`Txn`] that changes something takes the
-//! next revision as a whole; one whose compares fail, or that changes nothing, takes none. A read
-//! names the revision it looks at, or takes the newest acknowledged one. A [`ChangeFeed`] is the
-//! same history told forwards: every change after a revision, once, in order. History is kept back
-//! to some oldest revision; what lies before it is *compacted*, and asking for it says so.
+//! next revision as a whole. A transaction whose compares fail, or that changes nothing, takes
+//! none. A read names a revision, or reads the newest acknowledged one. A [`ChangeFeed`] delivers
+//! the same history forwards: every change after a revision, once, in order. History is retained
+//! back to some oldest revision. Older history is *compacted*, and a request for it is an error.
 //!
-//! | call | acknowledged means | when its future is dropped |
+//! | call | meaning of success | when its future is dropped |
 //! |---|---|---|
 //! | [`Store::commit`] | durable, and visible to every read that starts later | the outcome is unknown: read to find out |
-//! | every read | the answer is a state the store had | nothing happened |
-//! | [`ChangeFeed::next`] | the batch will not come again from this feed | nothing was taken: the next call gives it |
+//! | every read | the result is a state the store had | no effect |
+//! | [`ChangeFeed::next`] | this feed will not return the batch again | no batch is lost: the next call returns it |
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-/// The store's counter; every commit that changes something gets the next one.
+/// The store's counter. Every commit that changes something gets the next revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision(pub u64);
 impl std::fmt::Display for Revision {
@@ -25,16 +25,16 @@ impl std::fmt::Display for Revision {
     }
 }
 
-/// At which revision a read looks.
+/// The revision that a read sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// The newest acknowledged one.
+    /// The newest acknowledged revision.
     Latest,
-    /// Exactly this one.
+    /// Exactly this revision.
     Exactly(Revision),
 }
 
-/// A key, its value and where it stands in history.
+/// A key, its value and its revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyValue {
     /// Key.
@@ -43,40 +43,40 @@ pub struct KeyValue {
     pub value: Bytes,
     /// Revision of the last change.
     pub modified: Revision,
-    /// Revision that created this incarnation.
+    /// Revision that created the key, after its last deletion if it had any.
     pub created: Revision,
 }
 
-/// An answer with the revision the store stood at when it was read.
+/// The result of a read, with the store's revision at the time of the read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot<T> {
-    /// The store's revision (for `At::Exactly` reads too: the newest).
+    /// The store's newest revision, also for `At::Exactly` reads.
     pub revision: Revision,
-    /// The answer.
+    /// The result.
     pub value: T,
 }
 
-/// Keys in `[start, end)`, bytewise order.
+/// A read of the keys in `[start, end)`, in bytewise order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeRequest {
     /// First key.
     pub start: Bytes,
-    /// First key beyond; empty means no upper bound.
+    /// First key after the range; empty means no upper bound.
     pub end: Bytes,
-    /// Where to look.
+    /// The revision to read.
     pub at: At,
-    /// At most this many (0: all).
+    /// Maximum number of entries (0: no limit).
     pub limit: usize,
 }
 impl RangeRequest {
-    /// Everything under a prefix, newest, no limit.
+    /// Everything under a prefix at the newest revision, without a limit.
     pub fn prefix(prefix: impl Into<Bytes>) -> Self {
         let start = prefix.into();
         let end = prefix_end(&start);
         Self { start, end, at: At::Latest, limit: 0 }
     }
 }
-/// The first key after every key with this prefix; empty when there is none.
+/// The first key after every key with this prefix. Empty if no such key exists.
 pub fn prefix_end(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     while let Some(last) = end.last_mut() {
@@ -89,16 +89,16 @@ pub fn prefix_end(prefix: &[u8]) -> Bytes {
     Bytes::new()
 }
 
-/// What a range holds.
+/// The result of a range read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Range {
-    /// In key order.
+    /// Entries in key order.
     pub entries: Vec<KeyValue>,
-    /// How many keys the whole range has, the limit aside.
+    /// Number of keys in the whole range, regardless of the limit.
     pub count: usize,
 }
 
-/// What must hold for a commit to happen.
+/// A condition of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compare {
     /// The key has no value.
@@ -106,7 +106,7 @@ pub enum Compare {
     /// The key's value was last changed at this revision.
     Modified(Bytes, Revision),
 }
-/// What a commit does.
+/// One write of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     /// Writes a value.
@@ -115,7 +115,7 @@ pub enum Op {
     Delete(Bytes),
 }
 impl Compare {
-    /// The key it looks at.
+    /// The compared key.
     pub fn key(&self) -> &Bytes {
         let (Self::Absent(key) | Self::Modified(key, _)) = self;
         key
@@ -123,13 +123,13 @@ impl Compare {
 }
 
 impl Op {
-    /// The key it writes.
+    /// The written key.
     pub fn key(&self) -> &Bytes {
         let (Self::Put(key, _) | Self::Delete(key)) = self;
         key
     }
 
-    /// The value it writes.
+    /// The written value; `None` for a deletion.
     pub fn value(&self) -> Option<&Bytes> {
         match self {
             Self::Put(_, value) => Some(value),
@@ -138,26 +138,27 @@ impl Op {
     }
 }
 
-/// All compares hold and all operations happen at one revision, or nothing does. No key twice.
+/// A transaction: either all compares hold and all operations happen at one revision, or nothing
+/// happens. It may write each key only once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Txn {
-    /// All must hold.
+    /// Conditions, all of which must hold.
     pub compares: Vec<Compare>,
-    /// Done in one revision.
+    /// Writes, all at one revision.
     pub ops: Vec<Op>,
-    /// Puts expire after this time to live (Events); checked by the engine against tokio time.
+    /// Time to live of the values written. For Events. Engines measure it in tokio time.
     pub ttl: Option<std::time::Duration>,
 }
-/// How a commit ended, when the store answered.
+/// The outcome of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Committed {
-    /// Durable at this revision (the newest one, unchanged, when nothing changed).
+    /// Durable at this revision. If nothing changed, the newest revision, which stays the same.
     Done(Revision),
-    /// A compare failed: the present state of every compared key, in order.
+    /// A compare failed.
     Refused {
         /// The store's revision.
         revision: Revision,
-        /// Present state of each compared key.
+        /// Current state of each compared key, in the order of the compares.
         found: Vec<Option<KeyValue>>,
     },
 }
@@ -165,141 +166,141 @@ pub enum Committed {
 /// One change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// When.
+    /// Revision of the change.
     pub revision: Revision,
     /// Key.
     pub key: Bytes,
-    /// The new value, `None` when deleted.
+    /// The new value; `None` for a deletion.
     pub value: Option<Bytes>,
-    /// The value before, `None` when created.
+    /// The previous value; `None` for a creation.
     pub previous: Option<KeyValue>,
 }
 
-/// Changes after a revision, each exactly once, in order.
+/// Delivers the changes after a revision, each exactly once, in order.
 pub trait ChangeFeed: Send {
-    /// The next batch: every change up to and including `Batch::revision`, which never decreases.
-    /// May be empty of changes (progress only: emitted when the store moved by writes outside the
-    /// prefix). Pends while nothing new. Cancel safe: a dropped call loses nothing.
+    /// Returns the next batch: every change up to and including `Batch::revision`, which never
+    /// decreases.
+    ///
+    /// A batch may have no changes: it then reports progress, because keys outside the prefix were
+    /// written. Waits while there is nothing new. Cancel safe: dropping the future loses nothing.
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, StoreError>>;
 }
-/// Some changes and how far they reach.
+/// A batch of changes and the revision it reaches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
-    /// In order; all changes of one revision come in one batch.
+    /// Changes in order. All changes of one revision are in one batch.
     pub changes: Vec<Change>,
-    /// Everything up to here has been delivered.
+    /// Every change up to this revision has been delivered.
     pub revision: Revision,
 }
 
-/// Why the store did not do as asked.
+/// An error of a store.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// History before `oldest` is gone: read the present and go on from there.
-    #[error("revision {asked} is compacted, the oldest kept is {oldest}")]
+    /// History before `oldest` was compacted. Read the current state and continue from there.
+    #[error("revision {asked} is compacted, the oldest retained is {oldest}")]
     Compacted {
-        /// Asked for.
+        /// The requested revision.
         asked: Revision,
-        /// Oldest kept.
+        /// The oldest retained revision.
         oldest: Revision,
     },
-    /// The revision has not happened yet.
+    /// The revision does not exist yet.
     #[error("revision {asked} is in the future, the store is at {current}")]
     Future {
-        /// Asked for.
+        /// The requested revision.
         asked: Revision,
-        /// Newest.
+        /// The newest revision.
         current: Revision,
     },
-    /// The value is over the engine's limit ([`VALUE_BYTES_MAX`]).
+    /// The transaction exceeds the engine's limit ([`VALUE_BYTES_MAX`]).
     #[error("the request is too large: {size} bytes, at most {max}")]
     TooLarge {
-        /// Its size.
+        /// Its size in bytes.
         size: usize,
-        /// The limit.
+        /// The limit in bytes.
         max: usize,
     },
-    /// A transaction names one key in two operations.
+    /// A transaction writes one key twice.
     #[error("a transaction writes the key {key:?} twice")]
     DuplicateKey {
         /// The key.
         key: Bytes,
     },
-    /// Whether the commit happened is not known (connection lost, time out): read to find out.
+    /// It is unknown whether the commit happened (connection lost, timeout). Read to find out.
     #[error("the outcome is unknown: {0}")]
     Unknown(String),
-    /// The engine cannot serve; nothing happened. Try again later.
+    /// The engine cannot serve. Nothing happened; try again later.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// There is no room for the write, on the disk or in a quota; nothing happened. Reads and feeds
-    /// go on, and writes do again once there is room.
+    /// There is no room for the write, on the disk or in a quota. Nothing happened. Reads and feeds
+    /// continue; writes work again once there is room.
     #[error("the store has no room: {0}")]
     Full(String),
-    /// What is stored is not what was written: restore a backup. Nothing else is touched by it.
+    /// Stored data does not match what was written. Restore a backup. Other data is not affected.
     #[error("the store is damaged: {0}")]
     Damaged(String),
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// The value of a key is there and cannot be made out (no key of the configuration decrypts
-    /// it). Nothing is lost: with the right configuration it is read again.
+    /// The key has a value that cannot be decoded, for example because no configured key decrypts
+    /// it. Nothing is lost: with the right configuration it can be read again.
     #[error("unable to transform key {key:?}: {reason}")]
     Unreadable {
         /// The key, as text.
         key: String,
-        /// Why, for whoever looks after the store.
+        /// The reason, for the store's operator.
         reason: String,
     },
 }
-/// How a value begins that a layer of the store could not make out: encrypted, as Kubernetes marks
-/// it. No object begins so.
+/// Prefix of a value that a layer of the store could not decode. It is the prefix that Kubernetes
+/// gives encrypted values; no object starts with it.
 ///
-/// A get of it, and a commit that finds it, are [`StoreError::Unreadable`]. Ranges and feeds cover
-/// many resources, so they give it as it is and go on: who reads them asks [`is_sealed`], and gets
-/// the key to learn why.
+/// A get of such a value, and a commit that compares its key, fail with [`StoreError::Unreadable`].
+/// Ranges and feeds cover many resources, so they return the value as stored. Their callers check
+/// [`is_sealed`], and get the key to learn the reason.
 pub const SEALED_PREFIX: &[u8] = b"k8s:enc:";
-/// Whether a value of a range or a feed is one that could not be made out ([`SEALED_PREFIX`]).
+/// Whether a value of a range or a feed could not be decoded ([`SEALED_PREFIX`]).
 pub fn is_sealed(value: &[u8]) -> bool {
     value.starts_with(SEALED_PREFIX)
 }
-/// The largest transaction: 1.5 MiB, as etcd's request limit.
+/// Maximum size of a transaction: 1.5 MiB, etcd's request limit.
 pub const VALUE_BYTES_MAX: usize = 1_572_864;
 
-/// A revisioned key-value store. `commit` is acknowledged when durable. Every method is cancel safe
-/// except `commit`, whose outcome is unknown when its future is dropped.
+/// A revisioned key-value store. `commit` succeeds once the transaction is durable. Every method is
+/// cancel safe except `commit`, whose outcome is unknown if its future is dropped.
 ///
-/// Methods with a body are what only some engines have something to say about; a wrapper passes
-/// them on.
+/// Methods with a default body concern only some engines. A wrapper must forward them.
 pub trait Store: Send + Sync + std::fmt::Debug + 'static {
-    /// The newest revision. Every feed reaches what was answered here, by a batch without changes
-    /// if it must.
+    /// Returns the newest revision. Every feed reaches it, with an empty batch if necessary.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>>;
-    /// One key.
+    /// Reads one key.
     fn get<'a>(
         &'a self,
         key: &'a [u8],
         at: At,
     ) -> BoxFuture<'a, Result<Snapshot<Option<KeyValue>>, StoreError>>;
-    /// Keys in order.
+    /// Reads a range of keys in order.
     fn range<'a>(
         &'a self,
         request: RangeRequest,
     ) -> BoxFuture<'a, Result<Snapshot<Range>, StoreError>>;
-    /// Compare and write.
+    /// Checks the compares and writes.
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>>;
-    /// Every change of keys under `prefix` after `after`.
+    /// Opens a feed of the changes under `prefix` after revision `after`.
     fn changes(
         &self,
         prefix: Bytes,
         after: Revision,
     ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>>;
-    /// Forgets history before `revision`, which stays readable. A revision that is the oldest kept
-    /// already is no error; an older one is [`StoreError::Compacted`].
+    /// Compacts history before `revision`, which stays readable. Succeeds if `revision` is already
+    /// the oldest. An older one is [`StoreError::Compacted`].
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>>;
-    /// Keys that divide `[start, end)` (`end` empty: no upper bound) into parts of about
-    /// `part_keys` keys, in order, none of them outside: who reads much reads the parts at the same
-    /// time. A hint, made of the present or of something near it; the default, and what an engine
-    /// without a cheap answer says, is one part: no key.
+    /// Returns keys that divide `[start, end)` (`end` empty: no upper bound) into parts of about
+    /// `part_keys` keys, so that a caller can read the parts in parallel. The keys are in order and
+    /// inside the range. A hint that may be slightly out of date. The default is no keys, which is
+    /// one part, for engines that cannot answer cheaply.
     fn divide<'a>(
         &'a self,
         _start: &'a [u8],
@@ -308,14 +309,13 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
-    /// Whether its history outlives the process: who starts on it again may take up watches that
-    /// began before. An engine whose history ends with the process says no, which is the default.
+    /// Whether history survives a restart of the process. If so, watches that began before a
+    /// restart can resume. `false` by default.
     fn keeps_history(&self) -> bool {
         false
     }
-    /// Whether a key's value is stored in a form that should be written anew, although the value
-    /// stays the same: encrypted with a key that was retired, for example. An engine that has one
-    /// form only says no, which is the default.
+    /// Whether a key's value should be written again because of its stored form, for example
+    /// encrypted with a retired key. `false` by default, for engines that have one form only.
     fn rewrite_due<'a>(&'a self, _key: &'a [u8]) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(std::future::ready(Ok(false)))
     }

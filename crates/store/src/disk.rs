@@ -2,52 +2,53 @@
 //!
 //! # Theory
 //!
-//! Every version of every key is a record of a log, ordered by revision; a second table says where
-//! each key's newest record stands, and each record where the one it replaced stands. So a read of
-//! the present is two look-ups, a read of the past follows a key's own chain, a feed reads the log
-//! forwards, and compaction walks the log and drops what was replaced. History is in the file:
-//! after a restart a feed goes on from any revision that is still kept.
+//! The file is a log that has a record for every version of every key, ordered by revision. A
+//! second table maps each key to its newest record, and each record points to the one it replaced.
+//! A read of the newest state is two lookups. A read of the past follows a key's chain of records.
+//! A feed reads the log forwards. Compaction scans the log and drops replaced records. History is
+//! in the file: after a restart a feed can continue from any retained revision.
 //!
 //! ```text
-//!   commit ──▶ bounded channel ──▶ writer thread: many commits → one transaction → one sync ──▶ publish ──▶ answers
+//!   commit ──▶ bounded channel ──▶ writer thread: many commits → one transaction → one sync ──▶ publish ──▶ responses
 //!                                                                                                │
-//!   get, range, changes ◀── the end of history in memory, else the file on a blocking thread ◀───┘
+//!   get, range, changes ◀── the newest history in memory, else the file on a blocking thread ◀───┘
 //! ```
 //!
-//! Durable means: redb's commit has synced the file. A commit is answered after that, and seen by
-//! readers only after that. A process that dies at any moment leaves a file whose next opening
-//! finds exactly the transactions that were synced, each whole.
+//! Durable means that redb's commit has synced the file. Only then does a commit return, and only
+//! then do readers see it. If the process dies at any moment, the next opening finds exactly the
+//! transactions that were synced, each of them whole.
 //!
-//! # When something fails
+//! # Failures
 //!
-//! | what | commits | reads and feeds |
+//! | failure | commits | reads and feeds |
 //! |---|---|---|
-//! | no room, by the disk or by a quota | deletions go on with [`DiskOptions::reserve_bytes`], others are [`StoreError::Full`]: nothing happened; they work again once there is room (`reserve.rs`) | go on; old history is given up |
-//! | another write that fails | [`StoreError::Unavailable`]: nothing happened; each later one tries again | go on |
-//! | a write that fails after which the file cannot be opened | [`StoreError::Unknown`], then `Unavailable` until it can be | `Unavailable` until then |
-//! | a sync that fails | found in the file or refused where pages are synced before what leads to them ([`DiskOptions::quick_repair_bytes`]); else [`StoreError::Unknown`], and then nothing is served until the program is started again | the same |
-//! | a read that fails | not touched | that one is `Unavailable`; the file is opened again for the next |
-//! | a record or a page that is not what was written, met while serving | [`StoreError::Damaged`] where they would replace it | `Damaged` where they meet it |
-//! | the same, found when the file is opened: every page is held to its checksum | by [`DiskOptions::on_damage`]: refused with the names of what is damaged, or served without it | the same |
+//! | no room on the disk or in a quota | deletions continue with [`DiskOptions::reserve_bytes`]; others fail with [`StoreError::Full`], which means that nothing happened, until there is room again (`reserve.rs`) | continue; old history is dropped |
+//! | another failed write | [`StoreError::Unavailable`]: nothing happened; each later commit tries again | continue |
+//! | a failed write after which the file cannot be opened | [`StoreError::Unknown`], then `Unavailable` until it can be opened | `Unavailable` until then |
+//! | a failed sync, if pages are synced before the header ([`DiskOptions::quick_repair_bytes`]) | succeeds if found in the file, else `Unavailable` | continue |
+//! | a failed sync otherwise | [`StoreError::Unknown`]; the store serves nothing until the process restarts | the same |
+//! | a failed read | not affected | that read is `Unavailable`; the file is opened again for the next |
+//! | a damaged record or page, found while serving | [`StoreError::Damaged`] if they would replace it | `Damaged` if they read it |
+//! | the same, found at opening, which checks the checksum of every page | by [`DiskOptions::on_damage`]: the opening fails and names the damage, or the rest is served | the same |
 //!
-//! The writer opens the file anew after a failed batch and looks how the batch ended (`writer.rs`
-//! has the reasons). A value whose time is over and that cannot be removed lives on, and is tried
-//! again every second. What fails when a folder is opened or looked after is a [`DiskError`], which
-//! names the path and what can be done; the store is as it was.
+//! The writer opens the file again after a failed batch and checks whether the batch is in it
+//! (`writer.rs` has the reasons). An expired value that cannot be deleted stays, and its deletion
+//! is tried again every second. Opening and maintaining a folder fail with a [`DiskError`], which
+//! names the path and a remedy, and leave the store unchanged.
 //!
 //! # Bounds
 //!
-//! | bound | what happens there |
+//! | bound | effect |
 //! |---|---|
-//! | [`COMMANDS_MAX`] commits wait for the writer | the next one waits to be taken in |
-//! | history over [`DiskOptions::history_revisions_max`], `history_bytes_max` or `history_age_max` | compacted along with writing, oldest first, a bounded number of records with each sync |
-//! | [`DiskOptions::cache_bytes`] of the file in memory, dirty pages included | redb drops what was used least |
-//! | the newest 10,000 commits, or 16 MiB of them and what they replaced, in memory | a feed further behind reads from the file |
-//! | 2,000 values that were read one by one, or 2 MiB of them, in memory until they change | what was not asked for longest goes |
-//! | a reader that is far behind | reads from the file; once its position is compacted it is told so |
+//! | [`COMMANDS_MAX`] commits wait for the writer | the next one waits for a place |
+//! | history over [`DiskOptions::history_revisions_max`], `history_bytes_max` or `history_age_max` | each sync also compacts a bounded number of records, oldest first |
+//! | [`DiskOptions::cache_bytes`] of the file in memory, dirty pages included | redb evicts the least recently used |
+//! | the newest 10,000 commits, or 16 MiB of them with the values they replaced, in memory | slower feeds read from the file |
+//! | 2,000 values that were read one by one, or 2 MiB of them, in memory until they change | the least recently read are evicted |
+//! | a slow reader | reads from the file; gets [`StoreError::Compacted`] once its position is compacted |
 //!
-//! Times to live are kept as moments of the clock in [`DiskOptions::now_ms`], so that they go on
-//! over restarts; values die at the first call after their time, or when a feed waits for it.
+//! Expiry times are stored in the time of [`DiskOptions::now_ms`], so that they survive restarts.
+//! Expired values are deleted at the next call, or at their time if a feed is waiting.
 
 mod ages;
 mod backup;
@@ -57,7 +58,6 @@ mod defrag;
 mod error;
 mod feed;
 mod file;
-mod kept;
 mod layout;
 mod lock;
 mod migrate;
@@ -65,6 +65,7 @@ mod pack;
 mod pages;
 mod published;
 mod read;
+mod read_cache;
 mod reserve;
 mod salvage;
 mod stat;
@@ -108,43 +109,42 @@ use crate::{contract::*, shape};
 
 /// The file in a data folder.
 pub const FILE: &str = "store.redb";
-/// How many commands may wait for the writer; the next one waits to be taken in.
+/// Maximum number of commands that wait for the writer. Further callers wait for a place.
 pub const COMMANDS_MAX: usize = 4096;
-/// How many values die in one step.
-const DEATHS_MAX: usize = 1000;
-/// How long values whose time is over stay before it is tried again to remove them, when that
-/// failed: a disk that is full stays so for a while, and reads are not to wait for it.
-const DEATHS_PERIOD: Duration = Duration::from_secs(1);
-/// How often a read is begun, when the engine fails under it and is opened again.
+/// Maximum number of expired values deleted in one step.
+const EXPIRED_MAX: usize = 1000;
+/// Delay before expired values are deleted again after a failure. A full disk stays full for a
+/// while, and reads should not wait for it.
+const EXPIRY_RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// Maximum attempts of a read, if the engine fails and is opened again.
 const READS_MAX: usize = 3;
 
-/// Limits and habits of a disk store.
+/// Options of a disk store.
 #[derive(Clone)]
 pub struct DiskOptions {
-    /// How many revisions of history are kept at most. 100,000 by default.
+    /// Maximum number of revisions in history. 100,000 by default.
     pub history_revisions_max: usize,
-    /// How many bytes of replaced values, as packed in the file, history may hold. 1 GiB by
+    /// Maximum size of history: bytes of replaced values, as compressed in the file. 1 GiB by
     /// default.
     pub history_bytes_max: u64,
-    /// How old a revision of history may become while the store is open, by tokio's time. Ten
-    /// minutes by default: Kubernetes compacts every five minutes to where it stood five minutes
-    /// before, so that is how far back its watches reach at most. What is in the file when it is
-    /// opened counts as new: watches of before a restart go on, however long the program was away.
+    /// Maximum age of a revision in history while the store is open, in tokio time. Ten minutes by
+    /// default. Kubernetes compacts every five minutes to the revision of five minutes before, so
+    /// its watches reach back ten minutes at most. History that is in the file at opening counts as
+    /// new: watches from before a restart continue, however long the process was down.
     pub history_age_max: Duration,
-    /// How many bytes of the file are kept in memory. 64 MiB by default.
+    /// Size of the file's cache in memory. 64 MiB by default.
     pub cache_bytes: usize,
-    /// From which size of the file on each commit also writes what makes the opening after a crash
-    /// quick. Such a commit syncs twice and costs more; without it a crash has the next opening
-    /// read the whole file, which takes a second or two for each GiB. 1 GiB by default; 0 is
-    /// always.
+    /// File size from which each commit also writes what makes opening after a crash quick. Such a
+    /// commit syncs twice and costs more. Without it, the first opening after a crash reads the
+    /// whole file, which takes a second or two for each GiB. 1 GiB by default; 0 means always.
     pub quick_repair_bytes: u64,
-    /// How many bytes beside the file are kept free on the disk: when that is full, deletions and
-    /// compaction go on with them. 8 MiB by default.
+    /// Disk space to reserve in a separate file, so that deletions and compaction can continue on a
+    /// full disk. 8 MiB by default.
     pub reserve_bytes: u64,
-    /// What happens when objects in the file are damaged. It is refused by default.
+    /// Whether to open a file in which objects are damaged. Refused by default.
     pub on_damage: OnDamage,
     /// The wall clock: milliseconds since 1970, for times to live that outlast the process. The
-    /// default stands still at 0, so that times to live begin anew with each start.
+    /// default is a constant 0, so that each start restarts the times to live.
     pub now_ms: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -177,8 +177,8 @@ impl fmt::Debug for DiskOptions {
     }
 }
 
-/// The disk engine. A handle is cheap to clone; when the last one goes, what was asked before is
-/// written, and the file is closed.
+/// The disk engine. A handle is cheap to clone. Dropping the last handle writes the commits that
+/// were already submitted, and closes the file.
 #[derive(Clone)]
 pub struct DiskStore {
     inner: Arc<Inner>,
@@ -188,9 +188,9 @@ struct Inner {
     options: DiskOptions,
     path: PathBuf,
     shared: Arc<Shared>,
-    /// What was damaged when the store was opened.
+    /// Damage found when the store was opened.
     damage: Option<Damage>,
-    /// `None` once it is closed.
+    /// `None` once closed.
     commands: Mutex<Option<mpsc::Sender<Asked>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -199,28 +199,27 @@ impl fmt::Debug for DiskStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DiskStore")
             .field("path", &self.inner.path)
-            .field("standing", &self.inner.shared.look(|published| published.standing))
+            .field("position", &self.inner.shared.with(|published| published.position))
             .finish()
     }
 }
 
 impl DiskStore {
-    /// Opens the store in a folder, which is made if it is missing. Blocks while it reads the file:
-    /// call it before serving, or on a blocking thread.
+    /// Opens the store in a folder, and creates the folder if it is missing. Blocks while it reads
+    /// the file: call it before serving, or on a blocking thread.
     ///
     /// # Errors
     ///
-    /// Another process has it open; the folder cannot be written; the file is newer than this
-    /// program; it is damaged, and [`DiskOptions::on_damage`] does not say to serve what can be
-    /// read, or nothing can.
+    /// Another process has the store open. The folder cannot be written. The file is of a newer
+    /// program. It is damaged, and [`DiskOptions::on_damage`] refuses that, or nothing can be read.
     pub fn open(folder: impl AsRef<Path>, options: DiskOptions) -> Result<Self, DiskError> {
         let folder = folder.as_ref();
         file::make_missing(folder)?;
         let path = folder.join(FILE);
         let on_damage = options.on_damage;
-        salvage::settle(folder, &path, on_damage)?;
+        salvage::recover_damaged(folder, &path, on_damage)?;
         match Self::open_file(folder, &path, options.clone()) {
-            // What a crash left is brought in order, for which there may be no room.
+            // Repair after a crash may fail for lack of room.
             Err(refusal) if refusal.is_full() => {
                 let mut reserve = ReserveFile::of(folder, options.reserve_bytes);
                 if !reserve.release() {
@@ -229,7 +228,7 @@ impl DiskStore {
                 Self::open_file(folder, &path, options)
             }
             Err(refusal) => {
-                salvage::settle_refused(folder, &path, refusal, on_damage)?;
+                salvage::recover_refused(folder, &path, refusal, on_damage)?;
                 Self::open_file(folder, &path, options)
             }
             opened => opened,
@@ -237,7 +236,7 @@ impl DiskStore {
     }
 
     fn open_file(folder: &Path, path: &Path, options: DiskOptions) -> Result<Self, DiskError> {
-        guarded(path, || file::look(path))?;
+        guarded(path, || file::check_openable(path))?;
         let cache_bytes = options.cache_bytes;
         let sync_failed = SyncFailed::default();
         let noted = sync_failed.clone();
@@ -255,8 +254,8 @@ impl DiskStore {
         guarded(path, || Self::open_with(path.to_owned(), options.clone(), open, reserve))
     }
 
-    /// `sync_failed` stays true where nobody can say whether a failure was a sync's. The reserve is
-    /// made once the file is open.
+    /// `sync_failed` stays true if it is unknown whether a failure was a sync's. `reserve` is
+    /// called after the file is open.
     fn open_with(
         path: PathBuf,
         options: DiskOptions,
@@ -265,8 +264,8 @@ impl DiskStore {
     ) -> Result<Self, DiskError> {
         let database = open(&path).map_err(|fault| fault.of_file(&path))?;
         file::prepare(&database, &path)?;
-        let (standing, snapshot) =
-            file::standing(&database).map_err(|fault| fault.of_file(&path))?;
+        let (position, snapshot) =
+            file::position(&database).map_err(|fault| fault.of_file(&path))?;
         let damage = damage::marked(&snapshot).map_err(|fault| fault.of_file(&path))?;
         let damage = match (damage, options.on_damage) {
             (Some(damage), OnDamage::Refuse) => {
@@ -274,15 +273,15 @@ impl DiskStore {
             }
             (damage, _) => damage,
         };
-        let shared = Arc::new(Shared::new(standing, snapshot));
-        let view = shared.look(|published| View::of(published)).ok_or_else(|| {
-            DiskError::Damaged { path: path.clone(), what: "it closed while it was opened".into() }
+        let shared = Arc::new(Shared::new(position, snapshot));
+        let view = shared.with(|published| View::of(published)).ok_or_else(|| {
+            DiskError::Damaged { path: path.clone(), what: "it was closed during opening".into() }
         })?;
-        let mortals = view.mortals().map_err(|fault| fault.of_file(&path))?;
+        let expiring = view.expiring().map_err(|fault| fault.of_file(&path))?;
         drop(view);
         let now = (Instant::now(), (options.now_ms)());
-        shared.look(|published| published.restart(mortals, now));
-        let ages = (Ages::new(options.history_age_max, now.0, standing.revision), now.0);
+        shared.with(|published| published.restart(expiring, now));
+        let ages = (Ages::new(options.history_age_max, now.0, position.revision), now.0);
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
         let writer = Writer::new(
             (options.clone(), path.clone()),
@@ -311,19 +310,19 @@ impl DiskStore {
         })
     }
 
-    /// What is damaged in a store that is served all the same, as it was when it was opened.
+    /// Damage found when the store was opened, if it serves a damaged file.
     pub fn damage(&self) -> Option<&Damage> {
         self.inner.damage.as_ref()
     }
 
-    /// Damage that was met since the store was opened, if any was: the first of it.
+    /// The first damage found since the store was opened.
     pub fn damage_met(&self) -> Option<DiskError> {
-        let what = self.inner.shared.look(|published| published.damage_met.clone())?;
+        let what = self.inner.shared.with(|published| published.damage_met.clone())?;
         Some(DiskError::Damaged { path: self.inner.path.clone(), what })
     }
 
-    /// Takes nothing more in, waits until all that was asked before is durable, and closes the
-    /// file. Every call after it, on any handle, is answered [`StoreError::Closed`].
+    /// Accepts no more calls, waits until all submitted commits are durable, and closes the file.
+    /// Every later call on any handle fails with [`StoreError::Closed`].
     pub async fn close(&self) {
         let inner = self.inner.clone();
         // The thread may be in the middle of a sync.
@@ -333,15 +332,15 @@ impl DiskStore {
 }
 
 impl Inner {
-    /// Ends the writer and waits for it.
+    /// Stops the writer and waits for it.
     fn end(&self) {
         drop(self.commands.lock().take());
-        self.shared.look(|published| published.is_closed = true);
-        // Feeds wake, and find it closed.
+        self.shared.with(|published| published.is_closed = true);
+        // Wakes the feeds, so that they end.
         self.shared.moved.send_modify(|_| {});
         let writer = self.writer.lock().take();
         if let Some(writer) = writer {
-            // A panic of the writer has been reported by its thread.
+            // The thread has already reported a panic.
             drop(writer.join());
         }
     }
@@ -359,17 +358,17 @@ impl Inner {
             .unwrap_or_else(|_| Err(StoreError::Unknown("the writer ended in between".into())))
     }
 
-    /// The newest state. An engine that has failed is opened again for it.
+    /// The newest state. If the engine has failed, opens the file again first.
     async fn view(&self) -> Result<View, StoreError> {
-        let now = || self.shared.look(|published| View::of(published));
+        let now = || self.shared.with(|published| View::of(published));
         if let Some(view) = now() {
             return Ok(view);
         }
-        self.ask(|answer| Command::Mend { answer }).await?;
+        self.ask(|answer| Command::Reopen { answer }).await?;
         now().ok_or_else(|| StoreError::Unavailable("the file could not be opened again".into()))
     }
 
-    /// Reads the file as it is now, on a thread that may wait for it.
+    /// Reads the file's newest state on a blocking thread.
     async fn read<T: Send + 'static>(
         &self,
         read: impl Fn(&View) -> Result<T, Fault> + Send + Sync + 'static,
@@ -379,27 +378,25 @@ impl Inner {
         loop {
             n_read += 1;
             let view = self.view().await?;
-            let revision = Revision(view.standing.revision);
+            let revision = Revision(view.position.revision);
             let read = read.clone();
             match tokio::task::spawn_blocking(move || read(&view)).await {
                 Ok(Ok(value)) => return Ok(Snapshot { revision, value }),
-                // Somebody else's call has failed before this one: the file is opened again, and
-                // this read is done again.
-                Ok(Err(fault)) if fault.is_of_before() && n_read < READS_MAX => {
-                    self.ask(|answer| Command::Mend { answer }).await?;
+                // An earlier failure of another call: open the file again and repeat this read.
+                Ok(Err(fault)) if fault.is_from_earlier_failure() && n_read < READS_MAX => {
+                    self.ask(|answer| Command::Reopen { answer }).await?;
                 }
                 Ok(Err(fault)) => return Err(self.shared.fail(&fault)),
-                Err(error) => return Err(self.shared.fail(&Fault::of_thread(&error))),
+                Err(error) => return Err(self.shared.fail(&Fault::of_join_error(&error))),
             }
         }
     }
 
-    /// Has the values removed whose time is over. One that cannot be removed lives on, and is tried
-    /// again [`DEATHS_PERIOD`] later.
+    /// Deletes the expired values. If that fails, it is tried again [`EXPIRY_RETRY_PERIOD`] later.
     async fn expire(&self) -> Result<(), StoreError> {
         loop {
             let now = Instant::now();
-            let keys = self.shared.look(|published| published.dead(now, DEATHS_MAX));
+            let keys = self.shared.with(|published| published.expired(now, EXPIRED_MAX));
             if keys.is_empty() {
                 return Ok(());
             }
@@ -408,11 +405,11 @@ impl Inner {
             if let Err(StoreError::Closed) = asked {
                 return Err(StoreError::Closed);
             }
-            self.shared.look(|published| match asked {
-                Ok(()) => published.died(&tried, now),
-                Err(_) => published.deaths_tried = Some(now + DEATHS_PERIOD),
+            self.shared.with(|published| match asked {
+                Ok(()) => published.forget_expired(&tried, now),
+                Err(_) => published.expiry_retry_at = Some(now + EXPIRY_RETRY_PERIOD),
             });
-            if n < DEATHS_MAX {
+            if n < EXPIRED_MAX {
                 return Ok(());
             }
         }
@@ -429,7 +426,7 @@ impl Store for DiskStore {
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
         async move {
             self.inner.expire().await?;
-            Ok(self.inner.shared.look(|published| Revision(published.standing.revision)))
+            Ok(self.inner.shared.with(|published| Revision(published.position.revision)))
         }
         .boxed()
     }
@@ -441,18 +438,18 @@ impl Store for DiskStore {
     ) -> BoxFuture<'a, Result<Snapshot<Option<KeyValue>>, StoreError>> {
         async move {
             self.inner.expire().await?;
-            let lately = self.inner.shared.look(|published| {
-                let value = published.lately(key).filter(|_| at == At::Latest)?;
-                Some(Snapshot { revision: Revision(published.standing.revision), value })
+            let recent = self.inner.shared.with(|published| {
+                let value = published.recent(key).filter(|_| at == At::Latest)?;
+                Some(Snapshot { revision: Revision(published.position.revision), value })
             });
-            if let Some(found) = lately {
+            if let Some(found) = recent {
                 found.value.as_ref().map_or(Ok(()), damage::check_mark)?;
                 return Ok(found);
             }
             let key = Bytes::copy_from_slice(key);
             let found = self.inner.read(move |view| view.get(&key, at)).await?;
             if let (At::Latest, Some(entry)) = (at, &found.value) {
-                self.inner.shared.look(|published| published.keep(entry, found.revision));
+                self.inner.shared.with(|published| published.keep(entry, found.revision));
             }
             found.value.as_ref().map_or(Ok(()), damage::check_mark)?;
             Ok(found)
@@ -476,12 +473,13 @@ impl Store for DiskStore {
             shape::check(&txn)?;
             self.inner.expire().await?;
             let now = Instant::now();
-            let dies = txn.ttl.map(|ttl| {
+            let expires = txn.ttl.map(|ttl| {
                 let ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-                // 0 says "never" in the file.
-                (shape::death(now, ttl), (self.inner.options.now_ms)().saturating_add(ms).max(1))
+                // In the file, 0 means "never".
+                (shape::expiry(now, ttl), (self.inner.options.now_ms)().saturating_add(ms).max(1))
             });
-            let committed = self.inner.ask(|answer| Command::Commit { txn, dies, answer }).await?;
+            let committed =
+                self.inner.ask(|answer| Command::Commit { txn, expires, answer }).await?;
             if let Committed::Refused { found, .. } = &committed {
                 found.iter().flatten().try_for_each(damage::check_mark)?;
             }
@@ -497,7 +495,7 @@ impl Store for DiskStore {
     ) -> BoxFuture<'_, Result<Box<dyn ChangeFeed>, StoreError>> {
         async move {
             self.inner.expire().await?;
-            self.inner.shared.look(|published| published.check_retained(after))?;
+            self.inner.shared.with(|published| published.check_retained(after))?;
             Ok(Box::new(DiskFeed::new(self.inner.clone(), prefix, after)) as Box<dyn ChangeFeed>)
         }
         .boxed()

@@ -1,11 +1,11 @@
-//! An engine that fails on a schedule: for testing what stands on a store.
+//! An engine that fails on a schedule, to test code that uses a store.
 //!
 //! # Theory
 //!
-//! Before each call a die is thrown from the seed. It decides whether the call goes through, is
-//! refused before anything happened ([`StoreError::Unavailable`]), or happens but its answer is
-//! lost ([`StoreError::Unknown`], commits only). A feed may break, after which it gives only errors
-//! and must be opened anew. The same seed and the same calls give the same faults.
+//! Before each call a random number is drawn from the seed. It decides whether the call passes,
+//! fails before anything happened ([`StoreError::Unavailable`]), or happens but loses its response
+//! ([`StoreError::Unknown`], commits only). A feed may break: it then returns only errors and must
+//! be opened again. The same seed and the same calls give the same faults.
 
 use crate::contract::*;
 use bytes::Bytes;

@@ -1,14 +1,12 @@
-//! A revisioned key-value store: the contract, the suite that checks an engine, and two engines.
+//! A revisioned key-value store: the contract, its conformance suite, and two engines.
 //!
-//! The contract is [`Store`], with its theory on [`contract`]. What lies under a control plane is
-//! an engine: [`MemoryStore`] keeps everything in persistent ordered maps and forks in constant
-//! time, `DiskStore` (crate feature `disk`, on by default) is durable in one folder; the etcd
-//! engine is a crate of its own. An engine is right when [`conformance::check`] passes on it.
-//! [`fault::FaultStore`] wraps any engine and fails on a schedule that a seed gives, which is how
-//! callers are tested.
+//! The contract is [`Store`]; [`contract`] has its theory. [`MemoryStore`] keeps everything in
+//! persistent ordered maps and forks in constant time. `DiskStore` (crate feature `disk`, on by
+//! default) is durable in one folder. The etcd engine is a crate of its own. An engine is correct
+//! if [`conformance::check`] passes on it. [`fault::FaultStore`] wraps any engine and injects
+//! faults on a schedule derived from a seed, to test callers.
 //!
 //! This crate knows nothing of objects or HTTP: keys and values are bytes.
-//!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! use setpoint_store::{At, Committed, Compare, MemoryStore, Op, Store, Txn};

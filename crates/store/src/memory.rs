@@ -1,21 +1,21 @@
-//! The memory engine: persistent ordered maps, history as a persistent vector.
+//! The memory engine: persistent ordered maps, and history as a persistent vector.
 //!
 //! # Theory
 //!
-//! `current` is the present; `history` holds the commits after `oldest`, one per revision, so the
+//! `current` is the newest state. `history` holds the commits after `oldest`, one per revision: the
 //! commit of revision `r` is `history[r - oldest - 1]`. A fork clones both, which shares every
-//! node. An exact read starts from the nearest *keyframe* (a clone of `current` kept every
-//! [`KEYFRAME_REVISIONS`]) at or after the revision asked for and undoes the commits in between, so
-//! it costs at most that many steps beyond the read itself.
+//! node. A read at a past revision starts from the nearest *keyframe* at or after it and undoes the
+//! commits in between. A keyframe is a clone of `current`, taken every [`KEYFRAME_REVISIONS`], so
+//! such a read costs at most that many steps more.
 //!
-//! A feed holds no buffer: it remembers how far it has read and takes the next commits out of
-//! `history`. A slow reader thus costs no memory; when the history it needs has been dropped it is
-//! told [`StoreError::Compacted`].
+//! A feed has no buffer. It stores its position and takes the next commits from `history`, so a
+//! slow reader costs no memory. If the history it needs was dropped, it returns
+//! [`StoreError::Compacted`].
 //!
-//! History is bounded by [`MemoryOptions`] in count, bytes and age. There is no background task:
-//! values that outlive their time to live are removed, by a commit like any other, at the next call
-//! that touches the store, and a waiting feed wakes for it; what history has too much of goes at
-//! the next commit, a bounded number of revisions each time.
+//! History is bounded by [`MemoryOptions`] in count, bytes and age. There is no background task.
+//! The next call that touches the store deletes expired values with an ordinary commit, and a
+//! waiting feed wakes up for that. Each commit drops excess history, a bounded number of revisions
+//! at a time.
 
 mod feed;
 mod state;
@@ -31,25 +31,26 @@ use state::State;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::watch;
 
-/// How many revisions lie between two keyframes: the most commits an exact read undoes.
+/// Revisions between two keyframes, which is the maximum number of commits that a read at a past
+/// revision undoes.
 pub const KEYFRAME_REVISIONS: u64 = 1024;
-/// How many revisions one commit makes history forget at most because of their age, so that no
-/// commit after a quiet time is long.
+/// Maximum number of revisions that one commit drops because of their age, so that no commit takes
+/// long after a quiet period.
 const FORGOTTEN_MAX: usize = 256;
 
 /// Limits of a memory store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct MemoryOptions {
-    /// How many revisions of history are kept at most; older ones are compacted as new ones come.
-    /// 100,000 by default, the largest window a Kubernetes watch cache keeps.
+    /// Maximum number of revisions in history. 100,000 by default, the largest window of a
+    /// Kubernetes watch cache. Each commit compacts the oldest ones beyond it.
     pub history_revisions_max: usize,
-    /// How many bytes of keys and superseded or deleted values history may hold on to. 256 MiB by
+    /// Maximum size of history: bytes of keys and of replaced or deleted values. 256 MiB by
     /// default.
     pub history_bytes_max: usize,
-    /// How old a revision of history may become, by tokio's time. Ten minutes by default:
-    /// Kubernetes compacts every five minutes to where it stood five minutes before, so that is how
-    /// far back its watches reach at most.
+    /// Maximum age of a revision in history, in tokio time. Ten minutes by default. Kubernetes
+    /// compacts every five minutes to the revision of five minutes before, so its watches reach
+    /// back ten minutes at most.
     pub history_age_max: Duration,
 }
 
@@ -63,12 +64,12 @@ impl Default for MemoryOptions {
     }
 }
 
-/// The memory engine. A handle is cheap to clone and shares the store; [`MemoryStore::fork`] makes
-/// an independent one.
+/// The memory engine. A handle is cheap to clone and shares the store. [`MemoryStore::fork`] makes
+/// an independent store.
 #[derive(Clone)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
-    /// The newest revision: what feeds wait on.
+    /// The newest revision. Feeds wait for it to change.
     moved: watch::Sender<Revision>,
 }
 
@@ -90,12 +91,12 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// An empty store at revision 1, where a fresh etcd stands too.
+    /// An empty store at revision 1, like a new etcd.
     pub fn new(options: MemoryOptions) -> Self {
         Self::over(State::new(options))
     }
 
-    /// An independent store with the same content, history and times to live, in constant time.
+    /// An independent store with the same content, history and expiry times, in constant time.
     pub fn fork(&self) -> Self {
         Self::over(self.state.lock().clone())
     }
@@ -105,8 +106,8 @@ impl MemoryStore {
         Self { state: Arc::new(Mutex::new(state)), moved }
     }
 
-    /// Runs one step on the state, values past their time removed first, and wakes the feeds when
-    /// the revision moved.
+    /// Deletes expired values, runs one step on the state, and wakes the feeds if the revision
+    /// changed.
     fn step<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
         let (answer, revision) = {
             let mut state = self.state.lock();
@@ -136,7 +137,8 @@ impl Store for MemoryStore {
         &'a self,
         request: RangeRequest,
     ) -> BoxFuture<'a, Result<Snapshot<Range>, StoreError>> {
-        // The map is cloned under the lock and walked outside it: a long read holds nobody up.
+        // The map is cloned under the lock and read outside it, so a long read does not block
+        // others.
         let view = self.step(|state| state.view(request.at).map(|map| (state.revision, map)));
         future::ready(
             view.map(|(revision, map)| Snapshot { revision, value: state::walk(&map, &request) }),
@@ -155,7 +157,7 @@ impl Store for MemoryStore {
     }
 
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Committed, StoreError>> {
-        // Done when polled, not when called: a future nobody polls writes nothing.
+        // Lazy: a future that is never polled writes nothing.
         future::lazy(move |_| self.step(|state| state.commit(txn))).boxed()
     }
 

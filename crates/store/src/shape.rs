@@ -1,22 +1,21 @@
-//! What every engine asks of a transaction before it looks at it, and the numbers that engines
-//! share.
+//! Checks of a transaction that every engine makes first, and constants that engines share.
 
 use crate::contract::*;
 use bytes::Bytes;
 use std::{collections::HashSet, time::Duration};
 use tokio::time::Instant;
 
-/// Up to so many operations, looking through them beats a set.
+/// Up to this many operations, a linear search for duplicates is faster than a set.
 const LOOKED_THROUGH: usize = 16;
 
-/// The longest time to live; a longer one is cut to it. A hundred years: beyond it, moments no
-/// longer add up on every platform.
+/// The longest time to live; a longer one is cut to it. A hundred years: adding more to an
+/// `Instant` overflows on some platforms.
 const TTL_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// How old history may become by default: see the engines' options.
+/// The default maximum age of history: see the engines' options.
 pub(crate) const HISTORY_AGE_MAX: Duration = Duration::from_secs(600);
 
-/// Refuses a transaction that is too large or that writes one key twice.
+/// Returns an error if a transaction is too large or writes one key twice.
 ///
 /// # Errors
 ///
@@ -39,7 +38,7 @@ pub fn check(txn: &Txn) -> Result<(), StoreError> {
     }
 }
 
-/// The moment at which something of this time to live is over.
-pub(crate) fn death(now: Instant, ttl: Duration) -> Instant {
+/// When a value written `now` with this time to live expires.
+pub(crate) fn expiry(now: Instant, ttl: Duration) -> Instant {
     now + ttl.min(TTL_MAX)
 }

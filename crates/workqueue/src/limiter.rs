@@ -1,4 +1,4 @@
-//! How long a key that failed waits before it is tried again.
+//! Rate limiters: how long a failed key waits before it is tried again.
 
 mod attempts;
 mod bucket;
@@ -27,30 +27,30 @@ pub use self::{
 
 /// Decides how long a key waits, and counts its attempts.
 ///
-/// Called outside the queue's lock, possibly by several threads at once. Unless it was told to
-/// expire what is idle, it never forgets a key by itself: a worker calls [`forget`](Self::forget)
-/// when it succeeded or gave up.
+/// Called outside the queue's lock, possibly from several threads at once. Unless it expires idle
+/// keys, it never forgets a key by itself: a worker calls [`forget`](Self::forget) when it
+/// succeeded or gave up.
 pub trait RateLimiter<K>: Send + Sync + 'static {
-    /// How long `key` waits from `now`. Counts an attempt.
+    /// Returns how long `key` waits from `now`. Counts an attempt.
     fn when(&self, key: &K, now: Instant) -> Duration;
 
-    /// The same for an attempt that failed with `error`, which a limiter may look at: [`ByError`]
-    /// does. By default it does not.
+    /// As `when`, for an attempt that failed with `error`. By default the error has no effect;
+    /// [`ByError`] uses it.
     fn when_failed(&self, key: &K, now: Instant, error: &(dyn Error + 'static)) -> Duration {
         let _ = error;
         self.when(key, now)
     }
 
-    /// Drops what is kept about `key`.
+    /// Drops the state of `key`.
     fn forget(&self, key: &K);
 
-    /// How many attempts have been counted for `key` since it was last forgotten.
+    /// Number of attempts counted for `key` since it was last forgotten.
     fn num_requeues(&self, key: &K) -> u32;
 
-    /// For how many keys something is kept.
+    /// Number of keys with state.
     fn len(&self) -> usize;
 
-    /// Whether nothing is kept about any key.
+    /// Whether no key has state.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,11 +81,11 @@ where
     }
 }
 
-/// A rate limiter that could never work as it was asked for.
+/// Invalid parameters of a rate limiter.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimiterError {
-    /// A delay that grows from zero stays zero.
+    /// The first delay is zero, so it would never grow.
     #[error("the first delay is zero")]
     ZeroBase,
     /// The cap is below the first delay.
@@ -96,19 +96,19 @@ pub enum LimiterError {
         /// The cap.
         max: Duration,
     },
-    /// A bucket that is never refilled, or refilled by no number.
+    /// The rate of a bucket is not a finite number above zero.
     #[error("the rate is {per_second} a second: it must be above zero and finite")]
     Rate {
         /// Tokens a second.
         per_second: f64,
     },
-    /// A bucket that holds nothing.
+    /// The burst of a bucket is zero.
     #[error("the burst is zero")]
     ZeroBurst,
-    /// The largest of no delays is none.
+    /// `MaxOf` without members.
     #[error("there is no limiter to take the largest delay of")]
     NoMembers,
-    /// A window that allows nothing, or more than is remembered.
+    /// A window that allows no attempts, or too many.
     #[error(
         "{n} attempts in {window:?}: from 1 to {WINDOW_ATTEMPTS_MAX} in more than no time are possible"
     )]
@@ -118,25 +118,24 @@ pub enum LimiterError {
         /// Its length.
         window: Duration,
     },
-    /// What is kept would expire while it still matters.
-    #[error("what is idle expires after {idle:?}: that must be twice {longest:?} at least")]
+    /// State would expire while it still matters.
+    #[error("idle keys expire after {idle:?}, which must be at least twice {longest:?}")]
     Idle {
         /// The time after which it would expire.
         idle: Duration,
         /// The longest delay.
         longest: Duration,
     },
-    /// A jitter that is negative or no number.
+    /// The jitter is negative or not finite.
     #[error("the jitter is {fraction} of the delay: it must be zero or above, and finite")]
     Jitter {
-        /// The part of the delay that may be added.
+        /// The maximum jitter as a fraction of the delay.
         fraction: f64,
     },
 }
 
-/// The limiter that client-go gives a controller: the larger of 5 ms doubling to 1000 s per key,
-/// and a bucket of ten a second with a burst of a hundred over all keys
-/// (`DefaultTypedControllerRateLimiter`).
+/// client-go's limiter for controllers: the larger of 5 ms doubling to 1000 s per key, and a bucket
+/// of ten per second with a burst of a hundred for all keys (`DefaultTypedControllerRateLimiter`).
 pub fn controller_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> MaxOf<K> {
     MaxOf::both(
         Exponential::constant(Duration::from_millis(5), Duration::from_secs(1000)),
@@ -144,14 +143,14 @@ pub fn controller_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() ->
     )
 }
 
-/// The limiter that client-go gives a worker of items: 1 ms doubling to 1000 s per key
+/// client-go's limiter for items: 1 ms doubling to 1000 s per key
 /// (`DefaultTypedItemBasedRateLimiter`).
 pub fn item_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> Exponential<K> {
     Exponential::constant(Duration::from_millis(1), Duration::from_secs(1000))
 }
 
-/// The limiter that controller-runtime gives its priority queue: 5 ms doubling to 1000 s per key,
-/// and no bucket.
+/// controller-runtime's limiter for its priority queue: 5 ms doubling to 1000 s per key, without a
+/// bucket.
 pub fn priority_default<K: Clone + Eq + std::hash::Hash + Send + 'static>() -> Exponential<K> {
     Exponential::constant(Duration::from_millis(5), Duration::from_secs(1000))
 }

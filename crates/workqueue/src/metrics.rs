@@ -1,4 +1,4 @@
-//! What a queue tells about itself.
+//! Metrics of a queue.
 
 mod exposition;
 mod recorder;
@@ -10,21 +10,20 @@ pub use self::{
     recorder::{BUCKETS, Distribution, PRIORITY_LABELS_MAX, Recorder},
 };
 
-/// Receives what happens in a queue, as counters and histograms need it; gauges are read with
+/// Receives the events of a queue, for counters and histograms. Gauges are read with
 /// [`WorkQueue::stats`].
 ///
-/// Called after the queue's lock has been released, on the thread that caused the event: quick and
-/// non-blocking, please. The handle given to a queue stands for that queue: it carries the name and
-/// the labels. Without a handle a queue reads no clock for its metrics. [`Recorder`] is a handle
-/// that keeps what dashboards expect.
+/// Called after the queue's lock has been released, on the thread that caused the event. Must be
+/// fast and must not block. There is one handle per queue, which knows the name and labels. A queue
+/// without a handle reads no clock for metrics. [`Recorder`] is a handle with the metrics that
+/// dashboards expect.
 ///
 /// [`WorkQueue::stats`]: crate::WorkQueue::stats
 pub trait Metrics: Send + Sync + 'static {
-    /// A key became wanted (`workqueue_adds_total`). Adds of a key that is already wanted are not
+    /// A key became queued or dirty (`workqueue_adds_total`). Repeated adds are not
     /// counted.
     fn added(&self) {}
-    /// A key was handed out, `queued_for` after it became wanted
-    /// (`workqueue_queue_duration_seconds`).
+    /// A key was handed out, `queued_for` after it was added (`workqueue_queue_duration_seconds`).
     fn handed_out(&self, queued_for: Duration) {
         let _ = queued_for;
     }
@@ -33,34 +32,34 @@ pub trait Metrics: Send + Sync + 'static {
     fn done(&self, worked_for: Duration) {
         let _ = worked_for;
     }
-    /// A key was added with a delay; zero is counted too, except with priorities
-    /// (`workqueue_retries_total`).
+    /// A key was added with a delay (`workqueue_retries_total`). Zero counts too, except with
+    /// priorities.
     fn retried(&self) {}
 }
 
-/// A queue's gauges at one moment.
+/// The gauges of a queue at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys ready to be handed out: what `len` says, but for `dirty` with priorities.
+    /// Keys ready to be handed out. Equals `len`, without `dirty` if there are priorities.
     pub queued: usize,
-    /// Keys that wait for their due time, those still held by a worker included.
+    /// Keys that wait for their due time, including those still held by a worker.
     pub waiting: usize,
     /// Keys held by workers.
     pub in_flight: usize,
     /// Keys that rest after their work: see [`Item::rest`](crate::Item::rest).
     pub resting: usize,
-    /// Keys held by workers or resting, and wanted again. `workqueue_depth` is `queued + dirty`.
+    /// Keys that are held or resting, and were added again. `workqueue_depth` is `queued + dirty`.
     pub dirty: usize,
-    /// Keys for which the rate limiter keeps state.
+    /// Keys with state in the rate limiter.
     pub limited: usize,
     /// Sum of the ages of all keys in flight (`workqueue_unfinished_work_seconds`). Zero without
     /// ages.
     pub unfinished: Duration,
-    /// Age of the key in flight for longest (`workqueue_longest_running_processor_seconds`). Zero
-    /// without ages.
+    /// Age of the key that has been in flight for longest
+    /// (`workqueue_longest_running_processor_seconds`). Zero without ages.
     pub longest_running: Duration,
-    /// Age of the key that has been queued for longest, as far as the order of service tells. Zero
-    /// without ages.
+    /// Age of the key that has been queued for longest, as far as the order of service shows it.
+    /// Zero without ages.
     pub oldest_queued: Duration,
 }

@@ -40,25 +40,25 @@ pub struct Parallelizer {
 }
 
 impl Parallelizer {
-    /// On this many tasks, one piece at a time.
+    /// Uses this many tasks, with one piece at a time each.
     pub fn new(n_workers: NonZeroUsize) -> Self {
         Self { n_workers, chunk: 1 }
     }
 
-    /// Hands each task `n` pieces at a time, which run in order; zero is one. For pieces that are
-    /// so small that taking them counts.
+    /// Hands each task `n` pieces at a time, which run in order; zero means one. For very small
+    /// pieces.
     pub fn chunk(self, n: usize) -> Self {
         Self { chunk: n.max(1), ..self }
     }
 
     /// Runs `work` for each of `0..n_pieces`.
     ///
-    /// Needs a tokio runtime. Dropping the call aborts the tasks.
+    /// Needs a tokio runtime. Dropping the future aborts the tasks.
     ///
     /// # Panics
     ///
-    /// With the first panic of `work`, after all tasks have ended. The task in which it came does
-    /// no more pieces; the others go on.
+    /// With the first panic of `work`, after all tasks have ended. The task that panicked runs no
+    /// more pieces; the others continue.
     pub async fn run<F, W>(&self, n_pieces: usize, work: F)
     where
         F: Fn(usize) -> W + Send + Sync + 'static,
@@ -67,8 +67,8 @@ impl Parallelizer {
         self.run_until(std::future::pending(), n_pieces, work).await;
     }
 
-    /// The same until `stop` completes: pieces that have not begun then are skipped, those under
-    /// way are finished.
+    /// As [`run`](Self::run), until `stop` completes. Pieces that have not begun by then are
+    /// skipped, and running ones finish.
     ///
     /// # Panics
     ///
@@ -91,14 +91,14 @@ impl Parallelizer {
         let mut is_begun = false;
         loop {
             tokio::select! {
-                // Whether a stop that has come already is seen before the first piece must not be
-                // drawn by lot.
+                // Without `biased` it is random whether an early stop is seen before the first
+                // piece.
                 biased;
-                // Cancel safe: it is pinned outside, and not asked again once it has completed.
+                // Cancel safe: it is pinned outside, and not polled again once it has completed.
                 () = &mut stop, if !shared.is_stopped.load(Ordering::Relaxed) => {
                     shared.is_stopped.store(true, Ordering::Relaxed);
                 }
-                // Cancel safe: it begins all tasks or none.
+                // Cancel safe: it starts all tasks or none.
                 () = std::future::ready(()), if !is_begun => {
                     is_begun = true;
                     for _ in 0..self.n_workers.get().min(n_chunks) {
@@ -123,7 +123,7 @@ impl Parallelizer {
     }
 }
 
-/// What the tasks share.
+/// State shared by the tasks.
 struct Pieces<F> {
     work: F,
     next_chunk: AtomicUsize,

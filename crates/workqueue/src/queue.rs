@@ -1,4 +1,4 @@
-//! The queue itself, as its users see it.
+//! The queue's public handle.
 
 mod ages;
 mod builder;
@@ -10,15 +10,14 @@ mod interleavings;
 mod item;
 mod keys;
 mod lanes;
-mod lock;
 mod moment;
 mod options;
-mod parking;
 mod ready;
 mod shared;
 mod state;
 mod table;
 mod tag;
+mod waiters;
 
 use std::{error::Error, fmt, hash::Hash, sync::Arc, time::Duration};
 
@@ -39,29 +38,29 @@ use self::{
 };
 use crate::Stats;
 
-/// The longest delay that is honored: ten years. A longer one is cut to this, so that adding it to
-/// the present cannot overflow.
+/// The longest delay: ten years. A longer one is cut to this, so that adding it to the current time
+/// cannot overflow.
 pub const DELAY_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Adds of a key are counted up to this many between two hand-outs; see [`Item::n_adds`].
+/// Maximum count of adds of a key between two hand-outs; see [`Item::n_adds`].
 pub const ADDS_MAX: u32 = u16::MAX as u32;
 
 /// A queue of keys that hands each key to one worker at a time. The crate page has the contract.
 ///
-/// A clone is another handle to the same queue. Every method may be called from any thread; those
+/// A clone is another handle of the same queue. Every method may be called from any thread. Those
 /// that are not `async` never wait for a worker and need no runtime.
 pub struct WorkQueue<K> {
     shared: Arc<Shared<K>>,
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
-    /// Starts a queue: first come, first served, with client-go's default rate limiter and no
-    /// metrics, unless told otherwise.
+    /// Returns a builder. Default: first come, first served, client-go's default rate limiter, no
+    /// metrics.
     pub fn builder() -> Builder<K> {
         Builder::new()
     }
 
-    /// Wants `key` to be handed out, as soon as it may be.
+    /// Adds `key`, to be handed out as soon as possible.
     ///
     /// Consumes the key's waiting entry, if any. Ignored after a shutdown.
     #[inline]
@@ -69,23 +68,23 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         self.shared.add(key, 0, Tag::NONE);
     }
 
-    /// Wants `key` to be handed out `delay` from now.
+    /// Adds `key`, to be handed out after `delay`.
     ///
-    /// If it waits already, the earlier due time holds; if it is queued or dirty, the delay is
+    /// If the key already waits, the earlier due time wins. If it is queued or dirty, the delay is
     /// ignored. Zero is a plain add.
     pub fn add_after(&self, key: K, delay: Duration) {
         self.add_with(key, AddOptions::default().after(delay));
     }
 
-    /// Wants `key` to be handed out when the rate limiter allows; counts an attempt.
+    /// Adds `key`, to be handed out after the rate limiter's delay. Counts an attempt.
     pub fn add_rate_limited(&self, key: K) {
         self.add_with(key, AddOptions::default().rate_limited());
     }
 
-    /// Wants `key` to be handed out as `options` say.
+    /// Adds `key` with options.
     ///
-    /// Of several adds before a hand-out the earliest time and the highest priority hold, whatever
-    /// their order.
+    /// Of several adds before a hand-out, the earliest time and the highest priority win, in
+    /// whatever order they came.
     pub fn add_with(&self, key: K, options: AddOptions) {
         if self.shared.is_closed() {
             return;
@@ -94,9 +93,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         self.add_limited(key, limited, options);
     }
 
-    /// Wants `key`, whose work failed with `error`, to be handed out when the rate limiter allows,
-    /// which may look at the error; counts an attempt. Otherwise as `options` say, rate limited in
-    /// any case.
+    /// Adds `key` after its work failed with `error`, to be handed out after the rate limiter's
+    /// delay, which may depend on the error. Counts an attempt. The other options apply; it is rate
+    /// limited in any case.
     pub fn add_failed(&self, key: K, error: &(dyn Error + 'static), options: AddOptions) {
         if self.shared.is_closed() {
             return;
@@ -105,7 +104,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         self.add_limited(key, Some(limited), options);
     }
 
-    /// `limited` is what the rate limiter said, if it was asked.
+    /// `limited` is the rate limiter's delay, if it was called.
     fn add_limited(&self, key: K, limited: Option<Duration>, options: AddOptions) {
         let (priority, tag) = (options.priority.unwrap_or(0), options.tag);
         let delay = match (limited, options.after) {
@@ -124,34 +123,33 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         self.shared.add_at(key, priority, tag, Instant::now() + delay.min(DELAY_MAX));
     }
 
-    /// Clears the rate limiter's count for `key`. The queue itself is not touched.
+    /// Clears the rate limiter's count for `key`. Does not change the queue itself.
     pub fn forget(&self, key: &K) {
         self.shared.limiter.forget(key);
     }
 
-    /// How many attempts the rate limiter has counted for `key` since the last
+    /// Number of attempts that the rate limiter has counted for `key` since the last
     /// [`forget`](Self::forget).
     pub fn num_requeues(&self, key: &K) -> u32 {
         self.shared.limiter.num_requeues(key)
     }
 
-    /// Drops the waiting entry of `key`; says whether there was one. A key that is queued or held
-    /// stays so.
+    /// Drops the waiting entry of `key` and returns whether there was one. A key that is queued or
+    /// held stays so.
     pub fn cancel_delayed(&self, key: &K) -> bool {
         let hash = self.shared.hash(key);
         self.shared.step(|state| state.cancel_delayed(key, hash))
     }
 
-    /// The next key, or `None` once the queue is shut down and empty. Waits until there is one or
-    /// the other.
+    /// Waits for the next key. `None` once the queue is shut down and empty.
     ///
-    /// Cancel safe: a dropped `get` has taken nothing. Cooperative: under a tokio runtime, a worker
-    /// that always finds a key still yields now and then.
+    /// Cancel safe: dropping the future takes no key. Cooperative: under a tokio runtime, a worker
+    /// that always finds a key still yields regularly.
     pub fn get(&self) -> Get<'_, K> {
         Get::new(&self.shared)
     }
 
-    /// The next key if there is one now.
+    /// The next key. `None` if no key is ready now.
     pub fn try_get(&self) -> Option<Item<'_, K>> {
         match self.shared.take() {
             Taken::Key(handed) => Some(Item::new(&self.shared, handed)),
@@ -159,40 +157,39 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         }
     }
 
-    /// How many keys could be handed out now: without those held by workers and those that wait.
+    /// Number of keys that are ready to be handed out, without those that are held or waiting.
     ///
-    /// With [`priorities`](Builder::priorities), keys that are held and wanted again count too, as
-    /// in controller-runtime.
+    /// With [`priorities`](Builder::priorities), dirty keys count too, as in controller-runtime.
     pub fn len(&self) -> usize {
         self.shared.step(State::len)
     }
 
-    /// Whether no key could be handed out now.
+    /// Whether no key is ready to be handed out.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many keys wait for their due time.
+    /// Number of keys that wait for their due time.
     pub fn waiting(&self) -> usize {
         self.shared.step(State::waiting)
     }
 
-    /// The gauges at this moment. Takes time that grows with the keys in flight and the groups, not
-    /// with the keys.
+    /// The current gauges. Takes time proportional to the keys in flight and the groups, not to all
+    /// keys.
     pub fn stats(&self) -> Stats {
         let limited = self.shared.limiter.len();
         let now = self.shared.aged_now();
         Stats { limited, ..self.shared.step(|state| state.stats(now)) }
     }
 
-    /// The keys that are ready per priority, the highest first. Empty without
+    /// The number of ready keys per priority, the highest first. Empty without
     /// [`priorities`](Builder::priorities).
     pub fn levels(&self) -> Vec<LevelStats> {
         let now = self.shared.aged_now();
         self.shared.step(|state| state.levels(now))
     }
 
-    /// What is known about `key`; `None` if it is neither wanted nor held.
+    /// The state of `key`; `None` if it is absent.
     pub fn entry(&self, key: &K) -> Option<Entry<K>> {
         let hash = self.shared.hash(key);
         let mut entry = self.shared.step(|state| state.entry(key, hash))?;
@@ -200,8 +197,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         Some(entry)
     }
 
-    /// What is known about the keys, at most `n_max` of them, in no promised order. The queue is
-    /// locked meanwhile: ask for what a reader can read.
+    /// The state of up to `n_max` keys, in no particular order. Holds the queue's lock meanwhile,
+    /// so choose a small `n_max`.
     pub fn entries(&self, n_max: usize) -> Vec<Entry<K>> {
         let mut entries = self.shared.step(|state| state.entries(n_max));
         for entry in &mut entries {
@@ -210,24 +207,24 @@ impl<K: Clone + Eq + Hash + Send + 'static> WorkQueue<K> {
         entries
     }
 
-    /// Whether a shutdown has begun.
+    /// Whether the queue is shut down.
     pub fn is_shutting_down(&self) -> bool {
         self.shared.is_closed()
     }
 
-    /// Ignores further adds and drops what waits; what is queued is still handed out or dropped, as
-    /// [`Builder::at_shutdown`] says, then every `get` returns `None`.
+    /// Ignores further adds and drops waiting keys. Queued keys are handed out or dropped, by
+    /// [`Builder::at_shutdown`]; after that every `get` returns `None`.
     ///
-    /// Ends a drain that is under way. Harmless when repeated.
+    /// Ends a drain that is in progress. May be called repeatedly.
     pub fn shut_down(&self) {
         self.shared.shut_down();
     }
 
-    /// Shuts down and returns when no key is queued and none is held by a worker.
+    /// Shuts down, and returns when no key is queued and none is held by a worker.
     ///
-    /// client-go's drain waits for the held keys only, controller-runtime's for nothing. Somebody
-    /// must still call `get`, and workers must finish: give it a time-out. Dropping the call leaves
-    /// the queue shut down. [`shut_down`](Self::shut_down) from elsewhere ends it at once.
+    /// client-go's drain waits for the held keys only, controller-runtime's for nothing. Workers
+    /// must still call `get` and finish, so use a timeout. Dropping the future leaves the queue
+    /// shut down. [`shut_down`](Self::shut_down) from elsewhere ends it at once.
     pub async fn shut_down_with_drain(&self) {
         self.shared.shut_down_with_drain().await;
     }

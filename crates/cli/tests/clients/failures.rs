@@ -90,11 +90,11 @@ fn a_damaged_file_is_named_with_what_can_be_done_and_left_as_it_is() {
         refusals(data.path(), phrases);
     };
     damaged(&[], &["store.redb is damaged: it is empty", restore]);
-    damaged(&b"not a store at all".repeat(1000), &["it is no store", restore]);
+    damaged(&b"not a store at all".repeat(1000), &["it is not a store", restore]);
     let mut bytes = whole.clone();
     // redb's magic number.
     bytes[0] ^= 0xff;
-    damaged(&bytes, &["it is no store", restore]);
+    damaged(&bytes, &["it is not a store", restore]);
     damaged(&whole[..whole.len() / 2], &["store.redb", "is damaged", restore]);
     damaged(&whole[..1000], &["store.redb", "is damaged", restore]);
     fs::write(file(data.path()), &whole).unwrap();

@@ -7,8 +7,9 @@ const KINDS: [Kind; 3] = [Kind::AesGcm, Kind::AesCbc, Kind::Secretbox];
 const PLACE: &[u8] = b"/registry/secrets/default/a";
 const VALUE: &[u8] = br#"{"kind":"Secret","data":{"p":"aHVudGVyMg=="}}"#;
 
-/// Made with other programs (OpenSSL by Python's `cryptography`, libsodium by PyNaCl): keys 00 01
-/// 02 …, nonces 64 65 66 …, the value and the place above, laid out as Kubernetes documents it.
+/// Created with other programs (OpenSSL by Python's `cryptography`, libsodium by PyNaCl): keys 00
+/// 01 02 …, nonces 64 65 66 …, the value and the place above, in the layout that Kubernetes
+/// documents.
 const VECTORS: [(Kind, usize, &str); 7] = [
     (
         Kind::AesGcm,
@@ -61,7 +62,7 @@ fn seeded(seed: u64) -> NonceSource {
 }
 
 #[test]
-fn values_are_laid_out_as_kubernetes_lays_them_out() {
+fn values_have_the_layout_of_kubernetes() {
     for (kind, n_bytes, hex) in VECTORS {
         let sealed = cipher(kind, n_bytes).seal(b"k8s:", VALUE, PLACE, &counting()).unwrap();
         let text: String = sealed[4..].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -71,7 +72,7 @@ fn values_are_laid_out_as_kubernetes_lays_them_out() {
 }
 
 #[test]
-fn only_the_lengths_a_cipher_takes_make_a_key() {
+fn only_supported_lengths_make_a_key() {
     for kind in KINDS {
         for n_bytes in 0..70 {
             let is_one = kind.key_bytes().contains(&n_bytes);
@@ -85,7 +86,7 @@ fn only_the_lengths_a_cipher_takes_make_a_key() {
 }
 
 #[test]
-fn without_randomness_nothing_is_sealed() {
+fn without_randomness_nothing_is_encrypted() {
     let none = NonceSource::new(|_| Err(std::io::Error::other("none")));
     for kind in KINDS {
         cipher(kind, 32).seal(b"", VALUE, PLACE, &none).unwrap_err();
@@ -93,14 +94,14 @@ fn without_randomness_nothing_is_sealed() {
 }
 
 #[test]
-fn a_value_in_another_place_does_not_open() {
+fn a_moved_value_is_not_decrypted() {
     let sealed = cipher(Kind::AesGcm, 32).seal(b"", VALUE, PLACE, &seeded(1)).unwrap();
     let moved = cipher(Kind::AesGcm, 32).open(&sealed, b"/registry/secrets/default/b");
     assert_eq!(moved, Err(OpenError::Forged));
 }
 
 #[test]
-fn what_ends_early_is_said_to() {
+fn truncated_values_are_refused() {
     let cbc = cipher(Kind::AesCbc, 32);
     assert_eq!(cbc.open(&[0; 15], b""), Err(OpenError::Short));
     assert_eq!(cbc.open(&[0; 16], b""), Err(OpenError::Padding), "an empty text has no padding");
@@ -112,7 +113,7 @@ fn what_ends_early_is_said_to() {
 
 proptest! {
     #[test]
-    fn any_value_comes_back(
+    fn any_value_round_trips(
         value in proptest::collection::vec(any::<u8>(), 0..300),
         place in proptest::collection::vec(any::<u8>(), 0..40),
         secret in any::<[u8; 32]>(),
@@ -126,7 +127,7 @@ proptest! {
                 let cipher = Cipher::new(kind, &secret[..*n_bytes]).unwrap();
                 let sealed = cipher.seal(b"", &value, &place, &nonces).unwrap();
                 prop_assert_eq!(&cipher.open(&sealed, &place).unwrap(), &value);
-                // Two writes of one value have nothing in common.
+                // Two encryptions of one value differ completely.
                 let again = cipher.seal(b"", &value, &place, &nonces).unwrap();
                 prop_assert_ne!(&again, &sealed);
                 if kind == Kind::AesCbc {
@@ -146,14 +147,14 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_opened_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+    fn any_bytes_are_decrypted_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
         for kind in KINDS {
             let _ = cipher(kind, 32).open(&bytes, b"place");
         }
     }
 }
 
-/// How fast it is: `cargo test -p setpoint-encryption --release -- --ignored --nocapture speed`.
+/// Measures speed: `cargo test -p setpoint-encryption --release -- --ignored --nocapture speed`.
 #[test]
 #[ignore = "a figure, not a check"]
 #[allow(clippy::disallowed_methods, reason = "it measures")]

@@ -1,4 +1,4 @@
-//! The file as a tree, walked by hand.
+//! The file as a tree, traversed by hand.
 
 use super::error::{ConfigError, Fault, Why};
 use super::{FILE_BYTES_MAX, rules};
@@ -18,12 +18,12 @@ pub(super) struct Entry {
     pub(super) providers: Vec<Arc<Provider>>,
 }
 
-/// Kind and API version that are taken: today's, and the one before it, which Kubernetes still
-/// reads.
+/// Accepted kind and API version: the current one, and the one before it, which Kubernetes still
+/// accepts.
 const KINDS: [(&str, &str); 2] =
     [("apiserver.config.k8s.io/v1", "EncryptionConfiguration"), ("v1", "EncryptionConfig")];
 
-/// Reads a file.
+/// Parses a file.
 pub(super) fn read(text: &[u8]) -> Result<Vec<Entry>, ConfigError> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Err(ConfigError::Empty);
@@ -32,7 +32,7 @@ pub(super) fn read(text: &[u8]) -> Result<Vec<Entry>, ConfigError> {
         return Err(ConfigError::TooLarge { max: FILE_BYTES_MAX });
     }
     let tree: Value = serde_saphyr::from_slice(text).map_err(|error| {
-        // Its text may quote the file, secrets included.
+        // The parser's message may quote the file, secrets included.
         let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
         ConfigError::Syntax { line, column }
     })?;
@@ -41,7 +41,7 @@ pub(super) fn read(text: &[u8]) -> Result<Vec<Entry>, ConfigError> {
     if reader.faults.is_empty() { Ok(entries) } else { Err(ConfigError::Faults(reader.faults)) }
 }
 
-/// Where a value stands.
+/// The place of a value in the file.
 #[derive(Debug, Clone)]
 struct Place(String);
 
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-/// Collects what is wrong.
+/// Collects faults.
 #[derive(Debug, Default)]
 struct Reader {
     faults: Vec<Fault>,
@@ -67,7 +67,7 @@ impl Reader {
         }
     }
 
-    /// The members of an object, when it has no others.
+    /// The members of an object. Other members are faults.
     fn members<'v>(
         &mut self,
         place: &Place,
@@ -84,7 +84,7 @@ impl Reader {
         Some(members)
     }
 
-    /// The elements of a list; none when it is absent.
+    /// The elements of a list; empty if absent.
     fn elements<'v>(&mut self, place: &Place, value: Option<&'v Value>) -> &'v [Value] {
         match value {
             None | Some(Value::Null) => &[],
@@ -96,7 +96,7 @@ impl Reader {
         }
     }
 
-    /// A text; empty when it is absent.
+    /// A string; empty if absent.
     fn text<'v>(&mut self, place: &Place, value: Option<&'v Value>) -> Option<&'v str> {
         match value {
             None | Some(Value::Null) => Some(""),
@@ -135,7 +135,8 @@ impl Reader {
         entries
     }
 
-    /// What earlier entries cover. Asked when all else holds: places and entries then go together.
+    /// Checks for entries that earlier ones cover. Only without other faults, because then places
+    /// and entries correspond.
     fn masks(&mut self, place: &Place, entries: &[Entry]) {
         let mut masks = rules::Masks::default();
         for (idx, entry) in entries.iter().enumerate() {
@@ -188,7 +189,7 @@ impl Reader {
         let given = |name: &&str| members.get(*name).is_some_and(|value| !value.is_null());
         let mut given = names.into_iter().filter(given);
         let (Some(name), other) = (given.next(), given.next()) else {
-            // A provider that is not known was told of.
+            // An unknown provider has already been reported.
             if self.faults.len() == n_faults {
                 self.fault(place, Why::NoProvider);
             }
@@ -237,7 +238,7 @@ impl Reader {
             self.fault(&place, Why::NoMember("secret"));
             return None;
         }
-        // As Go's decoder: line ends do not count.
+        // Like Go's decoder: line ends are ignored.
         let secret: Zeroizing<String> =
             Zeroizing::new(secret.chars().filter(|c| !matches!(c, '\r' | '\n')).collect());
         let Ok(secret) = STANDARD.decode(&*secret).map(Zeroizing::new) else {
@@ -253,8 +254,8 @@ impl Reader {
     }
 }
 
-/// A word of the file that may be told: what is longer than any word that belongs there may be a
-/// secret in the wrong place.
+/// A word of the file that may be shown. Longer words than any valid one may be a secret in the
+/// wrong place.
 fn shown(word: &str) -> &str {
     const WORD_BYTES_MAX: usize = 30;
     let is_word = word.bytes().all(|b| b.is_ascii_alphanumeric() || b"./-_".contains(&b));

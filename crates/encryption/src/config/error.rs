@@ -1,20 +1,20 @@
-//! What can be wrong with a configuration.
+//! Errors of a configuration.
 
 use std::path::PathBuf;
 
-/// Why a configuration is not taken. Nothing of it holds a secret.
+/// Why a configuration is refused. Contains no secrets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("read the encryption configuration {}", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// There is nothing in it.
+    /// It is empty.
     #[error("the encryption configuration is empty")]
     Empty,
     /// It is larger than [`FILE_BYTES_MAX`](super::FILE_BYTES_MAX).
@@ -24,20 +24,21 @@ pub enum ConfigError {
         max: usize,
     },
     /// It is neither YAML nor JSON.
-    #[error("the encryption configuration is no YAML: line {line}, column {column}")]
+    #[error("the encryption configuration is not YAML: line {line}, column {column}")]
     Syntax {
-        /// From one; zero when it is not known.
+        /// Starts at one; zero if unknown.
         line: u64,
-        /// From one; zero when it is not known.
+        /// Starts at one; zero if unknown.
         column: u64,
     },
-    /// It can be read, and does not hold: every fault, at most [`FAULTS_MAX`](Self::FAULTS_MAX).
-    #[error("the encryption configuration is wrong: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    /// It is valid YAML or JSON, but an invalid configuration. Has every fault, at most
+    /// [`FAULTS_MAX`](Self::FAULTS_MAX).
+    #[error("the encryption configuration is invalid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Faults(Vec<Fault>),
 }
 
 impl ConfigError {
-    /// How many faults are told at most: more than one reads at once.
+    /// Maximum number of reported faults.
     pub const FAULTS_MAX: usize = 20;
 }
 
@@ -45,13 +46,13 @@ impl ConfigError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {why}")]
 pub struct Fault {
-    /// Where, as `resources[0].providers[1].aesgcm.keys[0].secret`.
+    /// The path, such as `resources[0].providers[1].aesgcm.keys[0].secret`.
     pub path: String,
-    /// What.
+    /// The problem.
     pub why: Why,
 }
 
-/// What is wrong in one place. The words are those of Kubernetes' API server where it refuses the
+/// The problem at one place. The texts are those of Kubernetes' API server, where it refuses the
 /// same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -64,7 +65,7 @@ pub enum Why {
         /// `apiVersion` and `kind` of the file.
         found: String,
     },
-    /// A member that does not exist.
+    /// An unknown member.
     #[error("unknown field")]
     Unknown,
     /// A value of another type.
@@ -73,36 +74,36 @@ pub enum Why {
         /// `a string`, `a list` or `an object`.
         wanted: &'static str,
     },
-    /// Something must be there.
+    /// An empty list.
     #[error("Required value: at least one {0} is required")]
     NoElement(&'static str),
-    /// A member must be there.
+    /// A missing member.
     #[error("Required value: {0} is a mandatory field for a key")]
     NoMember(&'static str),
-    /// An element of `providers` names none.
+    /// An element of `providers` without a provider.
     #[error(
         "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
     )]
     NoProvider,
-    /// An element of `providers` names several.
+    /// An element of `providers` with several providers.
     #[error(
         "more than one provider specified in a single element, should split into different list elements"
     )]
     TwoProviders,
-    /// `kms`: keys that another program holds.
+    /// `kms`, whose keys another program holds.
     #[error("kms is not supported here: use aesgcm, secretbox or aescbc")]
     Kms,
-    /// A secret that is no base64.
+    /// A secret that is not base64.
     #[error("Invalid value: \"REDACTED\": secrets must be base64 encoded")]
     Base64,
-    /// A secret of a length that the cipher does not take.
+    /// A secret of a length that the cipher does not support.
     #[error(
         "Invalid value: \"REDACTED\": secret is not of the expected length, got {got}, expected one of {wanted:?}"
     )]
     KeyBytes {
-        /// Its length, bytes.
+        /// Its length in bytes.
         got: usize,
-        /// What the cipher takes.
+        /// The supported lengths.
         wanted: &'static [usize],
     },
     /// The same resource twice in one list.
@@ -140,9 +141,9 @@ pub enum Why {
     /// An earlier entry covers it.
     #[error("resource {resource:?} is masked by earlier rule {rule:?}")]
     Masked {
-        /// What is named here.
+        /// The resource named here.
         resource: String,
-        /// What covers it.
+        /// The rule that covers it.
         rule: String,
     },
 }

@@ -1,10 +1,10 @@
-//! Which names of resources may stand where.
+//! Rules for names of resources.
 
 use super::error::Why;
 use crate::resource::GroupResource;
 use std::collections::BTreeSet;
 
-/// What is wrong with a name by itself.
+/// The problem with a name by itself.
 pub(super) fn name_fault(name: &str) -> Option<Why> {
     let text = || name.to_owned();
     let GroupResource { group, resource } = GroupResource::parse(name);
@@ -28,8 +28,7 @@ pub(super) fn name_fault(name: &str) -> Option<Why> {
     }
 }
 
-/// What is wrong with the names of one list together: at most one of each fault, as Kubernetes
-/// tells them.
+/// The problems of the names of one list: at most one of each kind, as in Kubernetes.
 pub(super) fn list_faults(names: &[&str]) -> impl Iterator<Item = Why> {
     let names: Vec<_> = names.iter().map(|name| GroupResource::parse(name)).collect();
     let distinct: BTreeSet<_> = names.iter().collect();
@@ -49,7 +48,7 @@ pub(super) struct Masks {
 }
 
 impl Masks {
-    /// Takes a name in, in the order of the file.
+    /// Adds a name, in the order of the file. Returns the problem if it is covered.
     pub(super) fn take(&mut self, name: &GroupResource) -> Option<Why> {
         let all_of =
             |group: &str| GroupResource { group: group.to_owned(), resource: "*".to_owned() };

@@ -9,7 +9,7 @@ fn config(resources: &str) -> Result<EncryptionConfig, ConfigError> {
     );
     EncryptionConfig::parse(text.as_bytes())
 }
-/// An entry for these resources, written with a key of this name.
+/// An entry for these resources, with a key of this name.
 fn entry(resources: &str, key: &str) -> String {
     format!(
         "- resources: [{resources}]\n  providers:\n  - aesgcm: {{keys: [{{name: {key}, secret: {KEY}}}]}}\n  - identity: {{}}\n"
@@ -29,7 +29,7 @@ fn writer(config: &EncryptionConfig, resource: &str) -> Option<String> {
 }
 
 #[test]
-fn the_documented_example_is_read() {
+fn the_documented_example_is_parsed() {
     let text = format!(
         r#"
 ---
@@ -97,7 +97,7 @@ resources:
 }
 
 #[test]
-fn the_most_telling_name_counts() {
+fn the_most_specific_name_wins() {
     let entries = [
         entry("secrets", "one"),
         entry("'*.'", "core"),
@@ -116,7 +116,7 @@ fn the_most_telling_name_counts() {
     }
 }
 
-/// As Kubernetes: a resource in two entries has the providers of both, in order.
+/// As in Kubernetes: a resource in two entries has the providers of both, in order.
 #[test]
 fn entries_for_one_resource_add_up() {
     let config = config(&(entry("secrets", "one") + &entry("secrets", "two"))).unwrap();
@@ -126,7 +126,7 @@ fn entries_for_one_resource_add_up() {
 }
 
 #[test]
-fn faults_are_told_with_their_place_and_kubernetes_words() {
+fn faults_have_their_place_and_kubernetes_texts() {
     let provider = |text: &str| format!("- resources: [secrets]\n  providers:\n  - {text}\n");
     let resources = |text: &str| entry(text, "k");
     for (text, expected) in [
@@ -244,7 +244,7 @@ fn faults_are_told_with_their_place_and_kubernetes_words() {
 }
 
 #[test]
-fn another_document_is_refused() {
+fn other_documents_are_refused() {
     let kind = faults(EncryptionConfig::parse(b"apiVersion: v1\nkind: Pod\n"));
     assert_eq!(
         kind,
@@ -265,9 +265,9 @@ fn another_document_is_refused() {
     assert!(matches!(twice, ConfigError::Syntax { line: 2, .. }), "{twice:?}");
 }
 
-/// What a parser says of a broken file may quote it; this one does not.
+/// A parser's message may quote an invalid file; this one does not.
 #[test]
-fn no_error_holds_a_secret() {
+fn no_error_contains_a_secret() {
     let secret = "c2VjcmV0LXNlY3JldC1zZWNyZXQ=";
     for text in [
         format!("secret: {secret}\n  bad: [indent\n"),
@@ -287,20 +287,20 @@ fn no_error_holds_a_secret() {
 }
 
 #[test]
-fn no_more_faults_are_told_than_one_reads() {
+fn the_number_of_reported_faults_is_bounded() {
     let names: Vec<_> = (0..100).map(|n| format!("A{n}")).collect();
     assert_eq!(faults(config(&entry(&names.join(", "), "a"))).len(), ConfigError::FAULTS_MAX);
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named_in_the_error() {
     let error = EncryptionConfig::load(Path::new("/nowhere/at/all.yaml")).unwrap_err();
     assert!(error.to_string().contains("/nowhere/at/all.yaml"));
 }
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in ".{0,200}") {
+    fn any_text_is_parsed_or_refused(text in ".{0,200}") {
         let _ = EncryptionConfig::parse(text.as_bytes());
     }
 }

@@ -28,7 +28,7 @@ fn read(by: &Chain, stored: &Bytes) -> Result<(Bytes, bool), String> {
 }
 
 #[test]
-fn the_first_key_of_the_first_provider_writes_and_all_others_are_stale() {
+fn first_key_of_the_first_provider_writes_and_other_values_are_stale() {
     let old = chain([gcm(&[("a", 1)])]);
     let stored = written(&old);
     assert!(stored.starts_with(b"k8s:enc:aesgcm:v1:a:"));
@@ -45,7 +45,7 @@ fn the_first_key_of_the_first_provider_writes_and_all_others_are_stale() {
 }
 
 #[test]
-fn what_no_provider_reads_is_told_in_kubernetes_words() {
+fn unreadable_values_have_kubernetes_error_texts() {
     let stored = written(&chain([gcm(&[("a", 1)])]));
     let plain = Bytes::from_static(b"value");
     for (by, stored, text) in [
@@ -72,9 +72,10 @@ fn what_no_provider_reads_is_told_in_kubernetes_words() {
     }
 }
 
-/// Names may begin alike, and one name may stand for two keys: whichever opens the value is right.
+/// Names may have a common beginning, and two keys may have one name: the key that decrypts the
+/// value is right.
 #[test]
-fn every_key_that_may_have_written_a_value_is_tried() {
+fn every_matching_key_is_tried() {
     let stored = written(&chain([gcm(&[("a:b", 1)])]));
     assert_eq!(read(&chain([gcm(&[("a", 2), ("a:b", 1)])]), &stored), Ok(("value".into(), true)));
     let stored = written(&chain([gcm(&[("a", 1)])]));
@@ -86,7 +87,7 @@ fn every_key_that_may_have_written_a_value_is_tried() {
 }
 
 #[test]
-fn prefixes_are_read() {
+fn prefixes_are_parsed() {
     for (stored, prefix) in [
         ("k8s:enc:aesgcm:v1:key1:xyz", Some(("aesgcm", "key1"))),
         ("k8s:enc:kms:v2:plugin:xyz", Some(("kms", "plugin"))),
@@ -103,7 +104,7 @@ fn prefixes_are_read() {
 }
 
 #[test]
-fn no_secret_is_shown() {
+fn debug_output_has_no_secrets() {
     let key = Key::new(Kind::Secretbox, "name", b"0123456789abcdef0123456789abcdef").unwrap();
     assert_eq!(format!("{key:?}"), "secretbox:name");
     assert!(!format!("{:?}", keys(Kind::Secretbox, vec![key])).contains("0123"));

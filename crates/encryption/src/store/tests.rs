@@ -12,7 +12,7 @@ const BOX: &str =
 const CBC: &str = "aescbc: {keys: [{name: cbc, secret: AAECAwQFBgcICQoLDA0ODw==}]}";
 const PLAIN: &str = "identity: {}";
 
-/// Secrets and `widgets.example.com` by these providers.
+/// Configures Secrets and `widgets.example.com` with these providers.
 fn config(providers: &[&str]) -> EncryptionConfig {
     let list: String = providers.iter().map(|provider| format!("  - {provider}\n")).collect();
     let text = format!(
@@ -46,7 +46,7 @@ fn text(value: &[u8]) -> String {
 const SECRET: &str = "/registry/secrets/default/a";
 
 #[tokio::test(start_paused = true)]
-async fn the_contract_holds_with_every_cipher() {
+async fn conforms_with_every_cipher() {
     for provider in [GCM, BOX, CBC, PLAIN] {
         conformance::check(async || {
             let inner: Arc<dyn Store> = Arc::new(MemoryStore::default());
@@ -57,7 +57,7 @@ async fn the_contract_holds_with_every_cipher() {
 }
 
 #[tokio::test]
-async fn the_contract_holds_over_the_disk_engine() {
+async fn conforms_over_the_disk_engine() {
     let folder = tempfile::tempdir().unwrap();
     let n = std::cell::Cell::new(0);
     conformance::check(async || {
@@ -70,7 +70,7 @@ async fn the_contract_holds_over_the_disk_engine() {
 }
 
 #[tokio::test]
-async fn what_is_chosen_lies_encrypted_and_all_else_as_it_is() {
+async fn configured_resources_are_stored_encrypted_and_others_as_they_are() {
     let inner = MemoryStore::default();
     let store = over(&inner, &[GCM, PLAIN]);
     for (key, is_chosen) in [
@@ -90,9 +90,9 @@ async fn what_is_chosen_lies_encrypted_and_all_else_as_it_is() {
     assert_eq!(store.writes(), [("aesgcm:one".to_owned(), 2)]);
 }
 
-/// A value that was moved to another key, cut or changed there is no value.
+/// A value that was moved to another key, truncated or changed is refused.
 #[tokio::test]
-async fn what_was_tampered_with_below_is_not_read() {
+async fn tampered_values_are_refused() {
     let inner = MemoryStore::default();
     let store = over(&inner, &[GCM]);
     put(&store, SECRET, "hunter2").await;
@@ -108,7 +108,7 @@ async fn what_was_tampered_with_below_is_not_read() {
             format!("unable to transform key {key:?}: cipher: message authentication failed")
         );
     }
-    // Without identity, nobody plants a value that is not encrypted.
+    // Without identity, planted unencrypted values are refused.
     put(&inner, SECRET, "planted").await;
     let refused = get(&store, SECRET).await.unwrap_err();
     assert_eq!(refused, format!("unable to transform key {SECRET:?}: no matching prefix found"));
@@ -123,7 +123,7 @@ async fn a_key_is_rotated_step_by_step() {
     put(&old, SECRET, "hunter2").await;
     let due = async |store: &EncryptedStore| store.rewrite_due(SECRET.as_bytes()).await.unwrap();
     assert!(!due(&old).await);
-    // The new key as the second: it reads what a server that is a step further writes.
+    // The new key as the second: it reads what a server one step ahead writes.
     let second = over(&inner, &[GCM, TWO, PLAIN]);
     let first = over(&inner, &[TWO, GCM, PLAIN]);
     assert!(!due(&second).await);
@@ -132,7 +132,7 @@ async fn a_key_is_rotated_step_by_step() {
     assert_eq!(get(&second, SECRET).await.unwrap(), "hunter2");
     assert!(!due(&first).await);
     assert!(due(&second).await, "until the next step");
-    // The old key goes.
+    // The old key is removed.
     let done = over(&inner, &[TWO]);
     assert_eq!(get(&done, SECRET).await.unwrap(), "hunter2");
     assert!(get(&old, SECRET).await.is_err());
@@ -140,9 +140,9 @@ async fn a_key_is_rotated_step_by_step() {
     assert!(!done.rewrite_due(b"/registry/configmaps/default/a").await.unwrap());
 }
 
-/// To encryption and away from it, over every cipher in turn.
+/// From each provider to every other.
 #[tokio::test]
-async fn every_form_is_migrated_to_every_other() {
+async fn every_provider_is_migrated_to_every_other() {
     let forms = [PLAIN, GCM, BOX, CBC, TWO];
     for from in forms {
         for to in forms.into_iter().filter(|to| *to != from) {
@@ -158,7 +158,7 @@ async fn every_form_is_migrated_to_every_other() {
 }
 
 #[tokio::test]
-async fn a_lost_key_fails_its_own_values_alone() {
+async fn a_lost_key_affects_its_own_values_only() {
     let inner = MemoryStore::default();
     let right = over(&inner, &[GCM]);
     let from = put(&right, SECRET, "hunter2").await;
@@ -177,7 +177,7 @@ async fn a_lost_key_fails_its_own_values_alone() {
         let refused = wrong.commit(Txn { compares, ops, ttl: None }).await.unwrap_err();
         assert_eq!(refused.to_string(), text);
         assert_eq!(get(&wrong, "/registry/configmaps/default/a").await.unwrap(), "plain");
-        // One feed and one range over everything go on.
+        // A feed and a range over everything continue.
         let range = wrong.range(RangeRequest::prefix("/registry/")).await.unwrap().value;
         let sealed: Vec<_> = range.entries.iter().map(|kv| is_sealed(&kv.value)).collect();
         assert_eq!(sealed, [false, true]);
@@ -193,7 +193,7 @@ async fn a_lost_key_fails_its_own_values_alone() {
 }
 
 #[tokio::test]
-async fn a_resource_that_is_not_configured_is_not_read_when_it_is_encrypted() {
+async fn encrypted_values_of_unconfigured_resources_are_not_read() {
     let inner = MemoryStore::default();
     let key = "/registry/configmaps/default/a";
     put(&inner, key, "k8s:enc:aesgcm:v1:one:xyz").await;
@@ -206,7 +206,7 @@ async fn a_resource_that_is_not_configured_is_not_read_when_it_is_encrypted() {
 }
 
 #[tokio::test]
-async fn a_feed_tells_the_value_and_the_one_before() {
+async fn a_feed_delivers_the_value_and_the_previous_one() {
     let inner = MemoryStore::default();
     let store = over(&inner, &[GCM]);
     let mut feed = store.changes("/registry/".into(), Revision(0)).await;
@@ -225,11 +225,11 @@ async fn a_feed_tells_the_value_and_the_one_before() {
 }
 
 #[tokio::test]
-async fn the_encoded_value_counts_for_the_limit() {
+async fn the_encrypted_size_counts_for_the_limit() {
     let store = over(&MemoryStore::default(), &[GCM]);
     let fits = |n| Txn { ops: vec![Op::Put(SECRET.into(), vec![7; n].into())], ..Txn::default() };
     let plain = over(&MemoryStore::default(), &[PLAIN]);
-    // What fits the engine just so as it is does not when it is encrypted.
+    // A value that just fits unencrypted does not fit encrypted.
     let mut n = VALUE_BYTES_MAX;
     while plain.commit(fits(n)).await.is_err() {
         n -= 1;
@@ -239,7 +239,7 @@ async fn the_encoded_value_counts_for_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_changes_is_taken_over_and_a_bad_one_is_not() {
+async fn a_changed_file_is_applied_and_an_invalid_one_is_not() {
     use crate::reload::{Look, RELOAD_PERIOD, Reloader};
     let file = tempfile::NamedTempFile::new().unwrap();
     let write = |providers: &[&str]| {
@@ -268,8 +268,7 @@ async fn a_file_that_changes_is_taken_over_and_a_bad_one_is_not() {
     assert!(matches!(reloader.look(), Look::StillRefused));
     put(&store, "/registry/secrets/default/b", "goes on").await;
 
-    // The owned task takes the good one over in its time; what could not be read is then asked for
-    // again.
+    // The reload task applies the valid file at its next check; then all values can be read again.
     write(&[GCM, TWO]);
     let stop = tokio_util::sync::CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
@@ -285,7 +284,7 @@ async fn a_file_that_changes_is_taken_over_and_a_bad_one_is_not() {
     let mut feed = store.changes("/registry/".into(), Revision(from.0 - 1)).await.unwrap();
     let changes = feed.next().await.unwrap().changes;
     assert_eq!(changes[0].value.as_deref(), Some(&b"hunter2"[..]));
-    // A reload that hides nothing ends nothing.
+    // A reload with all values readable ends no feed.
     store.set_config(self::config(&[TWO, GCM]));
     put(&store, SECRET, "hunter3").await;
     while feed.next().await.unwrap().revision < store.revision().await.unwrap() {}

@@ -1,14 +1,14 @@
-//! Reading the files again.
+//! Watching the files of a certificate.
 
 use super::{Certificate, CertificateError, CertificateFiles, CurrentCertificate, read_file};
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// How often the files are read again: 10 s, as controller-runtime's certificate watcher.
+/// Period of reading the files: 10 s, as in controller-runtime's certificate watcher.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Follows the files of a certificate. The one who replaces its [`CurrentCertificate`].
+/// Reads the files of a certificate repeatedly, and updates its [`CurrentCertificate`].
 #[derive(Debug)]
 pub struct CertificateWatcher {
     files: CertificateFiles,
@@ -20,8 +20,7 @@ impl CertificateWatcher {
     ///
     /// # Errors
     ///
-    /// When they cannot be read or do not fit together: there is no pair before them that could
-    /// stay.
+    /// The files cannot be read or do not match: there is no earlier certificate to keep.
     pub fn open(files: CertificateFiles) -> Result<Self, CertificateError> {
         let current = CurrentCertificate::new(read(&files)?);
         Ok(Self { files, current })
@@ -37,15 +36,15 @@ impl CertificateWatcher {
         self.current.clone()
     }
 
-    /// Reads the files now; whether the certificate was replaced. The same certificates written
-    /// again are no change.
+    /// Reads the files now. Returns whether the certificate was replaced. Rewriting the same
+    /// certificates is no change.
     ///
     /// # Errors
     ///
-    /// When they cannot be read or do not fit together; the certificate before them stays.
+    /// The files cannot be read or do not match. The earlier certificate stays.
     pub fn poll(&self) -> Result<bool, CertificateError> {
         let certificate = read(&self.files)?;
-        // The same certificate has the same key: they fit.
+        // The same certificate has the same key, so they match.
         if certificate.chain() == self.current.get().chain() {
             return Ok(false);
         }
@@ -54,16 +53,16 @@ impl CertificateWatcher {
         Ok(true)
     }
 
-    /// Polls every [`POLL_INTERVAL`] until `stop`, and tells what came of each. What failed is also
-    /// logged. Dropping it stops it too.
+    /// Polls every [`POLL_INTERVAL`] until `stop`, and passes each result to `report`. Failures are
+    /// also logged. Dropping the future also stops it.
     pub async fn run(
         &self,
         stop: CancellationToken,
-        mut told: impl FnMut(&Result<bool, CertificateError>),
+        mut report: impl FnMut(&Result<bool, CertificateError>),
     ) {
         let mut interval = tokio::time::interval(POLL_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is now, and the files have just been read.
+        // Skips the immediate first tick, because the files have just been read.
         interval.reset();
         loop {
             tokio::select! {
@@ -73,7 +72,7 @@ impl CertificateWatcher {
                 _ = interval.tick() => {}
             }
             let polled = self.poll();
-            told(&polled);
+            report(&polled);
             if let Err(error) = polled {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
@@ -84,7 +83,7 @@ impl CertificateWatcher {
     }
 }
 
-/// The pair that the files make.
+/// Reads the certificate and its key.
 fn read(files: &CertificateFiles) -> Result<Certificate, CertificateError> {
     Certificate::from_pem(&read_file(&files.certificate)?, &read_file(&files.key)?)
 }

@@ -1,4 +1,4 @@
-//! On paused time and without a socket.
+//! Tests on paused time and without a socket.
 
 use super::*;
 use crate::limits::{LEFTOVER_WAIT_MAX, STALL_MAX};
@@ -19,7 +19,7 @@ fn full(text: &'static str) -> Response<Full<Bytes>> {
     Response::new(Full::new(Bytes::from_static(text.as_bytes())))
 }
 
-/// A connection in a task; how it ended is the task's result.
+/// Runs a connection in a task, whose result is how it ended.
 fn connect<A, Fut, B>(
     tasks: &mut JoinSet<Result<(), ConnectionError>>,
     protocol: Protocol,
@@ -39,24 +39,24 @@ where
     near
 }
 
-/// What arrives until the connection is closed.
+/// All bytes until the connection is closed.
 async fn rest(near: &mut DuplexStream) -> String {
     let mut bytes = Vec::new();
     _ = near.read_to_end(&mut bytes).await;
     String::from_utf8(bytes).unwrap()
 }
 
-/// Counts itself while it lives.
-struct Living(Arc<AtomicUsize>);
+/// Counts its instances.
+struct Counted(Arc<AtomicUsize>);
 
-impl Living {
+impl Counted {
     fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count.clone())
     }
 }
 
-impl Drop for Living {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -76,12 +76,12 @@ fn get() -> Request<Full<Bytes>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_dropped_connection_answers_is_dropped_with_it() {
+async fn requests_of_a_dropped_connection_are_dropped_with_it() {
     let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
     let n_living = Arc::new(AtomicUsize::new(0));
     let count = n_living.clone();
     let near = connect(&mut tasks, Protocol::Http2, &CancellationToken::new(), move |_| {
-        let living = Living::new(&count);
+        let living = Counted::new(&count);
         async move {
             sleep(Duration::from_secs(3600)).await;
             drop(living);
@@ -96,13 +96,13 @@ async fn what_a_dropped_connection_answers_is_dropped_with_it() {
         tokio::task::yield_now().await;
     }
     tasks.shutdown().await;
-    // The streams' tasks were told to end; a turn of the runtime later they have.
+    // The streams' tasks end in the next turn of the runtime.
     sleep(Duration::from_millis(1)).await;
     assert_eq!(n_living.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_of_an_answer_is_no_idling_and_its_end_is() {
+async fn streaming_response_is_not_idle_until_its_end() {
     let mut tasks = JoinSet::new();
     let near = &mut connect(&mut tasks, Protocol::Http1, &CancellationToken::new(), async |_| {
         let ticks = futures::stream::unfold(0, |n| async move {
@@ -121,7 +121,7 @@ async fn stream_of_an_answer_is_no_idling_and_its_end_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn peer_that_opens_no_window_for_its_answer_idles() {
+async fn peer_that_opens_no_window_for_its_response_is_idle() {
     let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
     let near = connect(&mut tasks, Protocol::Http2, &CancellationToken::new(), async |_| full("x"));
     let (near, deaf) = (TokioIo::new(near), TokioExecutor::new());
@@ -137,7 +137,7 @@ async fn peer_that_opens_no_window_for_its_answer_idles() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn body_that_nobody_wanted_is_read_on_and_is_no_head() {
+async fn unread_body_is_drained_and_is_not_a_head() {
     let mut tasks = JoinSet::new();
     let stop = CancellationToken::new();
     let near = &mut connect(&mut tasks, Protocol::Http1, &stop, async |_| full("no"));
@@ -149,9 +149,9 @@ async fn body_that_nobody_wanted_is_read_on_and_is_no_head() {
     assert_eq!(rest(near).await.matches("200 OK").count(), 2);
 }
 
-/// A client that writes its whole request before it looks for an answer, and one that never ends.
+/// A client that writes its whole request before it reads a response, and one that never stops.
 #[tokio::test(start_paused = true)]
-async fn peer_that_sends_a_body_over_all_limits_still_reads_its_answer() {
+async fn peer_that_sends_a_body_over_all_limits_still_gets_its_response() {
     let mut tasks = JoinSet::new();
     let stop = CancellationToken::new();
     let body = vec![b'x'; 8 * Limits::default().leftover_bytes_max];
@@ -162,7 +162,7 @@ async fn peer_that_sends_a_body_over_all_limits_still_reads_its_answer() {
         if framing.starts_with("transfer") {
             near.write_all(format!("{:x}\r\n", body.len()).as_bytes()).await.unwrap();
         }
-        near.write_all(&body).await.expect("the server goes on reading");
+        near.write_all(&body).await.expect("the server keeps reading");
         let answer = rest(&mut near).await;
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("too large"), "{answer}");
         assert_eq!(answer.contains("connection: close"), framing.starts_with("content"));
@@ -172,7 +172,7 @@ async fn peer_that_sends_a_body_over_all_limits_still_reads_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn peer_that_sends_without_end_is_not_read_without_end() {
+async fn endless_body_is_cut_off() {
     let mut tasks = JoinSet::new();
     let stop = CancellationToken::new();
     let mut near = connect(&mut tasks, Protocol::Http1, &stop, async |_| full("too large"));
@@ -187,7 +187,7 @@ async fn peer_that_sends_without_end_is_not_read_without_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http2_peer_that_asks_nothing_is_let_go_although_it_answers_pings() {
+async fn http2_peer_without_requests_is_closed_although_it_answers_pings() {
     let (mut tasks, mut peers) = (JoinSet::new(), JoinSet::new());
     let limits = Limits { http2_idle_max: None, ..Limits::default() };
     let (near, far) = duplex(1024);
@@ -200,22 +200,22 @@ async fn http2_peer_that_asks_nothing_is_let_go_although_it_answers_pings() {
     let client = http2(near, &mut peers).await;
     tokio::select! {
         ended = tasks.join_next() => assert!(ended.unwrap().unwrap().is_ok()),
-        () = sleep(Duration::from_secs(3600)) => panic!("it holds its place for an hour"),
+        () = sleep(Duration::from_secs(3600)) => panic!("it holds its slot for an hour"),
     }
     assert!(begun.elapsed() <= limits.head_max + LAST_WORDS_MAX, "{:?}", begun.elapsed());
     drop(client);
 }
 
 #[tokio::test]
-async fn crowd_that_does_not_authenticate_keeps_nobody_out_and_pushes_nobody_out_who_did() {
+async fn unauthenticated_peers_neither_block_nor_evict_authenticated_ones() {
     let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
     let limits = Limits { connections_max: 8, unauthenticated_max: Some(4), ..Limits::default() };
     let answer = async |request: Request<Received>| {
-        if let Some(place) = request.extensions().get::<crate::ConnectionPlace>()
+        if let Some(slot) = request.extensions().get::<crate::ConnectionPlace>()
             && request.headers().contains_key("authorization")
         {
-            place.authenticated();
+            slot.authenticated();
         }
         full("here")
     };
@@ -228,7 +228,7 @@ async fn crowd_that_does_not_authenticate_keeps_nobody_out_and_pushes_nobody_out
         for n in 0..32 {
             let mut peer = dial().await;
             if n % 2 == 0 {
-                // Whoever asks without credentials is one of the crowd, too.
+                // Requests without credentials do not authenticate a connection.
                 _ = peer.write_all(GET).await;
             }
             silent.push(peer);
@@ -255,7 +255,7 @@ async fn crowd_that_does_not_authenticate_keeps_nobody_out_and_pushes_nobody_out
 }
 
 #[tokio::test(start_paused = true)]
-async fn conversation_belongs_to_its_connection_and_a_deaf_peer_ends_it() {
+async fn conversation_ends_with_its_connection_and_when_the_peer_reads_nothing() {
     let mut tasks = JoinSet::new();
     let n_living = Arc::new(AtomicUsize::new(0));
     let count = n_living.clone();
@@ -264,7 +264,7 @@ async fn conversation_belongs_to_its_connection_and_a_deaf_peer_ends_it() {
         Protocol::Http1,
         &CancellationToken::new(),
         move |mut request: Request<Received>| {
-            let living = Living::new(&count);
+            let living = Counted::new(&count);
             let upgrade = hyper::upgrade::on(&mut request);
             async move {
                 let mut response = full("");
@@ -290,7 +290,7 @@ async fn conversation_belongs_to_its_connection_and_a_deaf_peer_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stop_waits_for_answers_and_not_for_half_a_head() {
+async fn stop_waits_for_responses_but_not_for_partial_heads() {
     let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
     let slow = async |_| {
         sleep(Duration::from_secs(600)).await;
@@ -309,7 +309,7 @@ async fn stop_waits_for_answers_and_not_for_half_a_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn server_takes_no_more_than_its_connections_and_drops_the_rest_at_the_deadline() {
+async fn server_accepts_its_limit_of_connections_and_drops_them_at_the_deadline() {
     let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
     let limits = Limits { connections_max: 1, ..Limits::default() };

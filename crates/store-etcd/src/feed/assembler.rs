@@ -1,4 +1,4 @@
-//! Makes batches of whole revisions out of what a watch says.
+//! Assembles the responses of a watch into batches of complete revisions.
 
 use crate::{
     keys::{Namespace, revision},
@@ -7,57 +7,57 @@ use crate::{
 use bytes::Bytes;
 use setpoint_store::{Batch, Change, Revision};
 
-/// Joins parts, drops what was delivered before, and keeps the order.
+/// Joins parts, drops changes that were delivered before, and checks the order.
 pub(crate) struct Assembler {
     namespace: Namespace,
-    /// With the namespace.
+    /// Includes the namespace.
     prefix: Bytes,
-    /// Everything up to here has been given out.
+    /// Every change up to this revision has been returned.
     delivered: Revision,
-    /// Changes of revisions that may not be whole yet; empty between answers that come in one part.
+    /// Changes of revisions that may be incomplete. Empty between responses of one part.
     pending: Vec<Change>,
-    /// The newest revision seen; `delivered` between answers.
+    /// The newest revision seen. Equals `delivered` between responses.
     newest: Revision,
 }
 
-/// What came of an answer.
+/// The result of processing a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Assembled {
-    /// Nothing new is whole.
+    /// No new revision is complete.
     Nothing,
-    /// It is.
+    /// New complete revisions.
     Batch(Batch),
-    /// A change has lost its previous value: history is compacted past it.
+    /// The previous value of a change is missing: history is compacted past it.
     PreviousCompacted,
-    /// It cannot be.
+    /// The response is invalid.
     Broken(&'static str),
 }
 
 impl Assembler {
-    /// Takes up after `after`.
+    /// Continues after `after`.
     pub(crate) fn new(namespace: Namespace, prefix: &[u8], after: Revision) -> Self {
         let prefix = namespace.full(prefix);
         Self { namespace, prefix, delivered: after, pending: Vec::new(), newest: after }
     }
 
-    /// Everything up to here has been given out.
+    /// Every change up to this revision has been returned.
     pub(crate) fn delivered(&self) -> Revision {
         self.delivered
     }
 
-    /// A new watch has begun at what was delivered: half of an answer of the old one is of no use.
+    /// Prepares for a new watch from `delivered`. Drops a partial response of the old one.
     pub(crate) fn begin(&mut self) {
         self.pending.clear();
         self.newest = self.delivered;
     }
 
-    /// Takes an answer in. `believes`: whether progress of the stream as a whole counts.
-    pub(crate) fn take(&mut self, answer: WatchAnswer, believes: bool) -> Assembled {
+    /// Processes a response. `is_reliable`: whether progress of the whole stream is reliable.
+    pub(crate) fn take(&mut self, answer: WatchAnswer, is_reliable: bool) -> Assembled {
         let (fragment, of_stream) = (answer.fragment, answer.watch_id == -1);
         if answer.events.is_empty() && !fragment {
             let progress = answer.header.as_ref().and_then(|header| revision(header.revision));
             let Some(progress) = progress else { return Assembled::Broken("it has no header") };
-            if answer.created || of_stream && !believes {
+            if answer.created || of_stream && !is_reliable {
                 return Assembled::Nothing;
             }
             if !self.pending.is_empty() {
@@ -79,7 +79,7 @@ impl Assembler {
         }
     }
 
-    /// Every revision up to this one is whole.
+    /// Returns every revision up to this one, all of which are complete.
     fn complete(&mut self, whole: Revision) -> Assembled {
         if whole <= self.delivered {
             return Assembled::Nothing;
@@ -129,7 +129,7 @@ impl Assembler {
     }
 
     fn entry(&self, wire: WireKeyValue) -> Result<setpoint_store::KeyValue, Assembled> {
-        self.namespace.entry(wire).ok_or(Assembled::Broken("an entry cannot be"))
+        self.namespace.entry(wire).ok_or(Assembled::Broken("an entry is invalid"))
     }
 }
 

@@ -1,38 +1,38 @@
-//! What comes of servers that break: whether a commit may have happened is always told right, and
-//! nothing panics.
+//! Servers that fail: errors always reply correctly whether a commit may have happened, and nothing
+//! panics.
 
 use super::*;
 use crate::{
-    fake::{Fake, Say, at, options},
+    fake::{Fake, Reply, at, options},
     proto::*,
 };
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Answers that let a store connect, and a script for the rest.
-fn well_but(
-    script: impl Fn(&str, &[u8]) -> Option<Say> + Send + Sync + 'static,
-) -> impl Fn(&str, &[u8]) -> Say + Send + Sync + 'static {
+/// Replies that let a store connect, and a script for the rest.
+fn healthy_except(
+    script: impl Fn(&str, &[u8]) -> Option<Reply> + Send + Sync + 'static,
+) -> impl Fn(&str, &[u8]) -> Reply + Send + Sync + 'static {
     move |path, message| match script(path, message) {
-        Some(say) => say,
-        None if path == path::STATUS => Say::message(&StatusAnswer {
+        Some(reply) => reply,
+        None if path == path::STATUS => Reply::message(&StatusAnswer {
             header: at(5),
             version: "3.5.30".into(),
             leader: 1,
             ..StatusAnswer::default()
         }),
         None if path == path::RANGE => {
-            Say::message(&RangeAnswer { header: at(5), ..RangeAnswer::default() })
+            Reply::message(&RangeAnswer { header: at(5), ..RangeAnswer::default() })
         }
         None if path == path::TXN => {
-            Say::message(&TxnAnswer { header: at(6), succeeded: true, ..TxnAnswer::default() })
+            Reply::message(&TxnAnswer { header: at(6), succeeded: true, ..TxnAnswer::default() })
         }
-        None => Say::Status(12, "not here"),
+        None => Reply::Status(12, "not here"),
     }
 }
 
-/// Says whether it was asked more often than connecting takes: a read that confirms the member, and
-/// one for the revision.
+/// Returns whether there were more calls than connecting makes: a read that confirms the member,
+/// and one for the revision.
 fn once_connected() -> impl Fn() -> bool + Send + Sync {
     let asked = AtomicUsize::new(0);
     move || asked.fetch_add(1, Ordering::Relaxed) >= 2
@@ -42,10 +42,10 @@ fn txn() -> Txn {
     Txn { ops: vec![Op::Put("/a".into(), "1".into())], ..Txn::default() }
 }
 
-/// Two members, of which the first does as told with transactions.
-async fn commit(say: fn() -> Say) -> (Result<Committed, StoreError>, usize, usize) {
-    let first = Fake::start(well_but(move |path, _| (path == path::TXN).then(say))).await;
-    let second = Fake::start(well_but(|_, _| None)).await;
+/// Two members. The first replies to transactions with `reply`.
+async fn commit(reply: fn() -> Reply) -> (Result<Committed, StoreError>, usize, usize) {
+    let first = Fake::start(healthy_except(move |path, _| (path == path::TXN).then(reply))).await;
+    let second = Fake::start(healthy_except(|_, _| None)).await;
     let store = EtcdStore::connect(options(&[&first, &second])).await.unwrap();
     let outcome = store.commit(txn()).await;
     store.close().await;
@@ -54,47 +54,47 @@ async fn commit(say: fn() -> Say) -> (Result<Committed, StoreError>, usize, usiz
 
 #[tokio::test]
 async fn commit_that_may_have_happened_is_unknown_and_sent_once() {
-    let unsure: [fn() -> Say; 9] = [
-        || Say::Reset { refused: false },
-        || Say::HangUp,
-        || Say::Silence,
-        || Say::Status(14, "etcdserver: request timed out"),
-        || Say::Status(14, "etcdserver: leader changed"),
-        || Say::Status(2, "what"),
-        || Say::Http(502),
-        || Say::NoStatus(vec![]),
-        || Say::Raw(b"\x01\0\0\0\0".to_vec()),
+    let unsure: [fn() -> Reply; 9] = [
+        || Reply::Reset { refused: false },
+        || Reply::HangUp,
+        || Reply::Silence,
+        || Reply::Status(14, "etcdserver: request timed out"),
+        || Reply::Status(14, "etcdserver: leader changed"),
+        || Reply::Status(2, "what"),
+        || Reply::Http(502),
+        || Reply::NoStatus(vec![]),
+        || Reply::Raw(b"\x01\0\0\0\0".to_vec()),
     ];
-    for (i, say) in unsure.into_iter().enumerate() {
-        let (outcome, n_first, n_second) = commit(say).await;
+    for (i, reply) in unsure.into_iter().enumerate() {
+        let (outcome, n_first, n_second) = commit(reply).await;
         assert!(matches!(outcome, Err(StoreError::Unknown(_))), "case {i}: {outcome:?}");
         assert_eq!((n_first, n_second), (1, 0), "case {i}: it is never repeated");
     }
 }
 
 #[tokio::test]
-async fn commit_that_surely_did_not_happen_goes_to_the_next_member() {
-    let sure: [fn() -> Say; 3] = [
-        || Say::Reset { refused: true },
-        || Say::Status(14, "etcdserver: no leader"),
-        || Say::Status(14, "etcdserver: rpc not supported for learner"),
+async fn commit_that_certainly_did_not_happen_goes_to_the_next_member() {
+    let sure: [fn() -> Reply; 3] = [
+        || Reply::Reset { refused: true },
+        || Reply::Status(14, "etcdserver: no leader"),
+        || Reply::Status(14, "etcdserver: rpc not supported for learner"),
     ];
-    for say in sure {
-        let (outcome, n_first, n_second) = commit(say).await;
+    for reply in sure {
+        let (outcome, n_first, n_second) = commit(reply).await;
         assert_eq!(outcome.unwrap(), Committed::Done(Revision(6)));
         assert_eq!((n_first, n_second), (1, 1));
     }
 }
 
 #[tokio::test]
-async fn refused_commit_is_told_and_not_repeated() {
-    let refused: [fn() -> Say; 3] = [
-        || Say::Status(3, "etcdserver: request is too large"),
-        || Say::Status(3, "etcdserver: too many operations in txn request"),
-        || Say::Status(8, "etcdserver: mvcc: database space exceeded"),
+async fn refused_commit_fails_and_is_not_repeated() {
+    let refused: [fn() -> Reply; 3] = [
+        || Reply::Status(3, "etcdserver: request is too large"),
+        || Reply::Status(3, "etcdserver: too many operations in txn request"),
+        || Reply::Status(8, "etcdserver: mvcc: database space exceeded"),
     ];
-    for (i, say) in refused.into_iter().enumerate() {
-        let (outcome, n_first, n_second) = commit(say).await;
+    for (i, reply) in refused.into_iter().enumerate() {
+        let (outcome, n_first, n_second) = commit(reply).await;
         match outcome {
             Err(StoreError::TooLarge { max: VALUE_BYTES_MAX, .. }) if i == 0 => {}
             Err(StoreError::Unavailable(_)) if i > 0 => {}
@@ -107,26 +107,27 @@ async fn refused_commit_is_told_and_not_repeated() {
 #[tokio::test]
 async fn commit_answer_without_a_header_is_unknown() {
     let (outcome, ..) =
-        commit(|| Say::message(&TxnAnswer { succeeded: true, ..TxnAnswer::default() })).await;
+        commit(|| Reply::message(&TxnAnswer { succeeded: true, ..TxnAnswer::default() })).await;
     assert!(matches!(outcome, Err(StoreError::Unknown(_))), "{outcome:?}");
 }
 
 #[tokio::test]
-async fn reads_go_to_the_next_member_whatever_breaks() {
-    let broken: [fn() -> Say; 6] = [
-        || Say::HangUp,
-        || Say::Silence,
-        || Say::Status(14, "etcdserver: server stopped"),
-        || Say::Http(500),
-        || Say::Raw(b"\0\xff\xff\xff\xff".to_vec()),
-        || Say::Bytes(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff".to_vec()),
+async fn reads_go_to_the_next_member_after_any_failure() {
+    let broken: [fn() -> Reply; 6] = [
+        || Reply::HangUp,
+        || Reply::Silence,
+        || Reply::Status(14, "etcdserver: server stopped"),
+        || Reply::Http(500),
+        || Reply::Raw(b"\0\xff\xff\xff\xff".to_vec()),
+        || Reply::Bytes(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff".to_vec()),
     ];
-    for say in broken {
+    for reply in broken {
         let is_connected = once_connected();
-        let first =
-            Fake::start(well_but(move |path, _| (path == path::RANGE && is_connected()).then(say)))
-                .await;
-        let second = Fake::start(well_but(|_, _| None)).await;
+        let first = Fake::start(healthy_except(move |path, _| {
+            (path == path::RANGE && is_connected()).then(reply)
+        }))
+        .await;
+        let second = Fake::start(healthy_except(|_, _| None)).await;
         let store = EtcdStore::connect(options(&[&first, &second])).await.unwrap();
         assert_eq!(store.revision().await.unwrap(), Revision(5));
         assert_eq!(first.seen(path::RANGE).len(), 3, "the broken one is left at once");
@@ -134,7 +135,7 @@ async fn reads_go_to_the_next_member_whatever_breaks() {
 }
 
 #[tokio::test]
-async fn answers_that_cannot_be_are_errors() {
+async fn invalid_responses_are_errors() {
     let wrong = |key: &str, modified| RangeAnswer {
         header: at(5),
         kvs: vec![WireKeyValue { key: key.into(), mod_revision: modified, ..Default::default() }],
@@ -150,42 +151,44 @@ async fn answers_that_cannot_be_are_errors() {
         RangeAnswer { header: at(5), count: 7, ..RangeAnswer::default() },
     ];
     for answer in answers {
-        let told = format!("{answer:?}");
+        let description = format!("{answer:?}");
         let answer = answer.encode_to_vec();
         let is_connected = once_connected();
-        let fake = Fake::start(well_but(move |path, _| {
-            (path == path::RANGE && is_connected()).then(|| Say::Bytes(answer.clone()))
+        let fake = Fake::start(healthy_except(move |path, _| {
+            (path == path::RANGE && is_connected()).then(|| Reply::Bytes(answer.clone()))
         }))
         .await;
         let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
         let read = store.range(RangeRequest::prefix("/")).await;
-        assert!(matches!(read, Err(StoreError::Unavailable(_))), "{told}: {read:?}");
+        assert!(matches!(read, Err(StoreError::Unavailable(_))), "{description}: {read:?}");
     }
 }
 
-/// A member that believes in a dead leader takes a commit in and loses it: it is given none.
+/// A member that does not know its leader is dead would accept a commit and lose it, so it gets
+/// none.
 #[tokio::test]
 async fn member_that_cannot_confirm_its_leader_gets_no_commit() {
     let first =
-        Fake::start(well_but(|path, _| (path == path::RANGE).then_some(Say::Silence))).await;
-    let leaderless = Fake::start(well_but(|path, _| {
+        Fake::start(healthy_except(|path, _| (path == path::RANGE).then_some(Reply::Silence)))
+            .await;
+    let leaderless = Fake::start(healthy_except(|path, _| {
         let answer = StatusAnswer { leader: 0, version: "3.5.30".into(), ..Default::default() };
-        (path == path::STATUS).then(|| Say::message(&answer))
+        (path == path::STATUS).then(|| Reply::message(&answer))
     }))
     .await;
-    let other = Fake::start(well_but(|path, _| {
+    let other = Fake::start(healthy_except(|path, _| {
         let header = Some(ResponseHeader { cluster_id: 7, ..at(5).unwrap_or_default() });
         let answer = StatusAnswer { header, leader: 1, ..StatusAnswer::default() };
-        (path == path::STATUS).then(|| Say::message(&answer))
+        (path == path::STATUS).then(|| Reply::message(&answer))
     }))
     .await;
-    let good = Fake::start(well_but(|_, _| None)).await;
+    let good = Fake::start(healthy_except(|_, _| None)).await;
     let mut options = options(&[&first, &leaderless, &good, &other]);
     options.request_timeout = std::time::Duration::from_millis(1500);
     let store = EtcdStore::connect(options).await.unwrap();
     assert!(store.commit(txn()).await.is_ok());
     assert_eq!([&first, &leaderless, &other].map(|fake| fake.seen(path::TXN).len()), [0, 0, 0]);
-    // It goes, and the only one left belongs to another cluster.
+    // It ends, and the only one left belongs to another cluster.
     drop(good);
     assert!(matches!(store.revision().await, Err(StoreError::Unavailable(_))));
     let outcome = store.commit(txn()).await;
@@ -193,12 +196,12 @@ async fn member_that_cannot_confirm_its_leader_gets_no_commit() {
     assert_eq!(other.seen(path::TXN).len(), 0);
 }
 
-/// The first page is small; the later ones go by what the keys weigh.
+/// The first page is small; the later ones depend on the size of the values.
 #[tokio::test]
-async fn pages_go_by_bytes() {
+async fn page_sizes_depend_on_bytes() {
     const KEYS: usize = 1200;
     const EACH: usize = 48 * 1024;
-    let fake = Fake::start(well_but(|path, asked| {
+    let fake = Fake::start(healthy_except(|path, asked| {
         let asked = RangeCall::decode(asked).ok().filter(|_| path == path::RANGE)?;
         let first = match asked.key.strip_prefix(b"/k") {
             Some(rest) if !rest.is_empty() => {
@@ -218,10 +221,10 @@ async fn pages_go_by_bytes() {
         });
         let count = i64::try_from(KEYS - first).unwrap();
         let answer = RangeAnswer { header: at(5), kvs: kvs.collect(), count, more: false };
-        Some(Say::message(&answer))
+        Some(Reply::message(&answer))
     }))
     .await;
-    // Long answers take their time to be made.
+    // Long responses take time to create.
     let mut patient = options(&[&fake]);
     patient.request_timeout = std::time::Duration::from_secs(60);
     patient.attempt_timeout = std::time::Duration::from_secs(60);
@@ -241,7 +244,7 @@ async fn pages_go_by_bytes() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_an_error_in_time() {
+async fn unreachable_cluster_is_an_error_in_time() {
     let mut options = EtcdOptions::new(["127.0.0.1:1", "127.0.0.1:2"]);
     options.request_timeout = std::time::Duration::from_millis(300);
     let connected = EtcdStore::connect(options).await;
@@ -251,9 +254,9 @@ async fn nobody_there_is_an_error_in_time() {
 
 #[tokio::test]
 async fn old_member_is_refused() {
-    let fake = Fake::start(well_but(|path, _| {
+    let fake = Fake::start(healthy_except(|path, _| {
         let answer = StatusAnswer { version: "3.3.27".into(), ..StatusAnswer::default() };
-        (path == path::STATUS).then(|| Say::message(&answer))
+        (path == path::STATUS).then(|| Reply::message(&answer))
     }))
     .await;
     let connected = EtcdStore::connect(options(&[&fake])).await;
@@ -261,8 +264,8 @@ async fn old_member_is_refused() {
 }
 
 #[tokio::test]
-async fn closed_store_says_so() {
-    let fake = Fake::start(well_but(|_, _| None)).await;
+async fn calls_of_a_closed_store_return_closed() {
+    let fake = Fake::start(healthy_except(|_, _| None)).await;
     let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
     let mut feed = store.changes("/".into(), Revision(5)).await.unwrap();
     store.close().await;
@@ -275,16 +278,16 @@ async fn closed_store_says_so() {
     ));
 }
 
-/// A member that hangs costs its time once, also when callers give up while it is tried.
+/// A member that hangs costs its timeout once, also if callers give up meanwhile.
 #[tokio::test]
-async fn hanging_member_does_not_keep_hasty_callers_from_the_next() {
+async fn hanging_member_does_not_block_impatient_callers() {
     let healthy = AtomicUsize::new(0);
-    let hangs = Fake::start(well_but(move |_, _| {
-        // Well while the store connects, twice as often as is needed for that.
-        (healthy.fetch_add(1, Ordering::Relaxed) >= 6).then_some(Say::Silence)
+    let hangs = Fake::start(healthy_except(move |_, _| {
+        // Healthy for twice as many calls as connecting makes.
+        (healthy.fetch_add(1, Ordering::Relaxed) >= 6).then_some(Reply::Silence)
     }))
     .await;
-    let good = Fake::start(well_but(|_, _| None)).await;
+    let good = Fake::start(healthy_except(|_, _| None)).await;
     let mut options = options(&[&hangs, &good]);
     options.request_timeout = std::time::Duration::from_millis(150);
     let store = EtcdStore::connect(options).await.unwrap();
@@ -297,10 +300,10 @@ async fn hanging_member_does_not_keep_hasty_callers_from_the_next() {
 }
 
 #[tokio::test]
-async fn connections_close_with_who_used_them() {
-    let fake = Fake::start(well_but(|path, _| {
+async fn connections_close_with_their_users() {
+    let fake = Fake::start(healthy_except(|path, _| {
         (path == path::WATCH)
-            .then(|| Say::Stream(vec![created(), watch(vec![event("/a", 6)], false)]))
+            .then(|| Reply::Stream(vec![created(), watch(vec![event("/a", 6)], false)]))
     }))
     .await;
     let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
@@ -317,7 +320,7 @@ async fn connections_close_with_who_used_them() {
 }
 
 #[test]
-fn secrets_stay_out_of_debug() {
+fn debug_output_omits_secrets() {
     let mut options = EtcdOptions::new(["https://a:1"]);
     options.user = Some(("me".into(), "hunter2".into()));
     let pem = crate::Pem::Text("-----BEGIN SECRET".into());
@@ -348,24 +351,24 @@ fn created() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn feed_goes_on_where_it_was_whatever_breaks() {
-    // Each watch says a little and breaks in its own way; the last one says all of it again and
-    // goes on.
+async fn feed_continues_from_its_position_after_any_failure() {
+    // Each watch sends a part and fails in its own way. The last one repeats everything and
+    // continues.
     let turns = AtomicUsize::new(0);
-    let fake = Fake::start(well_but(move |path, _| {
+    let fake = Fake::start(healthy_except(move |path, _| {
         let turn = || turns.fetch_add(1, Ordering::Relaxed);
         (path == path::WATCH).then(|| match turn() {
-            0 => Say::Status(14, "etcdserver: no leader"),
-            // Whole, then half of the next revision, then sense ends.
-            1 => Say::Stream(vec![
+            0 => Reply::Status(14, "etcdserver: no leader"),
+            // Complete, then half of the next revision, then invalid data.
+            1 => Reply::Stream(vec![
                 created(),
                 watch(vec![event("/a", 6)], false),
                 watch(vec![event("/b", 7)], true),
                 watch(vec![event("/x", 3), event("/x", 0)], false),
             ]),
-            2 => Say::Raw(b"\0\0\0".to_vec()),
-            3 => Say::HangUp,
-            _ => Say::Stream(vec![
+            2 => Reply::Raw(b"\0\0\0".to_vec()),
+            3 => Reply::HangUp,
+            _ => Reply::Stream(vec![
                 created(),
                 watch(vec![event("/a", 6), event("/b", 7)], true),
                 watch(vec![event("/c", 7), event("/d", 8)], false),
@@ -375,13 +378,13 @@ async fn feed_goes_on_where_it_was_whatever_breaks() {
     .await;
     let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
     let mut feed = store.changes("/".into(), Revision(5)).await.unwrap();
-    let (mut told, mut batches) = (Vec::new(), Vec::new());
-    while told.len() < 4 {
+    let (mut changes, mut batches) = (Vec::new(), Vec::new());
+    while changes.len() < 4 {
         let batch = feed.next().await.unwrap();
-        told.extend(batch.changes.iter().map(|change| (change.key.clone(), change.revision.0)));
+        changes.extend(batch.changes.iter().map(|change| (change.key.clone(), change.revision.0)));
         batches.push(batch.revision.0);
     }
-    assert_eq!(told, [("/a".into(), 6), ("/b".into(), 7), ("/c".into(), 7), ("/d".into(), 8)]);
+    assert_eq!(changes, [("/a".into(), 6), ("/b".into(), 7), ("/c".into(), 7), ("/d".into(), 8)]);
     assert_eq!(batches, [6, 8], "no revision in halves");
     let starts = fake.seen(path::WATCH).into_iter().map(|asked| {
         match WatchCall::decode(asked).unwrap().request {
@@ -392,17 +395,17 @@ async fn feed_goes_on_where_it_was_whatever_breaks() {
     assert_eq!(starts.collect::<Vec<_>>(), [5, 5, 6, 6, 6]);
 }
 
-/// Its member keeps the watch open and says nothing more; what the store has told shows that it
+/// Its member keeps the watch open but sends nothing more. The store's revision shows that it
 /// should.
 #[tokio::test]
 async fn feed_leaves_a_member_that_hangs() {
-    let hangs = Fake::start(well_but(|path, _| {
-        (path == path::WATCH).then(|| Say::Stream(vec![created()]))
+    let hangs = Fake::start(healthy_except(|path, _| {
+        (path == path::WATCH).then(|| Reply::Stream(vec![created()]))
     }));
     let hangs = hangs.await;
-    let good = Fake::start(well_but(|path, _| {
+    let good = Fake::start(healthy_except(|path, _| {
         (path == path::WATCH)
-            .then(|| Say::Stream(vec![created(), watch(vec![event("/a", 5)], false)]))
+            .then(|| Reply::Stream(vec![created(), watch(vec![event("/a", 5)], false)]))
     }))
     .await;
     let store = EtcdStore::connect(options(&[&hangs, &good])).await.unwrap();
@@ -413,8 +416,8 @@ async fn feed_leaves_a_member_that_hangs() {
 }
 
 #[tokio::test]
-async fn feed_that_is_compacted_says_so_each_time() {
-    let fake = Fake::start(well_but(|path, _| {
+async fn compacted_feed_returns_the_error_each_time() {
+    let fake = Fake::start(healthy_except(|path, _| {
         let answer = WatchAnswer {
             header: at(50),
             created: true,
@@ -422,7 +425,7 @@ async fn feed_that_is_compacted_says_so_each_time() {
             compact_revision: 40,
             ..WatchAnswer::default()
         };
-        (path == path::WATCH).then(|| Say::Stream(vec![answer.encode_to_vec()]))
+        (path == path::WATCH).then(|| Reply::Stream(vec![answer.encode_to_vec()]))
     }))
     .await;
     let store = EtcdStore::connect(options(&[&fake])).await.unwrap();
@@ -437,13 +440,13 @@ async fn feed_that_is_compacted_says_so_each_time() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn no_answer_makes_a_call_panic(bytes in proptest::collection::vec(any::<u8>(), 0..48)) {
+    fn no_response_makes_a_call_panic(bytes in proptest::collection::vec(any::<u8>(), 0..48)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let is_connected = once_connected();
-            let fake = Fake::start(well_but(move |path, _| {
+            let fake = Fake::start(healthy_except(move |path, _| {
                 let connects = path == path::STATUS || path == path::RANGE && !is_connected();
-                (!connects).then(|| Say::Bytes(bytes.clone()))
+                (!connects).then(|| Reply::Bytes(bytes.clone()))
             }))
             .await;
             let mut options = options(&[&fake]);

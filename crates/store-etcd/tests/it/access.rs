@@ -1,4 +1,4 @@
-//! TLS, and etcd's own users.
+//! TLS, and etcd's own authentication.
 
 use crate::{patient, put, take_until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -69,7 +69,7 @@ async fn tls_with_client_certificates() {
         if problem.contains("certificate") {
             break;
         }
-        // A busy machine may not have come to the certificate in time.
+        // A busy machine may not have checked the certificate in time.
         assert!(started.elapsed() < testing::PATIENCE, "{problem}");
     }
     let missing = EtcdTls { ca: file("no.pem"), client: None };
@@ -86,7 +86,7 @@ async fn tls_with_client_certificates() {
     let mut feed = store.changes("/".into(), start).await.unwrap();
     let first = put(&store, "/a", "1").await;
     assert_eq!(take_until(&mut *feed, first).await.len(), 1);
-    // A new connection, a new handshake.
+    // A new connection does a new handshake.
     cluster.kill(0);
     cluster.restart(0);
     cluster.wait_healthy().await;
@@ -126,11 +126,11 @@ async fn users_with_passwords() {
         let connected = EtcdStore::connect(options(wrong)).await;
         assert!(matches!(connected, Err(EtcdError::Refused { .. })), "{connected:?}");
     }
-    // One who may do only what the namespace needs.
+    // A user with only the permissions that the namespace needs.
     let app = EtcdStore::connect(options(Some(("app", "password")))).await.unwrap();
     let before = put(&app, "/a", "1").await;
-    // It follows its own keys; old members tell progress too early to be believed, and are asked
-    // for all keys instead.
+    // It follows its own keys. Old members send progress too early, so their feeds watch all keys
+    // instead.
     let state = app.status().await.members[0].state.clone();
     let is_old = state.is_ok_and(|state| state.version == "3.4.23");
     let mut own = app.changes("/".into(), before).await.unwrap();

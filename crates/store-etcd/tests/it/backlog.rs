@@ -1,4 +1,4 @@
-//! Feeds that have much to catch up with, in answers that etcd splits.
+//! Feeds with a large backlog, in responses that etcd splits.
 
 use crate::{put, take_until};
 use setpoint_store::*;
@@ -7,22 +7,22 @@ use setpoint_store_etcd::testing::{self, Cluster};
 const MIB: usize = 1 << 20;
 
 #[tokio::test]
-async fn large_history_comes_whole_and_in_order() {
+async fn large_history_is_delivered_whole_and_in_order() {
     if !testing::available() {
         return;
     }
     let cluster = Cluster::start(1).await;
     let store = cluster.store().await;
     let start = store.revision().await.unwrap();
-    // Never read until all is written: etcd holds it back, and then sends it in fragments with the
-    // previous values.
+    // Not read until all is written: etcd holds the changes back, then sends them in fragments with
+    // the previous values.
     let mut open = store.changes("/".into(), start).await.unwrap();
     let mut revisions = Vec::new();
     for i in 0..40_u8 {
         revisions.push(put(&store, &format!("/{}", i % 4), vec![i; MIB]).await);
     }
-    // One revision of many changes, whose previous values together are over etcd's limit for an
-    // answer.
+    // One revision of many changes, whose previous values together exceed etcd's limit for a
+    // response.
     let ops = (0..4).map(|i| Op::Put(format!("/{i}").into(), "small".into())).collect();
     let Committed::Done(last) = store.commit(Txn { ops, ..Txn::default() }).await.unwrap() else {
         panic!("refused")
@@ -55,9 +55,9 @@ async fn large_history_comes_whole_and_in_order() {
     }
 }
 
-/// etcd counts a request as it is sent, so that its limit begins a little below the contract's.
+/// etcd counts the encoded request, so its limit is a little below the contract's.
 #[tokio::test]
-async fn largest_value_is_refused_by_whoever_finds_it_too_large() {
+async fn values_over_the_limit_are_refused_by_the_store_or_etcd() {
     if !testing::available() {
         return;
     }
@@ -104,16 +104,17 @@ async fn other_stores_see_a_write_and_other_tools_the_keys() {
     let written = put(&one, "/registry/configmaps/default/a", r#"{"kind":"ConfigMap"}"#).await;
     let changes = take_until(&mut *feed, written).await;
     assert_eq!(changes[0].value.as_ref().unwrap(), r#"{"kind":"ConfigMap"}"#);
-    // What was told by one store is reached by the other's feed too, once that one has told it.
+    // A revision that one store returned is reached by the other's feed, once that store has
+    // returned it too.
     put(&one, "/elsewhere", "x").await;
-    let told = two.revision().await.unwrap();
-    assert!(take_until(&mut *feed, told).await.is_empty());
+    let revision = two.revision().await.unwrap();
+    assert!(take_until(&mut *feed, revision).await.is_empty());
     let Some(mut etcdctl) = cluster.etcdctl() else { return };
     let output = etcdctl.args(["get", "--prefix", "/registry/", "--write-out=fields"]).output();
-    let said = String::from_utf8(output.unwrap().stdout).unwrap();
-    assert!(said.contains(r#""Key" : "/registry/configmaps/default/a""#), "{said}");
-    assert!(said.contains(&format!(r#""ModRevision" : {written}"#)), "{said}");
-    // And the other way round.
+    let printed = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert!(printed.contains(r#""Key" : "/registry/configmaps/default/a""#), "{printed}");
+    assert!(printed.contains(&format!(r#""ModRevision" : {written}"#)), "{printed}");
+    // The reverse.
     let put = cluster.etcdctl().unwrap().args(["put", "/registry/x", "theirs"]).output().unwrap();
     assert!(put.status.success());
     let entry = one.get(b"/registry/x", At::Latest).await.unwrap().value.unwrap();

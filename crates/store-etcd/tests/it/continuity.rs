@@ -1,4 +1,4 @@
-//! Members die and hang under a writer, and a feed tells exactly what was written.
+//! Members die and hang during writes, and a feed delivers exactly what was written.
 
 use crate::take_until;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use std::{
 
 const KEY: &[u8] = b"/counter";
 
-/// A store whose calls begin at one of the members, and which gives up soon.
+/// A store that prefers one of the members, and has short timeouts.
 async fn store_at(cluster: &Cluster, first: usize) -> EtcdStore {
     let mut endpoints = cluster.endpoints();
     endpoints.rotate_left(first);
@@ -25,8 +25,8 @@ async fn store_at(cluster: &Cluster, first: usize) -> EtcdStore {
     EtcdStore::connect(options).await.unwrap()
 }
 
-/// Counts up, one commit for each number, until told to stop; gives the revision of each
-/// acknowledged number. What is unknown is read.
+/// Counts up with one commit per number until `stop`. Returns the revision of each acknowledged
+/// number. Reads after an unknown outcome.
 async fn count(store: &EtcdStore, stop: &AtomicBool) -> BTreeMap<u64, Revision> {
     let mut acknowledged = BTreeMap::new();
     while !stop.load(Ordering::Relaxed) {
@@ -36,7 +36,7 @@ async fn count(store: &EtcdStore, stop: &AtomicBool) -> BTreeMap<u64, Revision> 
             Some(entry) => Compare::Modified(KEY.into(), entry.modified),
         };
         let mut number = found.value.map_or(0, |entry| number(&entry.value));
-        // On, for as long as it is known where the counter stands.
+        // Continues as long as the value of the counter is known.
         while !stop.load(Ordering::Relaxed) {
             let ops = vec![Op::Put(KEY.into(), (number + 1).to_string().into())];
             match store.commit(Txn { compares: vec![compare], ops, ttl: None }).await {
@@ -45,7 +45,7 @@ async fn count(store: &EtcdStore, stop: &AtomicBool) -> BTreeMap<u64, Revision> 
                     acknowledged.insert(number, revision);
                     compare = Compare::Modified(KEY.into(), revision);
                 }
-                // What was unknown has happened.
+                // The commit with the unknown outcome has happened.
                 Ok(Committed::Refused { .. }) => break,
                 Err(StoreError::Unknown(_) | StoreError::Unavailable(_)) => break,
                 Err(error) => panic!("{error}"),
@@ -59,15 +59,15 @@ fn number(value: &Bytes) -> u64 {
     std::str::from_utf8(value).unwrap().parse().unwrap()
 }
 
-/// What a feed has told, checked as it comes: each number once, after the one before it.
+/// Reads a feed and checks it: each number once, after the one before it.
 async fn follow(
     feed: &mut dyn ChangeFeed,
     stop_at: impl Fn() -> Option<Revision>,
 ) -> BTreeMap<u64, Revision> {
-    let mut told = BTreeMap::new();
+    let mut delivered = BTreeMap::new();
     let (mut last, mut reached) = (0, Revision(0));
     loop {
-        // Looked at often: the end is known only when the writer has ended.
+        // A short wait, because the end is known only when the writer has ended.
         let batch = tokio::time::timeout(Duration::from_millis(50), feed.next()).await;
         if let Ok(batch) = batch {
             let batch = batch.unwrap();
@@ -77,19 +77,18 @@ async fn follow(
                 let n = number(change.value.as_ref().unwrap());
                 assert_eq!(n, last + 1, "no gap, nothing twice");
                 let before = change.previous.map(|entry| (number(&entry.value), entry.modified));
-                assert_eq!(before, told.get(&last).map(|revision| (last, *revision)));
-                told.insert(n, change.revision);
+                assert_eq!(before, delivered.get(&last).map(|revision| (last, *revision)));
+                delivered.insert(n, change.revision);
                 last = n;
             }
         }
         if stop_at().is_some_and(|end| reached >= end) {
-            return told;
+            return delivered;
         }
     }
 }
 
-/// Runs a writer and feeds of two stores while `trouble` goes on, then holds what they know against
-/// each other.
+/// Runs a writer and feeds of two stores while `trouble` runs, then compares what they saw.
 async fn under(trouble: impl AsyncFnOnce(&mut Cluster)) {
     let mut cluster = Cluster::start(3).await;
     let (writer, reader) = (store_at(&cluster, 0).await, store_at(&cluster, 1).await);
@@ -99,7 +98,7 @@ async fn under(trouble: impl AsyncFnOnce(&mut Cluster)) {
     let (stop, end) = (AtomicBool::new(false), std::cell::Cell::new(None));
     let write = async {
         let acknowledged = count(&writer, &stop).await;
-        // Both feeds must come up to what is told now.
+        // Both feeds must reach the current revision.
         while end.get().is_none() {
             end.set(reader.revision().await.ok());
         }
@@ -121,11 +120,11 @@ async fn under(trouble: impl AsyncFnOnce(&mut Cluster)) {
     for (number, revision) in &acknowledged {
         assert_eq!(near.get(number), Some(revision), "an acknowledged write is in the feeds");
     }
-    // Numbers that were not acknowledged have happened too, where a commit was unknown; each once,
-    // as the feeds saw.
+    // Unacknowledged numbers may also have been written, if a commit was unknown; each once, as in
+    // the feeds.
     let present = reader.get(KEY, At::Latest).await.unwrap().value.unwrap();
     assert_eq!(near.last_key_value(), Some((&number(&present.value), &present.modified)));
-    // A feed from the past tells it all again.
+    // A feed from the past delivers everything again.
     let mut again = reader.changes("/".into(), start).await.unwrap();
     let again = take_until(&mut *again, present.modified).await;
     assert_eq!(again.len(), near.len());
@@ -187,7 +186,7 @@ async fn no_write_and_no_change_is_lost_when_the_majority_goes() {
 }
 
 #[tokio::test]
-async fn paused_leader_is_left() {
+async fn calls_leave_a_paused_leader() {
     if !testing::available() {
         return;
     }
@@ -195,7 +194,7 @@ async fn paused_leader_is_left() {
         for _ in 0..2 {
             let leader = cluster.leader().await;
             cluster.pause(leader);
-            // Longer than a member may be silent.
+            // Longer than the patience with a silent member.
             tokio::time::sleep(Duration::from_secs(6)).await;
             cluster.resume(leader);
             cluster.wait_healthy().await;
@@ -204,8 +203,8 @@ async fn paused_leader_is_left() {
     .await;
 }
 
-/// Feeds are asked for progress all the time while changes of their own prefix are on their way:
-/// progress must not overtake them.
+/// Requests progress continuously while changes of the feed's prefix are in flight: progress must
+/// not overtake them.
 #[tokio::test]
 async fn progress_never_overtakes_changes() {
     if !testing::available() {
@@ -215,13 +214,13 @@ async fn progress_never_overtakes_changes() {
     let cluster = Cluster::start(3).await;
     let writer = store_at(&cluster, 0).await;
     let start = writer.revision().await.unwrap();
-    // At each member: leaders and followers differ in when they have a change.
+    // On each member: leaders and followers get a change at different times.
     let stores = [writer.clone(), store_at(&cluster, 1).await, store_at(&cluster, 2).await];
     let done = AtomicBool::new(false);
     let write = async {
         let lanes = (0..8).map(async |lane| {
             for i in 0..WRITES / 8 {
-                // Some within the prefix, some not: progress has something to tell.
+                // Some inside the prefix, some outside, so that there is progress to send.
                 let prefix = if i % 4 == 0 { "/other" } else { "/k" };
                 crate::put(&writer, &format!("{prefix}/{lane}/{i}"), vec![b'x'; 20_000]).await;
             }
@@ -231,13 +230,13 @@ async fn progress_never_overtakes_changes() {
     };
     let read = stores.iter().map(async |store| {
         let mut feed = store.changes("/k/".into(), start).await.unwrap();
-        let (mut told, mut n_asked, mut reached) = (Vec::new(), 0, start);
+        let (mut delivered, mut n_asked, mut reached) = (Vec::new(), 0, start);
         loop {
             let is_last = done.load(Ordering::Relaxed);
             let goal = store.revision().await.unwrap();
             while reached < goal {
                 let batch = feed.next().await.unwrap();
-                told.extend(batch.changes.into_iter().map(|change| change.key));
+                delivered.extend(batch.changes.into_iter().map(|change| change.key));
                 reached = batch.revision;
             }
             n_asked += 1;
@@ -246,9 +245,9 @@ async fn progress_never_overtakes_changes() {
             }
         }
         assert!(n_asked > 10, "{n_asked}");
-        told.sort();
+        delivered.sort();
         let all = store.range(RangeRequest::prefix("/k/")).await.unwrap().value.entries;
-        assert_eq!(told, all.into_iter().map(|entry| entry.key).collect::<Vec<_>>());
+        assert_eq!(delivered, all.into_iter().map(|entry| entry.key).collect::<Vec<_>>());
     });
     tokio::join!(write, futures::future::join_all(read));
 }

@@ -1,4 +1,4 @@
-//! The contract's suite, each case in a namespace of its own.
+//! The conformance suite, each case in a namespace of its own.
 
 use crate::patient;
 use setpoint_store::conformance;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use testing::Cluster;
 
-/// etcd grants leases of whole seconds, and no shorter ones than its elections take.
+/// etcd grants leases of whole seconds, and none shorter than its elections.
 const TTL_SHORTEST: Duration = Duration::from_secs(2);
 
 async fn check(endpoints: Vec<String>) {
@@ -22,7 +22,7 @@ async fn check(endpoints: Vec<String>) {
 }
 
 #[tokio::test]
-async fn one_member_keeps_the_contract() {
+async fn one_member_conforms() {
     if !testing::available() {
         return;
     }
@@ -30,10 +30,9 @@ async fn one_member_keeps_the_contract() {
     check(cluster.endpoints()).await;
 }
 
-/// A follower that nobody talks to dies and comes back all the time: a minority's death is nothing
-/// that a caller sees.
+/// An unused follower dies and restarts all the time. Callers do not notice the loss of a minority.
 #[tokio::test]
-async fn three_members_keep_the_contract_while_one_dies_and_returns() {
+async fn three_members_conform_while_one_dies_and_restarts() {
     if !testing::available() {
         return;
     }
@@ -41,7 +40,7 @@ async fn three_members_keep_the_contract_while_one_dies_and_returns() {
     let leader = cluster.leader().await;
     let victim = (0..3).rev().find(|i| *i != leader).unwrap();
     let mut endpoints = cluster.endpoints();
-    // Calls go to the first endpoint: the leader, and the one that stays.
+    // Calls go to the first endpoint: the leader, which stays.
     endpoints.swap(0, leader);
     let churn = async {
         loop {

@@ -8,18 +8,22 @@ use setpoint_store_etcd::{
 };
 use std::time::Duration;
 
-fn mortal(key: String, ttl: Duration) -> Txn {
+fn expiring(key: String, ttl: Duration) -> Txn {
     Txn { compares: vec![], ops: vec![Op::Put(key.into(), "x".into())], ttl: Some(ttl) }
 }
 
 async fn output(mut etcdctl: std::process::Command, args: &[&str]) -> String {
     let output = etcdctl.args(args).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{args:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    said
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{args:?}: {printed}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    printed
 }
 
-/// Kubernetes' lease manager: keys of about the same end share one.
+/// Kubernetes' lease manager: keys that expire at about the same time share a lease.
 #[tokio::test]
 async fn many_keys_share_a_lease_and_a_lost_one_is_replaced() {
     if !testing::available() {
@@ -28,7 +32,7 @@ async fn many_keys_share_a_lease_and_a_lost_one_is_replaced() {
     let cluster = Cluster::start(1).await;
     let store = cluster.store().await;
     for i in 0..50 {
-        store.commit(mortal(format!("/events/{i}"), Duration::from_secs(3600))).await.unwrap();
+        store.commit(expiring(format!("/events/{i}"), Duration::from_secs(3600))).await.unwrap();
     }
     let Some(_) = cluster.etcdctl() else { return };
     let leases = async || {
@@ -39,11 +43,11 @@ async fn many_keys_share_a_lease_and_a_lost_one_is_replaced() {
     let [lease] = &leases().await[..] else { panic!("more than one lease") };
     output(cluster.etcdctl().unwrap(), &["lease", "revoke", lease]).await;
     assert_eq!(store.range(RangeRequest::prefix("/events/")).await.unwrap().value.count, 0);
-    // The store does not know yet that it is gone.
-    store.commit(mortal("/events/new".into(), Duration::from_secs(3600))).await.unwrap();
+    // The store does not know yet that the lease is gone.
+    store.commit(expiring("/events/new".into(), Duration::from_secs(3600))).await.unwrap();
     assert!(store.get(b"/events/new", At::Latest).await.unwrap().value.is_some());
     assert_ne!(&leases().await[0], lease);
-    // A thousand keys fill a lease; the next one gets another.
+    // A thousand keys fill a lease; the next key gets another.
     for i in 0..10 {
         let ops = (0..100).map(|j| Op::Put(format!("/more/{i}/{j}").into(), "x".into()));
         let ttl = Some(Duration::from_secs(3600));
@@ -53,7 +57,7 @@ async fn many_keys_share_a_lease_and_a_lost_one_is_replaced() {
 }
 
 #[tokio::test]
-async fn end_of_a_lease_is_told_as_deletes_with_what_was_there() {
+async fn end_of_a_lease_is_delivered_as_deletes_with_previous_values() {
     if !testing::available() {
         return;
     }
@@ -62,7 +66,7 @@ async fn end_of_a_lease_is_told_as_deletes_with_what_was_there() {
     let start = store.revision().await.unwrap();
     let mut feed = store.changes("/".into(), start).await.unwrap();
     for key in ["/a", "/b"] {
-        store.commit(mortal(key.into(), Duration::from_secs(2))).await.unwrap();
+        store.commit(expiring(key.into(), Duration::from_secs(2))).await.unwrap();
     }
     let mut changes = Vec::new();
     while changes.len() < 4 {
@@ -74,9 +78,9 @@ async fn end_of_a_lease_is_told_as_deletes_with_what_was_there() {
     }
 }
 
-/// KEP-less, as kube-apiserver does it: one of many servers compacts in each round.
+/// As kube-apiserver does it: one of many servers compacts in each round.
 #[tokio::test]
-async fn servers_that_compact_in_turns_compact_once_each_round() {
+async fn servers_compact_once_per_round_in_all() {
     if !testing::available() {
         return;
     }
@@ -86,33 +90,34 @@ async fn servers_that_compact_in_turns_compact_once_each_round() {
     for i in 0..20 {
         revisions.push(put(&one, "/a", i.to_string()).await);
     }
-    let kept = async |revision: Revision| one.get(b"/a", At::Exactly(revision)).await.is_ok();
+    let is_readable =
+        async |revision: Revision| one.get(b"/a", At::Exactly(revision)).await.is_ok();
     one.compact(revisions[2]).await.unwrap();
-    assert!(!kept(revisions[1]).await && kept(revisions[2]).await);
+    assert!(!is_readable(revisions[1]).await && is_readable(revisions[2]).await);
     // A server that knows of no round begins one.
     two.compact(revisions[5]).await.unwrap();
-    assert!(!kept(revisions[4]).await && kept(revisions[5]).await);
-    // The first one finds that another has compacted since its own round, and leaves it at that.
+    assert!(!is_readable(revisions[4]).await && is_readable(revisions[5]).await);
+    // The first server finds that another has compacted since its own round, and skips this one.
     one.compact(revisions[8]).await.unwrap();
-    assert!(kept(revisions[5]).await);
-    // From now on the second one compacts, and whoever stays on finds its rounds.
+    assert!(is_readable(revisions[5]).await);
+    // From now on the second server compacts, and the first one skips its rounds.
     two.compact(revisions[10]).await.unwrap();
-    assert!(!kept(revisions[9]).await && kept(revisions[10]).await);
+    assert!(!is_readable(revisions[9]).await && is_readable(revisions[10]).await);
     one.compact(revisions[12]).await.unwrap();
-    assert!(kept(revisions[10]).await);
-    // Once the second one is gone, the first one takes over.
+    assert!(is_readable(revisions[10]).await);
+    // Once the second server is gone, the first one takes over.
     two.close().await;
     one.compact(revisions[14]).await.unwrap();
-    assert!(!kept(revisions[13]).await && kept(revisions[14]).await);
+    assert!(!is_readable(revisions[13]).await && is_readable(revisions[14]).await);
     let newest = one.revision().await.unwrap();
     assert!(matches!(one.compact(Revision(newest.0 + 1)).await, Err(StoreError::Future { .. })));
     assert!(matches!(one.compact(revisions[3]).await, Err(StoreError::Compacted { .. })));
 }
 
-/// A feed whose member was away while history was compacted past it says so, and from where to go
-/// on.
+/// A feed whose member was away while history was compacted past it returns the error, with the
+/// revision to continue from.
 #[tokio::test]
-async fn compaction_while_a_feed_is_away_is_told() {
+async fn feed_behind_a_compaction_returns_compacted() {
     if !testing::available() {
         return;
     }

@@ -1,5 +1,5 @@
-//! The engine against real etcd processes. Skipped, with a line that says so, where
-//! `SETPOINT_TEST_ETCD` is not set.
+//! The engine against real etcd processes. Skipped, with a message, if `SETPOINT_TEST_ETCD` is not
+//! set.
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 mod access;
@@ -11,8 +11,7 @@ mod housekeeping;
 use setpoint_store::*;
 use setpoint_store_etcd::{EtcdOptions, testing::PATIENCE};
 
-/// For a machine that is busy, where nobody is to be left for being slow: etcd takes long to look
-/// at a password.
+/// Long timeouts for a busy machine: etcd takes long to check a password.
 fn patient(endpoints: Vec<String>) -> EtcdOptions {
     let mut options = EtcdOptions::new(endpoints);
     options.request_timeout = PATIENCE;

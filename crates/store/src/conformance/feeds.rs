@@ -1,4 +1,4 @@
-//! Feeds: over compactions, beside writes that are not theirs, and many at once.
+//! Feeds during compactions, feeds beside writes outside their prefix, and many feeds at once.
 
 use super::*;
 
@@ -10,11 +10,11 @@ pub(super) async fn over_compaction(store: &dyn Store) {
     let two = done(store, vec![put("/a", "2")]).await;
     assert_eq!(take_until(&mut *at_the_end, two).await.len(), 3);
     ok(store.compact(two).await);
-    // Opened at the oldest revision kept: what comes is told with what it replaced.
+    // Opened at the oldest retained revision: changes have their previous values.
     let mut fresh = ok(store.changes("/".into(), two).await);
     let three = done(store, vec![put("/a", "3"), delete("/b")]).await;
     for feed in [&mut at_the_end, &mut fresh] {
-        let told: Vec<_> = take_until(&mut **feed, three)
+        let changes: Vec<_> = take_until(&mut **feed, three)
             .await
             .into_iter()
             .map(|change| (change.key, change.previous.map(|entry| (entry.value, entry.modified))))
@@ -23,10 +23,9 @@ pub(super) async fn over_compaction(store: &dyn Store) {
             (Bytes::from("/a"), Some((Bytes::from("2"), two))),
             (Bytes::from("/b"), Some((Bytes::from("1"), one))),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(changes, expected);
     }
-    // One that is behind may have its changes at hand already; what it must not do is to leave some
-    // out.
+    // A slow feed may have its changes in memory already, but must not skip any.
     let (mut n_changes, mut reached) = (0, start);
     while reached < three {
         match behind.next().await {
@@ -35,7 +34,7 @@ pub(super) async fn over_compaction(store: &dyn Store) {
                 reached = batch.revision;
             }
             Err(StoreError::Compacted { asked, oldest }) => {
-                assert!(asked < oldest, "{asked} is said to be compacted, {oldest} kept");
+                assert!(asked < oldest, "{asked} is reported as compacted, the oldest is {oldest}");
                 return;
             }
             Err(error) => panic!("{error}"),
@@ -52,16 +51,16 @@ pub(super) async fn progress(store: &dyn Store) {
     for n in 0..20 {
         done(store, vec![put("/yours/a", &n.to_string())]).await;
         if n % 10 == 9 {
-            let told = ok(store.revision().await);
-            assert!(told.0 > start.0 + n);
-            assert_eq!(take_until(&mut *quiet, told).await, []);
-            assert_eq!(take_until(&mut *nobodys, told).await, []);
+            let revision = ok(store.revision().await);
+            assert!(revision.0 > start.0 + n);
+            assert_eq!(take_until(&mut *quiet, revision).await, []);
+            assert_eq!(take_until(&mut *nobodys, revision).await, []);
         }
     }
-    // One that is opened now stands there already, or gets there.
-    let told = ok(store.revision().await);
+    // A feed opened now is at that revision or reaches it.
+    let revision = ok(store.revision().await);
     let mut late = ok(store.changes("/mine/".into(), start).await);
-    assert_eq!(take_until(&mut *late, told).await, []);
+    assert_eq!(take_until(&mut *late, revision).await, []);
     let last = done(store, vec![put("/mine/a", "2")]).await;
     for feed in [&mut quiet, &mut late] {
         assert_eq!(take_until(&mut **feed, last).await.len(), 1);
@@ -69,7 +68,7 @@ pub(super) async fn progress(store: &dyn Store) {
 }
 
 pub(super) async fn many(store: &dyn Store) {
-    // One within the other, beside each other, one key, all of it and nothing.
+    // Nested prefixes, disjoint prefixes, one key, everything and nothing.
     let prefixes = ["", "/", "/a", "/a/", "/a/b", "/a/b/", "/b/", "/b/1", "/c/"];
     let start = ok(store.revision().await);
     let mut feeds = Vec::new();
@@ -87,7 +86,7 @@ pub(super) async fn many(store: &dyn Store) {
         written.extend(chosen.into_iter().map(|key| (last, key)));
     }
     for (prefix, mut feed) in prefixes.into_iter().zip(feeds) {
-        let told: Vec<_> = take_until(&mut *feed, last)
+        let changes: Vec<_> = take_until(&mut *feed, last)
             .await
             .into_iter()
             .map(|change| (change.revision, String::from_utf8_lossy(&change.key).into_owned()))
@@ -97,6 +96,6 @@ pub(super) async fn many(store: &dyn Store) {
             .filter(|(_, key)| key.starts_with(prefix))
             .map(|(revision, key)| (*revision, (*key).to_owned()))
             .collect();
-        assert_eq!(told, expected, "the feed of {prefix:?}");
+        assert_eq!(changes, expected, "the feed of {prefix:?}");
     }
 }

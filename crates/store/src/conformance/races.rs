@@ -1,10 +1,10 @@
-//! Commits at the same time, and commits that nobody waits for.
+//! Concurrent commits, and commits whose future is dropped.
 
 use super::*;
 use futures::future::join_all;
 use std::collections::BTreeSet;
 
-/// How many callers there are at once.
+/// Number of concurrent callers.
 const CALLERS: usize = 16;
 
 pub(super) async fn one_wins(store: &dyn Store) {
@@ -46,7 +46,7 @@ pub(super) async fn all_land(store: &dyn Store) {
         for n in 0..10 {
             let key = format!("/{caller}/{}", n % 3);
             mine.push((done(store, vec![put(&key, &n.to_string())]).await, key, n.to_string()));
-            // Every reader that starts after the answer sees it.
+            // Every read that starts after the response sees the commit.
             let found = value(store, &format!("/{caller}/{}", n % 3), At::Latest).await;
             assert_eq!(found, Some(n.to_string()), "a caller does not see its own write");
         }
@@ -60,7 +60,7 @@ pub(super) async fn all_land(store: &dyn Store) {
     let last = *revisions.last().unwrap_or(&start);
     assert_eq!(last.0, start.0 + (CALLERS * 10) as u64, "a revision was left out");
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-    let told: Vec<_> = take_until(&mut *feed, last)
+    let changes: Vec<_> = take_until(&mut *feed, last)
         .await
         .into_iter()
         .map(|change| {
@@ -68,7 +68,7 @@ pub(super) async fn all_land(store: &dyn Store) {
             (change.revision, text(&change.key), value)
         })
         .collect();
-    assert_eq!(told, all);
+    assert_eq!(changes, all);
 }
 
 pub(super) async fn dropped(store: &dyn Store) {
@@ -77,21 +77,21 @@ pub(super) async fn dropped(store: &dyn Store) {
     for n in 0..20 {
         let ops = vec![put("/a", &n.to_string()), put(&format!("/b{n}"), &n.to_string())];
         let mut commit = store.commit(Txn { ops, ..Txn::default() });
-        // Never looked at, or looked at once.
+        // Dropped before the first poll, or after it.
         if n % 4 != 0 {
             drop((&mut commit).now_or_never());
         }
         drop(commit);
         done(store, vec![put("/kept", &n.to_string())]).await;
     }
-    // What is still on its way may come later: what is looked at is one revision.
+    // Dropped commits may still be applied later, so the checks read one revision.
     let last = done(store, vec![put("/kept", "end")]).await;
-    let mut told = BTreeMap::new();
+    let mut delivered = BTreeMap::new();
     let mut n_kept = 0;
     let changes = take_until(&mut *feed, last).await;
     for change in &changes {
         n_kept += usize::from(change.key == "/kept");
-        told.insert(change.key.clone(), change.value.clone().unwrap_or_default());
+        delivered.insert(change.key.clone(), change.value.clone().unwrap_or_default());
     }
     assert_eq!(n_kept, 21, "an answered commit is missing");
     for change in changes.iter().filter(|change| change.key.starts_with(b"/b")) {
@@ -103,5 +103,5 @@ pub(super) async fn dropped(store: &dyn Store) {
     let range = ok(store.range(request).await).value;
     let found: BTreeMap<_, _> =
         range.entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
-    assert_eq!(found, told, "what is read and what the feed said");
+    assert_eq!(found, delivered, "reads and the feed differ");
 }

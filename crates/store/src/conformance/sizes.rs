@@ -1,10 +1,10 @@
-//! How large and how odd keys, values and transactions may be.
+//! Limits and unusual bytes of keys, values and transactions.
 
 use super::*;
 
-/// So many operations fit into one transaction of every engine (etcd: 128).
+/// Operations that one transaction of every engine can hold (etcd: 128).
 const OPS: usize = 100;
-/// So much of [`VALUE_BYTES_MAX`] an engine may need for its own words about a request.
+/// Part of [`VALUE_BYTES_MAX`] that an engine may need for the encoding of a request.
 const OVERHEAD_BYTES: usize = 64 << 10;
 
 pub(super) async fn bytes(store: &dyn Store) {
@@ -32,14 +32,14 @@ pub(super) async fn bytes(store: &dyn Store) {
     ordered.sort();
     let range = ok(store.range(RangeRequest::prefix("")).await).value;
     assert_eq!(range.entries.into_iter().map(|entry| entry.key).collect::<Vec<_>>(), ordered);
-    // A prefix that ends in the last byte there is has no end of its own.
+    // A prefix of 0xff bytes has no upper bound.
     let request = RangeRequest::prefix(vec![0xff; 2]);
     assert_eq!(ok(store.range(request).await).value.count, 1, "{last}");
 }
 
 pub(super) async fn large(store: &dyn Store) {
     let start = ok(store.revision().await);
-    // Nothing that packs well.
+    // Random, so that it does not compress.
     let mut rng = SmallRng::seed_from_u64(1);
     let mut value = vec![0; VALUE_BYTES_MAX - OVERHEAD_BYTES];
     rng.fill(&mut value[..]);

@@ -1,4 +1,4 @@
-//! The past: one state in many reads, and its end.
+//! Reads of past revisions: one state over many reads, and compaction.
 
 use super::*;
 
@@ -12,7 +12,7 @@ async fn paged(
     let mut request = RangeRequest { limit: 2, ..RangeRequest::prefix("/") };
     request.at = at.map_or(At::Latest, At::Exactly);
     let first = ok(store.range(request.clone()).await);
-    // What the first page stood at is what the next ones ask for.
+    // The next pages use the first page's revision.
     let at = at.unwrap_or(first.revision);
     let (mut page, n_all) = (first.value.clone(), first.value.count);
     for n in 0.. {
@@ -32,7 +32,7 @@ async fn paged(
     (at, entries)
 }
 
-/// Changes, makes and deletes keys before, at and behind the page that comes next.
+/// Changes, creates and deletes keys before, at and after the next page.
 async fn disturb(store: &dyn Store, n: usize) {
     let ops =
         ["/0".to_owned(), format!("/{}", n + 2), format!("/{n}x")].map(|key| put(&key, "after"));
@@ -48,7 +48,7 @@ pub(super) async fn pages(store: &dyn Store) {
     let expected: Vec<(Bytes, Bytes)> =
         (0..9).map(|n| (format!("/{n}").into(), "before".into())).collect();
     assert_eq!(entries, expected, "the pages at {at}");
-    // And the same again, long after.
+    // The same read again, much later.
     let (_, again) = paged(store, Some(at), false).await;
     assert_eq!(again, expected, "read again at {at}");
 }
@@ -66,8 +66,8 @@ pub(super) async fn compactions(store: &dyn Store) {
             let found = store.get(b"/b", At::Exactly(*revision)).await;
             if n < oldest {
                 match found {
-                    Err(StoreError::Compacted { oldest: told, .. }) => {
-                        assert_eq!(told, revisions[oldest], "what is said to be the oldest kept");
+                    Err(StoreError::Compacted { oldest: found, .. }) => {
+                        assert_eq!(found, revisions[oldest], "the oldest revision in the error");
                     }
                     other => panic!("get at {revision}, compacted: {other:?}"),
                 }
@@ -80,7 +80,7 @@ pub(super) async fn compactions(store: &dyn Store) {
         }
     }
     assert_eq!(value(store, "/b", At::Latest).await, None, "what was deleted stays so");
-    // All of it, and on from there.
+    // Compacts everything, then continues.
     let newest = ok(store.revision().await);
     ok(store.compact(newest).await);
     assert_eq!(listing(store, RangeRequest::prefix("/")).await, " of 0");

@@ -1,9 +1,9 @@
 //! A copy of a store in one file, taken while the store serves.
 //!
 //! A backup is a header and frames. The header is `setpoint backup 2` and a line break. A frame is
-//! its length (4 bytes, little endian), the SHA-256 of its content (32) and the content: one kind
-//! byte and rows. The last frame counts the others, so that a copy that was cut is told from one
-//! that is whole.
+//! its length (4 bytes, little endian), the SHA-256 of its content (32), and the content: one byte
+//! for the kind, then rows. The last frame has the number of the others, so that a truncated copy
+//! is detected.
 
 use redb::{Database, ReadableTable};
 use sha2::{Digest, Sha256};
@@ -17,64 +17,65 @@ use super::{
     DiskStore, FILE,
     damage::DAMAGED,
     error::{DiskError, Fault, damaged_copy, guarded},
-    file::{self, Place as Partial},
+    file::{self, NewFile},
     layout::{Damaged, KEYS, LOG, META, MORTAL, Place, Record, name},
     read::View,
 };
 use crate::contract::*;
 
 const HEADER: &[u8; 18] = b"setpoint backup 2\n";
-/// Copies of older programs, which are read all the same: their records have no checksums.
+/// The header of copies without checksums in their records, from older programs. They can still be
+/// read.
 const HEADER_1: &[u8; 18] = b"setpoint backup 1\n";
 const HEADER_NAME: &[u8] = b"setpoint backup ";
-/// The store's name while it is restored.
+/// Name of the store's file during a restore.
 const PARTIAL: &str = "restoring.redb";
-/// How long a frame becomes before the next one begins, in bytes.
+/// Size at which a frame ends and the next one begins.
 const FRAME_BYTES: usize = 256 << 10;
-/// The longest frame that is read: one row may be beyond [`FRAME_BYTES`].
+/// Maximum size of a frame. One row may exceed [`FRAME_BYTES`].
 const FRAME_BYTES_MAX: usize = FRAME_BYTES + 2 * VALUE_BYTES_MAX + 1024;
 
 /// Kinds of frames.
-const STANDING: u8 = 1;
+const POSITION: u8 = 1;
 const RECORDS: u8 = 2;
 const MORTALS: u8 = 3;
 const END: u8 = 4;
 
 impl DiskStore {
-    /// Writes a copy of the store as it is now, with its history, while it goes on serving. Gives
-    /// the revision that the copy stands at.
+    /// Writes a copy of the current store with its history, while the store serves. Returns the
+    /// revision of the copy.
     ///
     /// # Errors
     ///
-    /// The store is closed or cannot be read; `out` takes nothing more.
+    /// The store is closed or cannot be read, or `out` fails.
     pub async fn backup(
         &self,
         out: impl Write + Send + 'static,
     ) -> Result<Result<Revision, io::Error>, StoreError> {
         let view = self.inner.view().await?;
-        let revision = Revision(view.standing.revision);
+        let revision = Revision(view.position.revision);
         match tokio::task::spawn_blocking(move || view.backup(out)).await {
             Ok(Ok(())) => Ok(Ok(revision)),
             Ok(Err(Broken::Out(error))) => Ok(Err(error)),
             Ok(Err(Broken::Store(fault))) => Err(fault.unavailable()),
-            Err(error) => Err(Fault::of_thread(&error).unavailable()),
+            Err(error) => Err(Fault::of_join_error(&error).unavailable()),
         }
     }
 
-    /// As [`DiskStore::backup`], of a folder that nobody has open. Blocks.
+    /// As [`DiskStore::backup`], for a folder that no process has open. Blocks.
     ///
     /// # Errors
     ///
-    /// The folder is in use, has no store or is damaged; `out` takes nothing more.
+    /// The folder is in use, has no store or is damaged, or `out` fails.
     pub fn backup_folder(folder: impl AsRef<Path>, out: impl Write) -> Result<Revision, DiskError> {
         let path = folder.as_ref().join(FILE);
         guarded(&path, || {
             let database = file::open_existing(&path)?;
-            let (standing, snapshot) =
-                file::standing(&database).map_err(|fault| fault.of_file(&path))?;
-            let view = View::alone(snapshot, standing);
+            let (position, snapshot) =
+                file::position(&database).map_err(|fault| fault.of_file(&path))?;
+            let view = View::unserved(snapshot, position);
             match view.backup(out) {
-                Ok(()) => Ok(Revision(standing.revision)),
+                Ok(()) => Ok(Revision(position.revision)),
                 Err(Broken::Out(source)) => {
                     Err(DiskError::Io { what: "write the copy of", path: path.clone(), source })
                 }
@@ -83,11 +84,11 @@ impl DiskStore {
         })
     }
 
-    /// Reads a copy to its end and holds it to its checksums. `source` names it in errors.
+    /// Reads a whole copy and verifies its checksums. `source` is its name in errors.
     ///
     /// # Errors
     ///
-    /// The copy is not whole: the message says which frame, and at which byte.
+    /// The copy is damaged or truncated. The message has the frame and the byte.
     pub fn check_backup(backup: impl Read, source: &Path) -> Result<(), DiskError> {
         let mut copy = CopyReader::new(backup, source)?;
         while let Some(frame) = copy.next()? {
@@ -96,14 +97,14 @@ impl DiskStore {
         Ok(())
     }
 
-    /// Makes a store in a folder that has none out of a copy. `source` names the copy in errors.
-    /// Blocks. A copy that is damaged or cut leaves no store behind, and a program that dies in the
-    /// middle neither.
+    /// Creates a store from a copy, in a folder without a store. `source` is the copy's name in
+    /// errors. Blocks. If the copy is damaged or truncated, or the process dies, no store is left
+    /// behind.
     ///
     /// # Errors
     ///
-    /// The folder has a store; it cannot be written; the copy is not whole: the message says which
-    /// frame, and at which byte.
+    /// The folder has a store or cannot be written. The copy is damaged or truncated: the message
+    /// has the frame and the byte.
     pub fn restore(
         folder: impl AsRef<Path>,
         backup: impl Read,
@@ -117,25 +118,25 @@ impl DiskStore {
             return Err(file::io_error("restore over", &path)(error));
         }
         let copy = CopyReader::new(backup, source)?;
-        let place = Partial::new(folder, PARTIAL)?;
+        let place = NewFile::new(folder, PARTIAL)?;
         let of_file = |fault: Fault| fault.of_file(place.path());
         let database =
             Database::create(place.path()).map_err(|error| of_file(Fault::from(error)))?;
         let revision = Restore::over(database, copy, place.path())?.run()?;
-        // A copy whose frames are right may still have been made of a store that was not.
+        // A copy with valid frames may come from an inconsistent store.
         let database = file::open(place.path(), None).map_err(of_file)?;
-        let (standing, snapshot) = file::standing(&database).map_err(of_file)?;
-        let view = View::alone(snapshot, standing);
+        let (position, snapshot) = file::position(&database).map_err(of_file)?;
+        let view = View::unserved(snapshot, position);
         view.check_records().map_err(|fault| damaged_copy(source, fault.to_string()))?;
         drop((view, database));
-        place.settle(&path)?;
+        place.rename_to(&path)?;
         Ok(revision)
     }
 }
 
 #[cfg(test)]
 impl DiskStore {
-    /// As [`DiskStore::restore`], into a file that is open and empty.
+    /// As [`DiskStore::restore`], into an open and empty file.
     pub(super) fn restore_into(
         database: Database,
         backup: impl Read,
@@ -145,7 +146,7 @@ impl DiskStore {
     }
 }
 
-/// What broke a backup.
+/// Why a backup failed.
 enum Broken {
     Out(io::Error),
     Store(Fault),
@@ -180,7 +181,7 @@ impl<W: Write> Frames<W> {
         Ok(())
     }
 
-    /// Ends the frame and begins another of its kind, if it has become long.
+    /// If the frame is long enough, ends it and begins another of its kind.
     fn wrap(&mut self) -> Result<(), Broken> {
         if self.frame.len() >= FRAME_BYTES {
             let kind = self.frame[0];
@@ -205,16 +206,16 @@ impl View {
     fn backup(&self, mut out: impl Write) -> Result<(), Broken> {
         out.write_all(HEADER).map_err(Broken::Out)?;
         let mut frames = Frames { out, frame: Vec::new(), n_frames: 0 };
-        frames.begin(STANDING);
-        frames.number(self.standing.revision);
-        frames.number(self.standing.oldest);
-        frames.number(self.standing.superseded);
+        frames.begin(POSITION);
+        frames.number(self.position.revision);
+        frames.number(self.position.oldest);
+        frames.number(self.position.superseded);
         frames.end()?;
         frames.begin(RECORDS);
         for row in self.snapshot.open_table(LOG)?.iter()? {
             let (at, record) = row?;
             let at = at.value();
-            // What is damaged is not to look whole in the copy.
+            // A damaged record must not look valid in the copy.
             Record::decode(record.value()).map_err(|damage| damage.at(at))?;
             frames.number(at.0);
             frames.number(at.1.into());
@@ -225,8 +226,8 @@ impl View {
         frames.begin(MORTALS);
         for row in self.snapshot.open_table(MORTAL)?.iter()? {
             let (place, written) = row?;
-            let (dies_ms, key) = place.value();
-            frames.number(dies_ms);
+            let (expires_ms, key) = place.value();
+            frames.number(expires_ms);
             frames.number(written.value());
             frames.put(key);
             frames.wrap()?;
@@ -243,7 +244,7 @@ impl View {
 struct CopyReader<'a, R> {
     copy: R,
     source: &'a Path,
-    /// How many bytes and how many frames have been read.
+    /// Bytes and frames read so far.
     at: u64,
     n_frames: u64,
 }
@@ -262,13 +263,13 @@ impl<'a, R: Read> CopyReader<'a, R> {
         Ok(Self { copy, source, at: HEADER.len() as u64, n_frames: 0 })
     }
 
-    /// Something is wrong with the frame that is being read.
+    /// The error for damage in the current frame.
     fn damaged(&self, what: &str) -> DiskError {
         let what = format!("{what}, in frame {} at byte {}", self.n_frames + 1, self.at);
         damaged_copy(self.source, what)
     }
 
-    /// The next frame that is not the last; `None` when the copy has ended as it should.
+    /// The next frame. `None` after the last frame, which is checked.
     fn next(&mut self) -> Result<Option<Vec<u8>>, DiskError> {
         let mut head = [0; 36];
         self.copy.read_exact(&mut head).map_err(|_| self.damaged("it is cut"))?;
@@ -296,7 +297,7 @@ impl<'a, R: Read> CopyReader<'a, R> {
         }
     }
 
-    /// The frame was right.
+    /// Counts a valid frame.
     fn passed(&mut self, frame: &[u8]) {
         self.at += 36 + frame.len() as u64;
         self.n_frames += 1;
@@ -336,14 +337,14 @@ impl<'a, R: Read> Restore<'a, R> {
             Ok(transaction.commit()?)
         };
         synced().map_err(|fault: Fault| fault.of_file(self.path))?;
-        revision.ok_or_else(|| self.copy.damaged("it does not say at which revision it stands"))
+        revision.ok_or_else(|| self.copy.damaged("its revision is missing"))
     }
 
-    /// Writes a frame's rows, in one transaction of the new file.
+    /// Writes a frame's rows in one transaction of the new file.
     fn take(&self, kind: u8, mut rows: Rows<'_>) -> Result<Option<Revision>, Fault> {
         const CUT: Damaged = Damaged("a row is cut");
         let mut transaction = self.database.begin_write()?;
-        // The last one syncs them all; before that nobody asks for the file.
+        // The last transaction syncs all of them. The file is not used before.
         transaction.set_durability(redb::Durability::None)?;
         let mut revision = None;
         {
@@ -353,7 +354,7 @@ impl<'a, R: Read> Restore<'a, R> {
             let mut mortal = transaction.open_table(MORTAL)?;
             while !rows.0.is_empty() {
                 match kind {
-                    STANDING => {
+                    POSITION => {
                         for name in [name::REVISION, name::OLDEST, name::SUPERSEDED] {
                             let number = rows.number().ok_or(CUT)?;
                             meta.insert(name, number)?;
@@ -369,18 +370,18 @@ impl<'a, R: Read> Restore<'a, R> {
                         if record.is_mark() {
                             transaction.open_table(DAMAGED)?.insert(record.key, at.0)?;
                         }
-                        // In order of revisions: the last one stays.
-                        let place = Place { at, created: record.created, dies_ms: 0 };
+                        // Rows are in order of revisions, so the last row of a key is its newest.
+                        let place = Place { at, created: record.created, expires_ms: 0 };
                         keys.insert(record.key, place.row())?;
                     }
                     MORTALS => {
-                        let dies_ms = rows.number().ok_or(CUT)?;
+                        let expires_ms = rows.number().ok_or(CUT)?;
                         let written = rows.number().ok_or(CUT)?;
                         let key = rows.bytes().ok_or(CUT)?;
                         let place = keys.get(key)?.map(|row| Place::of(row.value()));
-                        let place = place.ok_or(Damaged("a value that dies is missing"))?;
-                        keys.insert(key, Place { dies_ms, ..place }.row())?;
-                        mortal.insert((dies_ms, key), written)?;
+                        let place = place.ok_or(Damaged("a value that expires is missing"))?;
+                        keys.insert(key, Place { expires_ms, ..place }.row())?;
+                        mortal.insert((expires_ms, key), written)?;
                     }
                     _ => return Err(Damaged("its kind is unknown").into()),
                 }
@@ -391,7 +392,7 @@ impl<'a, R: Read> Restore<'a, R> {
     }
 }
 
-/// The rows of a frame that are left.
+/// The remaining rows of a frame.
 struct Rows<'a>(&'a [u8]);
 
 impl<'a> Rows<'a> {

@@ -11,47 +11,47 @@ use super::{
 };
 use crate::contract::*;
 
-/// The tables of a write transaction, and where history stands as the transaction leaves it.
+/// The tables of a write transaction, and the store's position at its end.
 pub(super) struct BatchTables<'t> {
     keys: Table<'t, &'static [u8], KeyRow>,
     log: Table<'t, (u64, u32), &'static [u8]>,
     mortal: Table<'t, (u64, &'static [u8]), u64>,
     meta: Table<'t, &'static str, u64>,
-    pub(super) now: Standing,
-    /// What was written in this batch: read back without unpacking.
+    pub(super) now: Position,
+    /// Values written in this batch, which need no unpacking.
     written: HashMap<Bytes, KeyValue>,
-    desk: &'t mut Desk,
+    scratch: &'t mut Scratch,
 }
 
-/// What a batch works with and leaves to the next one.
+/// Buffers that batches reuse.
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct Scratch {
     packer: Packer,
     unpacker: Unpacker,
     record: Vec<u8>,
 }
 
-/// Where a store stands.
+/// Position of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct Position {
     pub(super) revision: u64,
     pub(super) oldest: u64,
-    /// Bytes of records that were replaced and are kept as history.
+    /// Bytes of replaced records, retained as history.
     pub(super) superseded: u64,
 }
 
-/// What a commit did.
+/// The result of a commit.
 pub(super) struct Applied {
     pub(super) committed: Committed,
-    /// Empty when it changed nothing.
+    /// Empty if nothing changed.
     pub(super) changes: Arc<[Change]>,
 }
 
 impl<'t> BatchTables<'t> {
     pub(super) fn open(
         transaction: &'t WriteTransaction,
-        now: Standing,
-        desk: &'t mut Desk,
+        now: Position,
+        scratch: &'t mut Scratch,
     ) -> Result<Self, Fault> {
         Ok(Self {
             keys: transaction.open_table(KEYS)?,
@@ -60,16 +60,16 @@ impl<'t> BatchTables<'t> {
             meta: transaction.open_table(META)?,
             now,
             written: HashMap::new(),
-            desk,
+            scratch,
         })
     }
 
-    /// Does a transaction whose shape was checked. `latest` knows values that need not be read from
-    /// the file. A [`Fault::Record`] has written nothing.
+    /// Applies a checked transaction. `latest` returns values that need not be read from the file.
+    /// If it fails with [`Fault::Record`], nothing was written.
     pub(super) fn apply(
         &mut self,
         txn: Txn,
-        dies_ms: u64,
+        expires_ms: u64,
         latest: impl Fn(&[u8], Revision) -> Option<KeyValue>,
     ) -> Result<Applied, Fault> {
         let refused = !txn
@@ -86,8 +86,8 @@ impl<'t> BatchTables<'t> {
             let committed = Committed::Refused { revision, found };
             return Ok(Applied { committed, changes: Arc::default() });
         }
-        // Everything is read before anything is written: a record that cannot be read is this
-        // transaction's trouble alone.
+        // All reads come before the first write, so that an unreadable record fails only this
+        // transaction.
         let mut found = Vec::with_capacity(txn.ops.len());
         for op in &txn.ops {
             found.push(self.present(op.key(), &latest)?);
@@ -103,7 +103,7 @@ impl<'t> BatchTables<'t> {
                 continue;
             }
             let index = u32::try_from(changes.len()).unwrap_or(u32::MAX);
-            self.put(next, index, &key, value.as_ref(), place, previous.as_ref(), dies_ms)?;
+            self.put(next, index, &key, value.as_ref(), place, previous.as_ref(), expires_ms)?;
             changes.push(Change { revision: next, key, value, previous });
         }
         if changes.is_empty() {
@@ -122,7 +122,7 @@ impl<'t> BatchTables<'t> {
         value: Option<&Bytes>,
         place: Option<Place>,
         previous: Option<&KeyValue>,
-        dies_ms: u64,
+        expires_ms: u64,
     ) -> Result<(), Fault> {
         let created = match (value, previous) {
             (None, _) => 0,
@@ -135,19 +135,19 @@ impl<'t> BatchTables<'t> {
         {
             self.now.superseded += old.value().len() as u64;
         }
-        let Desk { packer, record, .. } = &mut *self.desk;
+        let Scratch { packer, record, .. } = &mut *self.scratch;
         Record::encode(record, packer, created, replaced, key, value.map(|value| &value[..]));
         self.log.insert((revision.0, index), &record[..])?;
         if let Some(place) = place
-            && place.dies_ms != 0
+            && place.expires_ms != 0
         {
-            self.mortal.remove((place.dies_ms, &key[..]))?;
+            self.mortal.remove((place.expires_ms, &key[..]))?;
         }
-        let dies_ms = if value.is_some() { dies_ms } else { 0 };
-        if dies_ms != 0 {
-            self.mortal.insert((dies_ms, &key[..]), revision.0)?;
+        let expires_ms = if value.is_some() { expires_ms } else { 0 };
+        if expires_ms != 0 {
+            self.mortal.insert((expires_ms, &key[..]), revision.0)?;
         }
-        let place = Place { at: (revision.0, index), created, dies_ms };
+        let place = Place { at: (revision.0, index), created, expires_ms };
         self.keys.insert(&key[..], place.row())?;
         match value {
             Some(value) => {
@@ -178,8 +178,7 @@ impl<'t> BatchTables<'t> {
         })
     }
 
-    /// Where a key's newest record stands, also when that is a deletion; and its value, if it has
-    /// one.
+    /// The place of a key's newest record, which may be a deletion, and its value if it has one.
     fn present(
         &mut self,
         key: &[u8],
@@ -192,14 +191,17 @@ impl<'t> BatchTables<'t> {
         let known = self.written.get(key).cloned().or_else(|| latest(key, place.modified()));
         let entry = match known {
             Some(entry) => entry,
-            None => {
-                read_entry(&self.log, Bytes::copy_from_slice(key), place, &mut self.desk.unpacker)?
-            }
+            None => read_entry(
+                &self.log,
+                Bytes::copy_from_slice(key),
+                place,
+                &mut self.scratch.unpacker,
+            )?,
         };
         Ok((Some(place), Some(entry)))
     }
 
-    /// The keys, of these, that were not written again since the revision beside them.
+    /// The keys that were not written again since their revision.
     pub(super) fn unchanged(&self, keys: Vec<(Bytes, Revision)>) -> Result<Vec<Bytes>, Fault> {
         let mut unchanged = Vec::new();
         for (key, since) in keys {
@@ -210,11 +212,11 @@ impl<'t> BatchTables<'t> {
         Ok(unchanged)
     }
 
-    /// Forgets history before `target`, or so much of it that about `records_max` records go.
+    /// Compacts history before `target`, or a part of it of about `records_max` records.
     ///
-    /// A [`Fault::Record`] has written nothing. A record that another one replaced at or before the
-    /// target is no longer asked for, and a deletion neither. A transaction is dropped whole, or
-    /// its revision would be half there.
+    /// If it fails with [`Fault::Record`], nothing was written. Drops records that were replaced at
+    /// or before the target, and deletions up to it. Drops whole transactions only, so that no
+    /// revision is left incomplete.
     pub(super) fn compact(&mut self, target: u64, records_max: usize) -> Result<(), Fault> {
         let (mut dropped, mut deletions) = (Vec::new(), Vec::new());
         let (mut looking_at, mut reached) = (self.now.oldest, target);
@@ -239,7 +241,7 @@ impl<'t> BatchTables<'t> {
         }
         for (key, at) in deletions {
             if self.place(&key)?.is_some_and(|place| place.at == at) {
-                // Nothing came after it: the key is gone altogether.
+                // The deletion is the newest record: nothing of the key remains.
                 self.keys.remove(&key[..])?;
                 self.log.remove(at)?;
             } else {
@@ -258,8 +260,8 @@ impl<'t> BatchTables<'t> {
         Ok(())
     }
 
-    /// Writes where the store stands; the last thing before the transaction's commit.
-    pub(super) fn close(mut self) -> Result<Standing, Fault> {
+    /// Writes the store's position. The last step before the transaction's commit.
+    pub(super) fn close(mut self) -> Result<Position, Fault> {
         self.meta.insert(name::REVISION, self.now.revision)?;
         self.meta.insert(name::OLDEST, self.now.oldest)?;
         self.meta.insert(name::SUPERSEDED, self.now.superseded)?;
@@ -267,7 +269,7 @@ impl<'t> BatchTables<'t> {
     }
 }
 
-/// The value at a place that is no deletion.
+/// Reads the value at a place that is not a deletion.
 pub(super) fn read_entry(
     log: &impl ReadableTable<(u64, u32), &'static [u8]>,
     key: Bytes,
@@ -279,7 +281,7 @@ pub(super) fn read_entry(
     entry(bytes.value(), key, place, unpacker)
 }
 
-/// The value in a record, which stands at a place that is no deletion.
+/// Decodes the value of a record at a place that is not a deletion.
 pub(super) fn entry(
     record: &[u8],
     key: Bytes,

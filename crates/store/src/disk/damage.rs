@@ -1,8 +1,8 @@
-//! What is damaged in a file, and how a damaged object is kept.
+//! Damage in a file, and the values that mark damaged objects.
 //!
-//! A damaged object becomes a value that says so ([`DAMAGED_PREFIX`]): nobody can create another
-//! object of its name, and whoever asks for it is told what happened. [`salvage`](super::salvage)
-//! makes a file with such values.
+//! A damaged object becomes a value that marks it ([`DAMAGED_PREFIX`]). So no client can create
+//! another object of its name, and a get reports the damage. [`salvage`](super::salvage) creates
+//! files with such values.
 
 use redb::{ReadTransaction, ReadableTable, TableDefinition};
 use std::fmt;
@@ -13,40 +13,40 @@ use super::{
 };
 use crate::contract::*;
 
-/// How the value of a damaged object begins; the rest says what happened to it. No object begins
-/// so, and [`is_sealed`] knows it.
+/// Prefix of a damaged object's value; the rest describes the damage. No object starts with it, and
+/// [`is_sealed`] recognizes it.
 pub const DAMAGED_PREFIX: &[u8] = b"k8s:enc:damaged:v1:";
-/// How many damaged objects a message names. The count is always whole.
+/// Maximum number of damaged objects that a message names. The count is always complete.
 pub const DAMAGED_NAMED_MAX: usize = 1000;
-/// The damaged objects of a file, with the revision at which each became so.
+/// The damaged objects of a file, each with the revision at which it was marked.
 pub(super) const DAMAGED: TableDefinition<'_, &[u8], u64> = TableDefinition::new("damaged");
 
-/// What [`DiskStore::open`](super::DiskStore::open) does with a file in which objects are damaged.
+/// How [`DiskStore::open`](super::DiskStore::open) treats a file with damaged objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDamage {
-    /// Refuses it, and says which.
+    /// Fails and names them.
     #[default]
     Refuse,
-    /// Moves it aside, and serves what can be read of it. A get of a damaged object is
-    /// [`StoreError::Unreadable`]; a range or a feed gives it as [`SEALED_PREFIX`] says.
+    /// Moves the file aside and serves what can be read. A get of a damaged object is
+    /// [`StoreError::Unreadable`]. Ranges and feeds return it as described at [`SEALED_PREFIX`].
     Serve,
 }
 
-/// What is damaged in a file, and what is not.
+/// Which parts of a file are damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Damage {
     /// Keys of objects that cannot be read, with the reason; at most [`DAMAGED_NAMED_MAX`].
     pub objects: Vec<(String, String)>,
-    /// How many there are.
+    /// Number of damaged objects.
     pub n_objects: u64,
-    /// How many more rows are lost whose keys are not known.
+    /// Number of further lost rows whose keys are unknown.
     pub n_unnamed: u64,
-    /// Only a former state of the file can be found: the newest commits are missing.
+    /// Whether only an older state of the file was found: the newest commits are missing.
     pub is_older: bool,
-    /// How many objects can be read.
+    /// Number of readable objects.
     pub n_readable: u64,
-    /// In which tables pages are damaged; `head` is the file's first page.
+    /// Tables with damaged pages. `head` is the file's first page.
     pub tables: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn name_all(tables: &[String]) -> String {
     tables.join(", ")
 }
 
-/// One line: what is damaged and how much of it.
+/// One line with the kind and the extent of the damage.
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.tables.is_empty() {
@@ -88,14 +88,16 @@ impl fmt::Display for Damage {
             write!(f, "; up to {} more are lost with their names", self.n_unnamed)?;
         }
         if self.is_older {
-            write!(f, "; the newest commits are lost: what is left is a former state of the file")?;
+            write!(
+                f,
+                "; the newest commits are lost: what can be read is a former state of the file"
+            )?;
         }
         Ok(())
     }
 }
 
-/// The damaged objects that a store has since it was made of a damaged file, and that nobody has
-/// written since.
+/// The objects that were marked as damaged when the store was salvaged, and not written since.
 pub(super) fn marked(snapshot: &ReadTransaction) -> Result<Option<Damage>, Fault> {
     let table = match snapshot.open_table(DAMAGED) {
         Ok(table) => table,
@@ -121,12 +123,12 @@ pub(super) fn marked(snapshot: &ReadTransaction) -> Result<Option<Damage>, Fault
     Ok(Some(damage))
 }
 
-/// What a value says about the damage of its object; `None` for a value that is one.
+/// The description of the damage in a damaged object's value. `None` for other values.
 pub(super) fn mark(value: &[u8]) -> Option<&str> {
     std::str::from_utf8(value.strip_prefix(DAMAGED_PREFIX)?).ok()
 }
 
-/// Refuses an object that is damaged.
+/// Returns an error if the object is damaged.
 pub(super) fn check_mark(entry: &KeyValue) -> Result<(), StoreError> {
     let Some(what) = mark(&entry.value) else { return Ok(()) };
     Err(StoreError::Unreadable {

@@ -1,9 +1,9 @@
-//! Giving space back: the store is copied into a new file, which then takes the old one's place.
+//! Returning free space: copies the store into a new file, which then replaces the old one.
 //!
-//! redb can make a file smaller where it is, but commits to it as it goes along with one sync each,
-//! and after a sync that failed such a commit cannot be told from a whole one. Here the old file is
-//! only read until the new one is synced; whatever happens before that leaves it as it was, and a
-//! file that was half made is made anew by the next defrag.
+//! redb can shrink a file in place, but with many commits of one sync each, and a commit whose sync
+//! failed looks like a complete one. Here the old file is only read until the new one is synced. A
+//! failure before that leaves the old file unchanged, and the next defrag replaces the unfinished
+//! file.
 
 use redb::{Database, Durability, ReadTransaction, TableDefinition};
 use std::{fs, path::Path};
@@ -12,26 +12,26 @@ use super::{
     DiskStore, FILE,
     damage::DAMAGED,
     error::{DiskError, Fault, guarded},
-    file::{self, Place, io_error, open_existing},
+    file::{self, NewFile, io_error, open_existing},
     layout::{KEYS, LOG, META, MORTAL},
     read::View,
     stat::length,
 };
 
-/// The name of the file while it is made.
+/// Temporary name of the new file.
 const PARTIAL: &str = "defragmenting.redb";
-/// How many rows one transaction of the new file takes in.
+/// Maximum number of rows in one transaction of the new file.
 const ROWS: usize = 10_000;
 
 impl DiskStore {
-    /// Gives the space of what was deleted and compacted back to the file system. Blocks; nobody
-    /// may have the folder open. There must be room for a second file as large as what is kept.
-    /// Gives the file's length before and after, in bytes.
+    /// Returns the space of deleted and compacted data to the file system. Blocks. No process may
+    /// have the folder open. There must be room for a second file as large as the retained data.
+    /// Returns the file's length before and after, in bytes.
     ///
     /// # Errors
     ///
-    /// The folder is in use, has no store or cannot be written; there is no room. The store is as
-    /// it was.
+    /// The folder is in use, has no store or cannot be written, or there is no room. The store is
+    /// unchanged.
     pub fn defrag(folder: impl AsRef<Path>) -> Result<(u64, u64), DiskError> {
         let folder = folder.as_ref();
         let path = folder.join(FILE);
@@ -39,14 +39,15 @@ impl DiskStore {
     }
 
     fn defrag_file(folder: &Path, path: &Path) -> Result<(u64, u64), DiskError> {
-        // Open, and so nobody else's, until the new one is in its place.
+        // Stays open, and so locked, until the new file replaces it.
         let database = open_existing(path)?;
         let before = length(path);
-        let (standing, snapshot) =
-            file::standing(&database).map_err(|fault| fault.of_file(path))?;
-        let view = View::alone(snapshot, standing);
-        let place = Place::new(folder, PARTIAL)?;
-        let permissions = fs::metadata(path).map_err(io_error("look at", path))?.permissions();
+        let (position, snapshot) =
+            file::position(&database).map_err(|fault| fault.of_file(path))?;
+        let view = View::unserved(snapshot, position);
+        let place = NewFile::new(folder, PARTIAL)?;
+        let permissions =
+            fs::metadata(path).map_err(io_error("read the permissions of", path))?.permissions();
         let made = || {
             let mut copy = Database::builder().create(place.path())?;
             view.copy(&mut copy)?;
@@ -54,9 +55,9 @@ impl DiskStore {
         };
         let copy = made().map_err(|fault: Fault| fault.of_file(place.path()))?;
         drop(copy);
-        // What was synced is what is there, or it does not take anybody's place.
-        let copied = file::open(place.path(), None).and_then(|copy| Ok(file::standing(&copy)?.0));
-        if copied.map_err(|fault| fault.of_file(place.path()))? != standing {
+        // Checks that the new file is complete before it replaces the old one.
+        let copied = file::open(place.path(), None).and_then(|copy| Ok(file::position(&copy)?.0));
+        if copied.map_err(|fault| fault.of_file(place.path()))? != position {
             let what = "it did not keep what was written to it".to_owned();
             return Err(DiskError::Damaged { path: place.path().to_owned(), what });
         }
@@ -70,19 +71,19 @@ impl DiskStore {
 }
 
 impl View {
-    /// Writes everything into an empty file, and syncs it.
+    /// Copies everything into an empty file, and syncs it.
     pub(super) fn copy(&self, to: &mut Database) -> Result<(), Fault> {
         copy_table(&self.snapshot, to, META)?;
         copy_table(&self.snapshot, to, KEYS)?;
         copy_table(&self.snapshot, to, LOG)?;
         copy_table(&self.snapshot, to, MORTAL)?;
-        // Only a file that was made of a damaged one has it.
+        // Only salvaged files have this table.
         match self.snapshot.open_table(DAMAGED) {
             Ok(_) => copy_table(&self.snapshot, to, DAMAGED)?,
             Err(redb::TableError::TableDoesNotExist(_)) => {}
             Err(error) => return Err(error.into()),
         }
-        // In order of keys, pages are left half full.
+        // Rows inserted in key order leave pages half full.
         to.compact()?;
         Ok(())
     }

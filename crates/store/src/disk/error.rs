@@ -1,14 +1,13 @@
-//! Why a data folder cannot be used.
+//! Errors of a data folder.
 
 use std::{io, path::PathBuf};
 
 use super::{damage::Damage, layout::Damaged};
 use crate::contract::StoreError;
 
-/// Why a data folder cannot be opened, checked, copied or restored. Whatever it is, the store is as
-/// it was.
+/// Why a data folder cannot be opened, checked, copied or restored. The store is unchanged.
 ///
-/// Each says what can be done about it.
+/// Each message names a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
@@ -18,14 +17,14 @@ pub enum DiskError {
         /// The file.
         path: PathBuf,
     },
-    /// The folder or the file cannot be reached: missing, read-only, no permission, no room.
+    /// The folder or the file cannot be used: missing, read-only, no permission, no room.
     #[error("cannot {what} {}{}", .path.display(), remedy(.source))]
     Io {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
@@ -36,10 +35,10 @@ pub enum DiskError {
         path: PathBuf,
         /// Its format.
         found: u64,
-        /// The newest known.
+        /// The newest format that this program knows.
         known: u64,
     },
-    /// The file's content is not what was written.
+    /// The file's content does not match what was written.
     #[error("{} is damaged: {what}: move it away and restore a backup with `setpoint store restore`", .path.display())]
     Damaged {
         /// The file.
@@ -47,25 +46,24 @@ pub enum DiskError {
         /// What is wrong, and where.
         what: String,
     },
-    /// Some of the file's pages are not what was written; what they held is known, and the rest can
-    /// be read.
+    /// Some of the file's pages are damaged. It is known what they held, and the rest can be read.
     #[error(
-        "{} is damaged: {damage}: `setpoint store check` says more, `setpoint up --damaged=serve` serves what can be read, \
+        "{} is damaged: {damage}: `setpoint store check` lists the damage, `setpoint up --damaged=serve` serves what can be read, \
          `setpoint store restore` takes a backup, or what can be read (`--salvage`)",
         .path.display()
     )]
     DamagedObjects {
         /// The file.
         path: PathBuf,
-        /// What of it.
+        /// The damage.
         damage: Box<Damage>,
     },
-    /// A copy's content is not what was written into it.
+    /// A copy's content does not match what was written.
     #[error("{} is damaged: {what}: use another copy; nothing was restored", .path.display())]
     DamagedCopy {
         /// The copy.
         path: PathBuf,
-        /// What is wrong, in which frame, at which byte.
+        /// The problem, with its frame and byte.
         what: String,
     },
 }
@@ -77,7 +75,7 @@ impl DiskError {
     }
 }
 
-/// What can be done about an I/O error, as a remark, if that is known.
+/// A remedy for an I/O error, if one is known.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -93,8 +91,7 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Does something with a file. One that is damaged can make redb come upon what it holds for
-/// impossible.
+/// Runs a function on a file and catches panics: a damaged file can violate redb's invariants.
 pub(super) fn guarded<T>(
     path: &std::path::Path,
     work: impl FnOnce() -> Result<T, DiskError>,
@@ -103,12 +100,12 @@ pub(super) fn guarded<T>(
     done.unwrap_or_else(|_| Err(Fault::Panicked.of_file(path)))
 }
 
-/// A copy of a store that cannot be used.
+/// The error for a damaged copy of a store.
 pub(super) fn damaged_copy(path: &std::path::Path, what: String) -> DiskError {
     DiskError::DamagedCopy { path: path.to_owned(), what }
 }
 
-/// What went wrong inside a transaction; where it becomes visible depends on who asked.
+/// A failure inside a transaction. The caller decides which error it becomes.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error(transparent)]
@@ -117,23 +114,21 @@ pub(super) enum Fault {
     Record(#[from] Damaged),
     #[error("the record at revision {}, place {}: {damage}", .at.0, .at.1)]
     RecordAt { at: (u64, u32), damage: Damaged },
-    /// The same, and whose record it is.
+    /// A fault, with the key of its record.
     #[error("{key}: {fault}")]
     Object { key: String, fault: Box<Fault> },
-    /// The file has tables, and they are not this engine's.
+    /// The file has tables that are not this engine's.
     #[error("it is another program's: choose another folder")]
     Foreign,
-    /// The contract's own refusals: compacted, in the future.
+    /// An error of the contract: compacted, or in the future.
     #[error(transparent)]
     Refused(#[from] StoreError),
-    /// redb came upon something that it holds for impossible.
-    #[error(
-        "the engine stopped in the middle: the file may be damaged, `setpoint store check` tells"
-    )]
+    /// redb panicked.
+    #[error("the engine panicked: the file may be damaged, run `setpoint store check`")]
     Panicked,
-    /// A write failed in a mode in which nobody knows what a failed sync has left behind.
+    /// An earlier write failed without quick repair, so the effects of its failed sync are unknown.
     #[error(
-        "writing failed before, and what reached the disk is not known: start the program again"
+        "an earlier write failed, and it is unknown what reached the disk: restart the program"
     )]
     Broken,
 }
@@ -158,12 +153,11 @@ engine_errors!(
 );
 
 impl Fault {
-    /// As a caller of the store sees it when nothing was written.
+    /// The error for a caller of the store if nothing was written.
     pub(super) fn unavailable(&self) -> StoreError {
         match self {
             Self::Refused(error) => error.clone(),
-            // What redb came upon where it should not have been is a page that is not as it was
-            // written.
+            // A panic of redb means a damaged page.
             Self::Record(_)
             | Self::RecordAt { .. }
             | Self::Object { .. }
@@ -176,18 +170,18 @@ impl Fault {
         }
     }
 
-    /// A reading thread that did not end by itself.
-    pub(super) fn of_thread(error: &tokio::task::JoinError) -> Self {
+    /// A reading thread that panicked or was cancelled.
+    pub(super) fn of_join_error(error: &tokio::task::JoinError) -> Self {
         if error.is_panic() { Self::Panicked } else { Self::Refused(StoreError::Closed) }
     }
 
-    /// Whether the engine refuses everything after an earlier failure, until the file is opened
-    /// again.
-    pub(super) fn is_of_before(&self) -> bool {
+    /// Whether the engine refuses everything because of an earlier failure, until the file is
+    /// opened again.
+    pub(super) fn is_from_earlier_failure(&self) -> bool {
         matches!(self, Self::Engine(redb::Error::PreviousIo | redb::Error::DatabaseClosed))
     }
 
-    /// Whose record it is, if it is about a record.
+    /// Adds the key, if the fault is about a record.
     pub(super) fn of_key(self, key: &[u8]) -> Self {
         match self {
             Self::Record(_) | Self::RecordAt { .. } => Self::Object {
@@ -198,7 +192,7 @@ impl Fault {
         }
     }
 
-    /// A record that cannot be read breaks nothing but what asked for it.
+    /// `Ok` if the fault is an unreadable record, which fails only the request that reads it.
     pub(super) fn not_of_a_record(self) -> Result<(), Self> {
         match self {
             Self::Record(_) | Self::RecordAt { .. } | Self::Object { .. } => Ok(()),
@@ -206,16 +200,16 @@ impl Fault {
         }
     }
 
-    /// As somebody who opens a file sees it.
+    /// The error for a caller that opens a file.
     pub(super) fn of_file(self, path: &std::path::Path) -> DiskError {
         let path = path.to_owned();
         match self {
             Self::Engine(redb::Error::DatabaseAlreadyOpen) => DiskError::InUse { path },
-            // So redb says that it does not know the file at all.
+            // redb's error for a file that is not its own.
             Self::Engine(redb::Error::Io(source))
                 if source.kind() == io::ErrorKind::InvalidData =>
             {
-                DiskError::Damaged { path, what: "it is no store".into() }
+                DiskError::Damaged { path, what: "it is not a store".into() }
             }
             Self::Engine(redb::Error::Io(source)) => DiskError::Io { what: "use", path, source },
             Self::Engine(redb::Error::Corrupted(what)) => DiskError::Damaged { path, what },

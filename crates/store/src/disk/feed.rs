@@ -8,8 +8,7 @@ use super::{Inner, published::Published};
 use crate::contract::*;
 use std::sync::Arc;
 
-/// How many commits one batch takes in at most, so that one step of a reader far behind stays
-/// short.
+/// Maximum number of commits in one batch, so that one step of a slow reader stays short.
 const BATCH_COMMITS_MAX: usize = 1000;
 
 pub(super) struct DiskFeed {
@@ -22,10 +21,10 @@ pub(super) struct DiskFeed {
 
 enum Taken {
     Batch(Batch),
-    /// It is in the file.
+    /// The next commits are only in the file.
     Behind,
     Nothing {
-        next_death: Option<Instant>,
+        next_expiry: Option<Instant>,
     },
 }
 
@@ -35,13 +34,13 @@ impl DiskFeed {
         Self { inner, prefix, moved, after }
     }
 
-    /// What memory has after the position, without moving it.
+    /// The next commits in memory. Does not move the position.
     fn take(&self, published: &mut Published) -> Result<Taken, StoreError> {
         if published.is_closed {
             return Err(StoreError::Closed);
         }
-        if published.standing.revision <= self.after.0 {
-            return Ok(Taken::Nothing { next_death: published.next_death() });
+        if published.position.revision <= self.after.0 {
+            return Ok(Taken::Nothing { next_expiry: published.next_expiry() });
         }
         published.check_retained(self.after)?;
         let Some(commits) = published.commits_after(self.after.0, BATCH_COMMITS_MAX) else {
@@ -61,9 +60,9 @@ impl ChangeFeed for DiskFeed {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, StoreError>> {
         async move {
             loop {
-                // Seen before looking: a commit after the look wakes the wait below.
+                // Marked before `take`, so that a commit after `take` wakes the wait below.
                 self.moved.mark_unchanged();
-                let taken = self.inner.shared.look(|published| self.take(published))?;
+                let taken = self.inner.shared.with(|published| self.take(published))?;
                 let batch = match taken {
                     Taken::Batch(batch) => batch,
                     Taken::Behind => {
@@ -71,12 +70,12 @@ impl ChangeFeed for DiskFeed {
                         let read = self.inner.read(move |view| {
                             view.changes(&prefix, after, BATCH_COMMITS_MAX as u64)
                         });
-                        // Dropped here, the position has not moved.
+                        // Cancel safe: the position has not moved.
                         read.await?.value
                     }
-                    Taken::Nothing { next_death } => {
+                    Taken::Nothing { next_expiry } => {
                         let death = async {
-                            match next_death {
+                            match next_expiry {
                                 Some(at) => tokio::time::sleep_until(at).await,
                                 None => std::future::pending().await,
                             }
@@ -85,7 +84,7 @@ impl ChangeFeed for DiskFeed {
                             biased;
                             // Cancel safe: a dropped `changed` has marked nothing as seen.
                             moved = self.moved.changed() => moved.map_err(|_| StoreError::Closed)?,
-                            // Cancel safe: the time is looked up anew.
+                            // Cancel safe: each round recomputes the time.
                             () = death => self.inner.expire().await?,
                         }
                         continue;

@@ -1,9 +1,8 @@
-//! The file: how it is made, opened, and brought forward from older programs.
+//! Creating, opening and migrating the file.
 //!
-//! A file is made under another name and gets its own once it is whole and synced, so that one
-//! under that name was whole at some time: an empty one is damaged, not new. Before a file is
-//! opened for writing it is looked at; one that is not this program's to open is left as it is, to
-//! the byte.
+//! A new file has a temporary name, and is renamed once it is whole and synced. So a file with the
+//! right name was whole at some time, and an empty one is damaged, not new. Before a file is opened
+//! for writing it is checked. A file that this program cannot open stays unchanged to the byte.
 
 use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase};
 use std::{
@@ -14,7 +13,7 @@ use std::{
 
 use super::{
     FILE,
-    batch::Standing,
+    batch::Position,
     error::{DiskError, Fault},
     layout::{FORMAT, KEYS, LOG, META, MORTAL, name},
     lock::Locked,
@@ -23,33 +22,33 @@ use super::{
     salvage,
 };
 
-/// How the engine's file is opened: a real one, or a test's.
+/// Opens the engine's file. Tests pass their own.
 pub(super) type OpenFile = dyn Fn(&Path) -> Result<Database, Fault> + Send;
 
-/// What an I/O error is where somebody looks after a folder.
+/// The error for a failed I/O operation on a folder.
 pub(super) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
     let path = path.to_owned();
     move |source| DiskError::Io { what, path, source }
 }
 
-/// Makes the folder, and an empty store in it, where they are missing.
+/// Creates the folder, and an empty store in it, if they are missing.
 pub(super) fn make_missing(folder: &Path) -> Result<(), DiskError> {
     make_folder(folder)?;
     let path = folder.join(FILE);
     if fs::symlink_metadata(&path).is_ok() {
         return Ok(());
     }
-    let place = Place::new(folder, "creating.redb")?;
+    let place = NewFile::new(folder, "creating.redb")?;
     let made = || {
         let database = Database::builder().create(place.path())?;
         prepare_tables(&database)
     };
     made().map_err(|fault: Fault| fault.of_file(place.path()))?;
-    place.settle(&path)
+    place.rename_to(&path)
 }
 
-/// Makes a folder that only its owner can look into, and sees to it that a power cut does not take
-/// it away.
+/// Creates a folder that only its owner can read, and syncs its parent so that it survives a power
+/// cut.
 pub(super) fn make_folder(folder: &Path) -> Result<(), DiskError> {
     let missing: Vec<&Path> =
         folder.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.exists()).collect();
@@ -69,19 +68,18 @@ fn sync_folder(folder: &Path) -> Result<(), DiskError> {
     opened.sync_all().map_err(io_error("sync the folder", folder))
 }
 
-/// A file that is being made in a folder, under a name of its own; gone when this is dropped before
-/// it got its right one.
-pub(super) struct Place {
+/// A new file in a folder, under a temporary name. Deleted when dropped without a rename.
+pub(super) struct NewFile {
     folder: PathBuf,
     path: PathBuf,
-    /// The folder itself, locked: nobody else makes a file in it.
+    /// A lock on the folder, so that no other process creates a file in it.
     _lock: Locked,
 }
 
-impl Place {
-    /// An empty file. One that was left behind by a program that died goes.
+impl NewFile {
+    /// Creates an empty file. Replaces one that a crashed process left behind.
     pub(super) fn new(folder: &Path, name: &str) -> Result<Self, DiskError> {
-        let lock = Locked::alone(folder)?;
+        let lock = Locked::exclusive(folder)?;
         let path = folder.join(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -91,7 +89,7 @@ impl Place {
         }
         let mut options = File::options();
         options.write(true).create_new(true);
-        // It holds Secrets.
+        // Only the owner may read it, because it holds Secrets.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         options.open(&path).map_err(io_error("make", &path))?;
@@ -102,8 +100,8 @@ impl Place {
         &self.path
     }
 
-    /// Gives it the right name, which nobody has yet.
-    pub(super) fn settle(self, path: &Path) -> Result<(), DiskError> {
+    /// Renames it to `path`, which must not exist.
+    pub(super) fn rename_to(self, path: &Path) -> Result<(), DiskError> {
         if fs::symlink_metadata(path).is_ok() {
             let error = io::Error::from(io::ErrorKind::AlreadyExists);
             return Err(io_error("write over", path)(error));
@@ -111,7 +109,7 @@ impl Place {
         self.replace(path)
     }
 
-    /// Gives it the right name; the file that had it goes.
+    /// Renames it to `path` and replaces the file there.
     pub(super) fn replace(self, path: &Path) -> Result<(), DiskError> {
         let made = File::open(&self.path).map_err(io_error("open", &self.path))?;
         made.sync_all().map_err(io_error("sync", &self.path))?;
@@ -120,25 +118,25 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for NewFile {
     fn drop(&mut self) {
-        // It has its right name, or is of no use; whether it goes is said by nothing else.
+        // It was renamed or is not needed. A failed removal has no effect.
         drop(fs::remove_file(&self.path));
     }
 }
 
-/// Opens a store's file that must be there, for whoever looks after it.
+/// Opens an existing store's file for maintenance.
 pub(super) fn open_existing(path: &Path) -> Result<Database, DiskError> {
     if let Some(damaged) = salvage::survey(path)? {
         return Err(damaged.refusal());
     }
-    look(path)?;
+    check_openable(path)?;
     let database = open(path, None).map_err(|fault| fault.of_file(path))?;
     prepare(&database, path)?;
     Ok(database)
 }
 
-/// Opens a file that must be there. With `cache_bytes`, so much of it is kept in memory.
+/// Opens an existing file. `cache_bytes` is the size of its cache in memory.
 pub(super) fn open(path: &Path, cache_bytes: Option<usize>) -> Result<Database, Fault> {
     let mut builder = Database::builder();
     if let Some(cache_bytes) = cache_bytes {
@@ -147,13 +145,14 @@ pub(super) fn open(path: &Path, cache_bytes: Option<usize>) -> Result<Database, 
     Ok(builder.open(path)?)
 }
 
-/// Refuses a file that is not this program's to open, without a write to it.
-pub(super) fn look(path: &Path) -> Result<(), DiskError> {
-    look_into(path, |_| Ok(()))
+/// Fails if this program cannot open the file. Does not write to it.
+pub(super) fn check_openable(path: &Path) -> Result<(), DiskError> {
+    check_openable_with(path, |_| Ok(()))
 }
 
-/// As [`look`], and has what is in a file of this program's format looked at, if it was closed.
-pub(super) fn look_into(
+/// As [`check_openable`], and also runs `read` on the content if the format is current and the
+/// file was closed cleanly.
+pub(super) fn check_openable_with(
     path: &Path,
     read: impl FnOnce(&View) -> Result<(), Fault>,
 ) -> Result<(), DiskError> {
@@ -168,12 +167,12 @@ pub(super) fn look_into(
             let found = format(&database).map_err(of_file)?;
             check_format(found, path)?;
             if found == Some(FORMAT) {
-                let (standing, snapshot) = standing(&database).map_err(of_file)?;
-                read(&View::alone(snapshot, standing)).map_err(of_file)?;
+                let (position, snapshot) = position(&database).map_err(of_file)?;
+                read(&View::unserved(snapshot, position)).map_err(of_file)?;
             }
             Ok(())
         }
-        // It was not closed: opening it for writing mends it.
+        // It was not closed cleanly. Opening it for writing repairs it.
         Err(DatabaseError::RepairAborted) => Ok(()),
         Err(error) => Err(of_file(error.into())),
     }
@@ -192,8 +191,8 @@ fn check_format(found: Option<u64>, path: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// Makes the tables of an empty file, or brings those of an older program forward, or refuses what
-/// it does not know.
+/// Creates the tables of an empty file, or migrates those of an older program. Fails for unknown
+/// formats.
 pub(super) fn prepare(database: &Database, path: &Path) -> Result<(), DiskError> {
     let of_file = |fault: Fault| fault.of_file(path);
     let found = format(database).map_err(of_file)?;
@@ -202,18 +201,18 @@ pub(super) fn prepare(database: &Database, path: &Path) -> Result<(), DiskError>
         None => prepare_tables(database).map_err(of_file),
         Some(FORMAT) => Ok(()),
         Some(found) => {
-            migrate::bring_forward(database, found, FORMAT, migrate::STEPS).map_err(of_file)
+            migrate::migrate_to(database, found, FORMAT, migrate::STEPS).map_err(of_file)
         }
     }
 }
 
-/// The format of a file; `None` when there is nothing in it at all.
+/// The format of a file. `None` if it is empty.
 fn format(database: &impl ReadableDatabase) -> Result<Option<u64>, Fault> {
     let transaction = database.begin_read()?;
     match transaction.open_table(META) {
         Ok(meta) => {
             let found = meta.get(name::FORMAT)?.map(|row| row.value());
-            Ok(Some(found.ok_or(super::layout::Damaged("it does not say which format it has"))?))
+            Ok(Some(found.ok_or(super::layout::Damaged("it has no format number"))?))
         }
         Err(redb::TableError::TableDoesNotExist(_))
             if transaction.list_tables()?.next().is_none() =>
@@ -234,7 +233,7 @@ fn prepare_tables(database: &Database) -> Result<(), Fault> {
         transaction.open_table(MORTAL)?;
         let mut meta = transaction.open_table(META)?;
         meta.insert(name::FORMAT, FORMAT)?;
-        // A fresh etcd stands at revision 1, too.
+        // Like a new etcd.
         meta.insert(name::REVISION, 1)?;
         meta.insert(name::OLDEST, 1)?;
         meta.insert(name::SUPERSEDED, 0)?;
@@ -242,22 +241,22 @@ fn prepare_tables(database: &Database) -> Result<(), Fault> {
     Ok(transaction.commit()?)
 }
 
-/// Where the store in a file stands, with the file as it is now.
-pub(super) fn standing(
+/// The position of the store in a file, with a snapshot of the file.
+pub(super) fn position(
     database: &impl ReadableDatabase,
-) -> Result<(Standing, ReadTransaction), Fault> {
+) -> Result<(Position, ReadTransaction), Fault> {
     let transaction = database.begin_read()?;
-    let standing = standing_in(&transaction)?;
-    Ok((standing, transaction))
+    let position = position_in(&transaction)?;
+    Ok((position, transaction))
 }
 
-pub(super) fn standing_in(transaction: &ReadTransaction) -> Result<Standing, Fault> {
+pub(super) fn position_in(transaction: &ReadTransaction) -> Result<Position, Fault> {
     let meta = transaction.open_table(META)?;
     let number = |name: &str| -> Result<u64, Fault> {
         let row = meta.get(name)?;
         Ok(row.ok_or(super::layout::Damaged("a number is missing in `meta`"))?.value())
     };
-    Ok(Standing {
+    Ok(Position {
         revision: number(name::REVISION)?,
         oldest: number(name::OLDEST)?,
         superseded: number(name::SUPERSEDED)?,

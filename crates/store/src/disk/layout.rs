@@ -1,16 +1,16 @@
-//! What stands in the file.
+//! The tables and records of the file.
 //!
 //! | table | key | row |
 //! |---|---|---|
 //! | `meta` | a name | a number: `format`, `revision`, `oldest`, `superseded` |
-//! | `keys` | a key | where its newest record stands, and when that record dies |
-//! | `log` | revision, place in its transaction | a [`Record`] |
-//! | `mortal` | when it dies, a key | the revision that must still be its last change |
-//! | `damaged` | a key | the revision at which its value was lost; only in a file made of a damaged one |
+//! | `keys` | a key | the place of its newest record, and its expiry time |
+//! | `log` | revision, index in its transaction | a [`Record`] |
+//! | `mortal` | expiry time, key | the revision that must still be its last change |
+//! | `damaged` | a key | the revision at which its value was lost; only in a salvaged file |
 //!
-//! A record points back to the one it replaces, so that a key's versions are a chain from the
-//! newest to the oldest kept. A deletion is a record too, and its row in `keys` stays until the
-//! deletion is compacted.
+//! A record points to the one it replaces, so a key's versions are a chain from the newest to the
+//! oldest retained one. A deletion is a record too, and its row in `keys` stays until the deletion
+//! is compacted.
 
 use super::{
     damage::DAMAGED_PREFIX,
@@ -21,8 +21,8 @@ use crate::contract::Revision;
 use bytes::Bytes;
 use redb::TableDefinition;
 
-/// The layout this program writes; what changed from one to the next stands in
-/// [`migrate`](super::migrate).
+/// The format that this program writes. [`migrate`](super::migrate) lists the changes between
+/// formats.
 pub(super) const FORMAT: u64 = 2;
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -36,29 +36,29 @@ pub(super) mod name {
     pub(in crate::disk) const FORMAT: &str = "format";
     pub(in crate::disk) const REVISION: &str = "revision";
     pub(in crate::disk) const OLDEST: &str = "oldest";
-    /// Bytes of records that were replaced and are kept as history.
+    /// Bytes of replaced records, retained as history.
     pub(in crate::disk) const SUPERSEDED: &str = "superseded";
 }
 
-/// A row of `keys` as redb keeps it: revision and place of the newest record, the revision that
-/// created this incarnation (0: it is deleted), when it dies in milliseconds since 1970 (0: never).
+/// A row of `keys`: revision and index of the newest record, the revision that created the key (0:
+/// deleted), and the expiry time in milliseconds since 1970 (0: never).
 pub(super) type KeyRow = (u64, u32, u64, u64);
 
-/// Where a key's newest record stands.
+/// The place of a key's newest record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) at: (u64, u32),
     pub(super) created: u64,
-    pub(super) dies_ms: u64,
+    pub(super) expires_ms: u64,
 }
 
 impl Place {
-    pub(super) fn of((revision, index, created, dies_ms): KeyRow) -> Self {
-        Self { at: (revision, index), created, dies_ms }
+    pub(super) fn of((revision, index, created, expires_ms): KeyRow) -> Self {
+        Self { at: (revision, index), created, expires_ms }
     }
 
     pub(super) fn row(self) -> KeyRow {
-        (self.at.0, self.at.1, self.created, self.dies_ms)
+        (self.at.0, self.at.1, self.created, self.expires_ms)
     }
 
     pub(super) fn is_deleted(self) -> bool {
@@ -72,20 +72,19 @@ impl Place {
 
 /// One version of one key.
 ///
-/// On disk: a byte for the kind, `created` and the revision replaced (8 bytes each, little endian),
-/// the place replaced and the key's length (4 each), the key, the value as the kind says, and the
-/// CRC-32 of all that (4, little endian). redb has checksums of its own and looks at them only when
-/// it repairs or checks a file; this one is looked at with every read. Records of format 1 have
-/// none.
+/// On disk: a byte for the kind, `created` and the replaced revision (8 bytes each, little endian),
+/// the replaced index and the key's length (4 each), the key, the value in the form that the kind
+/// gives, and the CRC-32 of all that (4, little endian). redb verifies its own checksums only when
+/// it repairs or checks a file; this one is verified at every read. Records of format 1 have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record<'a> {
-    /// The revision that created this incarnation; 0 for a deletion.
+    /// The revision that created the key; 0 for a deletion.
     pub(super) created: u64,
-    /// The record it replaced; revision 0 when there was none.
+    /// The place of the replaced record; revision 0 if there was none.
     pub(super) replaced: (u64, u32),
     pub(super) key: &'a [u8],
-    /// It has a checksum of its own.
-    pub(super) is_summed: bool,
+    /// Whether the record has a checksum.
+    pub(super) has_checksum: bool,
     value: Packed<'a>,
 }
 
@@ -99,10 +98,10 @@ enum Packed<'a> {
 const DELETED: u8 = 0;
 const PLAIN: u8 = 1;
 const ZSTD: u8 = 2;
-/// Beside the kind: a checksum follows.
-const SUMMED: u8 = 0x80;
+/// Flag in the kind: the record has a checksum.
+const CHECKSUMMED: u8 = 0x80;
 
-/// Bytes before the key.
+/// Length of the fields before the key, in bytes.
 const HEAD: usize = 1 + 8 + 8 + 4 + 4;
 
 /// A record that cannot be read.
@@ -111,14 +110,14 @@ const HEAD: usize = 1 + 8 + 8 + 4 + 4;
 pub(super) struct Damaged(pub(super) &'static str);
 
 impl Damaged {
-    /// In which record.
+    /// Adds the place of the record.
     pub(super) fn at(self, at: (u64, u32)) -> Fault {
         Fault::RecordAt { at, damage: self }
     }
 }
 
 impl<'a> Record<'a> {
-    /// Writes a version of a key into `out`, which is cleared before.
+    /// Encodes a version of a key into `out`, which is cleared first.
     pub(super) fn encode(
         out: &mut Vec<u8>,
         packer: &mut Packer,
@@ -134,7 +133,7 @@ impl<'a> Record<'a> {
             (Some(_), None) => PLAIN,
             (Some(_), Some(_)) => ZSTD,
         };
-        out.push(kind | SUMMED);
+        out.push(kind | CHECKSUMMED);
         out.extend_from_slice(&created.to_le_bytes());
         out.extend_from_slice(&replaced.0.to_le_bytes());
         out.extend_from_slice(&replaced.1.to_le_bytes());
@@ -149,11 +148,11 @@ impl<'a> Record<'a> {
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Reads a record.
+    /// Decodes a record.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, Damaged> {
-        let is_summed = bytes.first().is_some_and(|kind| kind & SUMMED != 0);
+        let has_checksum = bytes.first().is_some_and(|kind| kind & CHECKSUMMED != 0);
         let bytes = match bytes.split_last_chunk::<4>() {
-            Some((content, sum)) if is_summed => {
+            Some((content, sum)) if has_checksum => {
                 if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
                     return Err(Damaged("it does not match its checksum"));
                 }
@@ -170,25 +169,25 @@ impl<'a> Record<'a> {
         };
         let n_key = usize::try_from(u32_at(21)).map_err(|_| Damaged("its key is too long"))?;
         let (key, value) = rest.split_at_checked(n_key).ok_or(Damaged("its key is cut"))?;
-        let value = match head[0] & !SUMMED {
+        let value = match head[0] & !CHECKSUMMED {
             DELETED if value.is_empty() => Packed::Deleted,
             PLAIN => Packed::Plain(value),
             ZSTD => Packed::Zstd(value),
             _ => return Err(Damaged("its kind is unknown")),
         };
-        Ok(Self { created: u64_at(1), replaced: (u64_at(9), u32_at(17)), key, is_summed, value })
+        Ok(Self { created: u64_at(1), replaced: (u64_at(9), u32_at(17)), key, has_checksum, value })
     }
 
     pub(super) fn is_deletion(&self) -> bool {
         matches!(self.value, Packed::Deleted)
     }
 
-    /// Whether the value says that the object is damaged. It is short enough not to be packed.
+    /// Whether the value marks a damaged object. Such values are too short to be compressed.
     pub(super) fn is_mark(&self) -> bool {
         matches!(self.value, Packed::Plain(value) if value.starts_with(DAMAGED_PREFIX))
     }
 
-    /// The value, unpacked; `None` for a deletion.
+    /// The value, decompressed. `None` for a deletion.
     pub(super) fn value(&self, unpacker: &mut Unpacker) -> Result<Option<Bytes>, Damaged> {
         Ok(match self.value {
             Packed::Deleted => None,
@@ -223,13 +222,13 @@ mod tests {
             prop_assert_eq!(read.as_deref(), value.as_deref());
         }
 
-        /// No bit of a record can turn over without being seen.
+        /// Every flipped bit of a record is detected.
         #[test]
         fn damage_is_found(value in proptest::collection::vec(any::<u8>(), 0..300), bit in any::<proptest::sample::Index>()) {
             let mut bytes = Vec::new();
             Record::encode(&mut bytes, &mut Packer::default(), 1, (2, 3), b"/key", Some(&value[..]));
             let bit = bit.index(bytes.len() * 8);
-            // But for the one that says that there is a checksum: redb's own see that.
+            // Except the flag for the checksum: redb's own checksums detect that one.
             prop_assume!(bit != 7);
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(Record::decode(&bytes).is_err());

@@ -1,8 +1,8 @@
-//! A file, or a folder, that is locked while it is looked at or made.
+//! A locked file or folder.
 //!
-//! Closing a file is not enough to free it: a process that another thread is just starting has a
-//! copy of every open file until it becomes its program, and the lock is the file's until the last
-//! copy is closed. So the lock is let go in words.
+//! Closing a file does not release its lock at once: a child process that another thread is
+//! starting holds a copy of every open file until its exec, and the lock ends with the last copy.
+//! So `drop` unlocks explicitly.
 
 use std::{
     fs::{File, TryLockError},
@@ -12,18 +12,18 @@ use std::{
 
 use super::{error::DiskError, file::io_error};
 
-/// Locked until it is dropped. On a file system that knows no locks it is just open.
+/// Locked until dropped. On a file system without locks the file is only open.
 #[derive(Debug)]
 pub(super) struct Locked(File);
 
 impl Locked {
-    /// For a reader among others; a writer is kept out.
+    /// A shared lock for readers, which excludes writers.
     pub(super) fn shared(path: &Path) -> Result<Self, DiskError> {
         Self::open(path, File::try_lock_shared)
     }
 
-    /// For one alone.
-    pub(super) fn alone(path: &Path) -> Result<Self, DiskError> {
+    /// An exclusive lock.
+    pub(super) fn exclusive(path: &Path) -> Result<Self, DiskError> {
         Self::open(path, File::try_lock)
     }
 
@@ -49,7 +49,7 @@ impl Deref for Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // A lock that cannot be let go here goes with the file.
+        // If unlocking fails, closing the file releases the lock.
         drop(self.0.unlock());
     }
 }
@@ -64,13 +64,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         fs::write(&path, "").unwrap();
-        for lock in [Locked::shared, Locked::alone] {
+        for lock in [Locked::shared, Locked::exclusive] {
             let locked = lock(&path).unwrap();
-            // What a child has until it becomes its program.
+            // Stands for the copy that a child process has until its exec.
             let inherited = locked.try_clone().unwrap();
-            Locked::alone(&path).unwrap_err();
+            Locked::exclusive(&path).unwrap_err();
             drop(locked);
-            Locked::alone(&path).unwrap();
+            Locked::exclusive(&path).unwrap();
             drop(inherited);
         }
     }
@@ -81,8 +81,8 @@ mod tests {
         let first = Locked::shared(folder.path()).unwrap();
         let second = Locked::shared(folder.path()).unwrap();
         drop(first);
-        Locked::alone(folder.path()).unwrap_err();
+        Locked::exclusive(folder.path()).unwrap_err();
         drop(second);
-        Locked::alone(folder.path()).unwrap();
+        Locked::exclusive(folder.path()).unwrap();
     }
 }

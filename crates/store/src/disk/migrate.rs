@@ -1,13 +1,13 @@
-//! Files of older programs.
+//! Migration of files of older programs.
 //!
-//! A file says in `meta` which format it has. One of a newer format is refused; one of an older
-//! format is brought forward, one step after the other, all in one transaction: it has the old
-//! format or the new one, whatever happens in the middle.
+//! The `meta` table has the file's format. Newer formats are refused. Older formats are migrated
+//! step by step in one transaction, so that the file has the old or the new format whatever
+//! happens.
 //!
-//! | format | what is new in it |
+//! | format | change |
 //! |---|---|
 //! | 1 | the tables of [`layout`](super::layout) |
-//! | 2 | records may carry a checksum; older ones stay as they are |
+//! | 2 | records may have a checksum; older records stay as they are |
 
 use redb::{Database, WriteTransaction};
 
@@ -16,17 +16,17 @@ use super::{
     layout::{Damaged, META, name},
 };
 
-/// Brings a file forward by one format.
+/// Migrates a file by one format.
 pub(super) type Step = fn(&WriteTransaction) -> Result<(), Fault>;
 
-/// The step away from each format, from 1 on.
+/// The step from each format to the next, starting with format 1.
 pub(super) const STEPS: &[Step] = &[
-    // From 1 to 2: nothing to rewrite. The number alone keeps programs away that know no checksums.
+    // From 1 to 2: no data changes. The number keeps out programs that do not know checksums.
     |_| Ok(()),
 ];
 
-/// Brings a file from one format to another. Nothing of it is there if it fails.
-pub(super) fn bring_forward(
+/// Migrates a file from one format to another. A failure leaves the file unchanged.
+pub(super) fn migrate_to(
     database: &Database,
     found: u64,
     wanted: u64,
@@ -36,7 +36,7 @@ pub(super) fn bring_forward(
     transaction.set_quick_repair(true);
     for format in found..wanted {
         let step = usize::try_from(format - 1).ok().and_then(|at| steps.get(at));
-        step.ok_or(Damaged("its format was never one"))?(&transaction)?;
+        step.ok_or(Damaged("its format is unknown"))?(&transaction)?;
     }
     transaction.open_table(META)?.insert(name::FORMAT, wanted)?;
     Ok(transaction.commit()?)

@@ -1,7 +1,7 @@
-//! Packing values and unpacking them.
+//! Compression of values.
 //!
-//! What zstd works with is large, and making it costs more than a value of a kilobyte does: it is
-//! kept from one value to the next.
+//! zstd's contexts are large, and creating one costs more than compressing a value of a kilobyte.
+//! So they are reused.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -11,22 +11,21 @@ use zstd::bulk::{Compressor, Decompressor};
 use super::layout::Damaged;
 use crate::contract::VALUE_BYTES_MAX;
 
-/// Values below this are kept as they are.
+/// Smaller values are stored uncompressed.
 const PACKED_BYTES_MIN: usize = 128;
-/// zstd's level: the first of the fast ones, for a write waits for packing, and a start for
-/// unpacking everything. Against level 1, a ConfigMap of 1.2 kB takes 3.9 µs instead of 6.0 to
-/// pack, 1.2 instead of 2.5 to unpack, and becomes 0.87 kB instead of 0.66.
+/// zstd's level: the first of the fast levels, because a write waits for compression and a start
+/// decompresses everything. Compared with level 1, a ConfigMap of 1.2 kB compresses in 3.9 µs
+/// instead of 6.0, decompresses in 1.2 instead of 2.5, and becomes 0.87 kB instead of 0.66.
 const LEVEL: i32 = -1;
-/// How many unpackers are kept for reads to come: as many as read at once on a machine of some
-/// size.
+/// Maximum number of idle unpackers, about the number of parallel reads on a larger machine.
 const UNPACKERS_MAX: usize = 8;
 
-/// Packs one value after the other.
+/// Compresses values with one reused context.
 #[derive(Default)]
 pub(super) struct Packer(Option<Compressor<'static>>);
 
 impl Packer {
-    /// The value packed, if that makes it shorter.
+    /// The compressed value. `None` if it would not be shorter.
     pub(super) fn pack(&mut self, value: &[u8]) -> Option<Vec<u8>> {
         if value.len() < PACKED_BYTES_MIN {
             return None;
@@ -45,7 +44,7 @@ impl fmt::Debug for Packer {
     }
 }
 
-/// Unpacks one value after the other.
+/// Decompresses values with one reused context.
 #[derive(Default)]
 pub(super) struct Unpacker(Option<Decompressor<'static>>);
 
@@ -56,14 +55,14 @@ impl Unpacker {
             .flatten()
             .and_then(|size| usize::try_from(size).ok())
             .filter(|size| *size <= VALUE_BYTES_MAX)
-            .ok_or(Damaged("its value has no size, or too much of it"))?;
+            .ok_or(Damaged("its value has no size, or an invalid one"))?;
         let value = self
             .0
             .get_or_insert_default()
             .decompress(packed, size)
             .map_err(|_| Damaged("its value cannot be unpacked"))?;
         if value.len() != size {
-            return Err(Damaged("its value is not as long as it says"));
+            return Err(Damaged("its value does not have the recorded length"));
         }
         Ok(value.into())
     }
@@ -75,19 +74,19 @@ impl fmt::Debug for Unpacker {
     }
 }
 
-/// Unpackers that wait for the next read.
+/// Idle unpackers for the next reads.
 #[derive(Debug, Default)]
 pub(super) struct Unpackers(Mutex<Vec<Unpacker>>);
 
 impl Unpackers {
-    /// Reads with one of them.
+    /// Runs a read with one of them.
     pub(super) fn with<T>(&self, read: impl FnOnce(&mut Unpacker) -> T) -> T {
-        let kept = self.0.lock().pop();
-        let mut unpacker = kept.unwrap_or_default();
+        let idle = self.0.lock().pop();
+        let mut unpacker = idle.unwrap_or_default();
         let value = read(&mut unpacker);
-        let mut kept = self.0.lock();
-        if kept.len() < UNPACKERS_MAX {
-            kept.push(unpacker);
+        let mut idle = self.0.lock();
+        if idle.len() < UNPACKERS_MAX {
+            idle.push(unpacker);
         }
         value
     }

@@ -1,14 +1,12 @@
-//! A redb file read page by page, without redb.
+//! A reader of redb files, page by page, without redb.
 //!
-//! redb looks at the checksums of its pages only when it repairs a file, and a damaged page makes
-//! it fail or panic wherever it is met. This reader follows redb's trees from their roots, compares
-//! each page with the checksum that its parent has of it, and goes on beside a page that does not
-//! match. It writes nothing. The layout is the one that redb describes in `docs/design.md`: a
-//! header with two commit slots, then regions of pages; a page is a leaf of rows or a branch of
-//! page numbers with their checksums.
+//! redb verifies page checksums only when it repairs a file, and a damaged page makes it fail or
+//! panic at any call. This reader follows redb's trees from their roots, compares each page with
+//! the checksum in its parent, and continues after a page that does not match. It writes nothing.
+//! redb describes the layout in `docs/design.md`: a header with two commit slots, then regions of
+//! pages. A page is a leaf of rows, or a branch of page numbers with their checksums.
 //!
-//! Nothing that is read here is trusted before its checksum is compared, except the header, which
-//! has checksums of its own.
+//! Data is used only after its checksum matched, except the header, which has its own checksums.
 
 use std::{io, os::unix::fs::FileExt};
 use twox_hash::XxHash3_128;
@@ -16,34 +14,32 @@ use twox_hash::XxHash3_128;
 use super::lock::Locked;
 
 const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
-/// Bits of the byte behind the magic: which slot is newer, whether the file was not closed, whether
-/// pages were synced before the slot.
+/// Flags in the byte after the magic number: which slot is newer, whether the file was not closed,
+/// and whether pages were synced before the slot.
 const SECOND_SLOT: u8 = 1;
 const NOT_CLOSED: u8 = 2;
 const TWO_PHASE: u8 = 4;
-/// Where the commit slots stand, and how long one is with its checksum at the end.
+/// Offsets of the commit slots, and the length of a slot with its checksum at the end.
 const SLOTS: [usize; 2] = [64, 192];
 const SLOT_BYTES: usize = 128;
 const HEAD_BYTES: usize = 320;
-/// The deepest tree that is followed. A branch has at least two children, so no file has a deeper
-/// one.
+/// Maximum depth of a tree. A branch has at least two children, so no valid file is deeper.
 const DEPTH_MAX: usize = 64;
-/// The largest page that is read: 2 to this many pages of 4 KiB. A row is at most as long as a
+/// Maximum order of a page, which is 2 to this number of 4 KiB pages. A row is at most as long as a
 /// transaction, 1.5 MiB.
 const ORDER_MAX: u32 = 12;
 
 const LEAF: u8 = 1;
 const BRANCH: u8 = 2;
 
-/// Where a tree begins.
+/// The root of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Root {
     page: u64,
     checksum: u128,
 }
 
-/// A table: its tree, how many rows it should have, and how long its keys and rows are where all
-/// have one length.
+/// A table: its tree, its number of rows, and the length of its keys and rows if that is fixed.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     pub(super) name: String,
@@ -53,7 +49,7 @@ pub(super) struct Table {
     row_bytes: Option<usize>,
 }
 
-/// A state of the file: the roots of the tables of its user, and of redb's own.
+/// A state of the file: the roots of the user's tables and of redb's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
     transaction: u64,
@@ -61,15 +57,15 @@ pub(super) struct Slot {
     system: Option<Root>,
 }
 
-/// A part of a tree that cannot be read: the keys behind `after`, up to and with `upto`; without
-/// them, there is no bound.
+/// An unreadable part of a tree: the keys after `after`, up to and including `upto`. `None` is no
+/// bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lost {
     pub(super) after: Option<Vec<u8>>,
     pub(super) upto: Option<Vec<u8>>,
 }
 
-/// A file, read only.
+/// A file opened for reading.
 #[derive(Debug)]
 pub(super) struct Pages {
     file: Locked,
@@ -77,16 +73,16 @@ pub(super) struct Pages {
     page_bytes: u64,
     region_head_bytes: u64,
     region_bytes: u64,
-    /// The states that the file may be opened at, the right one first.
+    /// The states at which the file may be opened, the right one first.
     pub(super) slots: Vec<Slot>,
-    /// A crash may have left the first state half written; then the second is the right one.
+    /// Whether a crash may have left the first state incomplete; then the second is the right one.
     pub(super) may_be_torn: bool,
-    /// The newest state is not the one that the head says, and no crash can have done that.
+    /// Whether the newest state differs from the one in the header in a way that no crash explains.
     pub(super) is_head_damaged: bool,
 }
 
 impl Pages {
-    /// `None` for a file that is not redb's, or whose head cannot be made out.
+    /// `None` if the file is not redb's, or its header is unreadable.
     pub(super) fn of(file: Locked) -> io::Result<Option<Self>> {
         let length = file.metadata()?.len();
         let mut head = [0; HEAD_BYTES];
@@ -130,7 +126,7 @@ impl Pages {
         }))
     }
 
-    /// The tables of a state, redb's own after the user's, and what is lost of the tables of
+    /// The tables of a state, the user's before redb's own, and the lost parts of the tables of
     /// tables.
     pub(super) fn tables(&self, slot: &Slot) -> io::Result<(Vec<Table>, Vec<Lost>)> {
         let (mut tables, mut lost) = (Vec::new(), Vec::new());
@@ -151,8 +147,8 @@ impl Pages {
         Ok((tables, lost))
     }
 
-    /// The tables of every page anywhere in the file that looks like a table of tables: those whose
-    /// roots match. The page itself may be damaged.
+    /// Searches the whole file for pages that look like a table of tables, and returns their tables
+    /// whose roots match. The page itself may be damaged.
     pub(super) fn scan_tables(&self) -> io::Result<Vec<Vec<Table>>> {
         let directory =
             Table { name: String::new(), rows: 0, root: None, key_bytes: None, row_bytes: None };
@@ -188,8 +184,7 @@ impl Pages {
         Ok(content.is_some_and(|content| XxHash3_128::oneshot(content) == root.checksum))
     }
 
-    /// Reads a table in the order of its keys: hands its leaves to `seen`, and says of what cannot
-    /// be read where it is.
+    /// Reads a table in key order. Passes its leaves to `seen`, and reports the unreadable parts.
     pub(super) fn walk(
         &self,
         table: &Table,
@@ -247,7 +242,7 @@ impl Pages {
         Ok(())
     }
 
-    /// A page's bytes; `None` for one that cannot be in this file or that the disk no longer gives.
+    /// A page's bytes. `None` if the page is outside the file or the disk cannot read it.
     fn page(&self, number: u64) -> io::Result<Option<Vec<u8>>> {
         let Ok(order) = u32::try_from(number >> 59) else { return Ok(None) };
         if order > ORDER_MAX {
@@ -264,13 +259,13 @@ impl Pages {
         let mut page = vec![0; usize::try_from(bytes).unwrap_or(0)];
         match self.file.read_exact_at(&mut page, start) {
             Ok(()) => Ok(Some(page).filter(|page| !page.is_empty())),
-            // A sector that cannot be read is damage like another.
+            // An unreadable sector counts as damage.
             Err(error) if error.raw_os_error() == Some(EIO) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The row at a place that [`Leaf::place`] gave, whatever the page's checksum.
+    /// The row at a place from [`Leaf::place`]. Does not verify the page's checksum.
     pub(super) fn row_at<T>(
         &self,
         table: &Table,
@@ -282,9 +277,8 @@ impl Pages {
         Ok(leaf.row(place.row.into()).map(|(key, row)| read(key, row)))
     }
 
-    /// Hands everything to `seen` that looks like a leaf of this table, wherever it stands in the
-    /// file, also what the file no longer uses: whoever takes a row from it must know it as right
-    /// by itself.
+    /// Passes everything in the file that looks like a leaf of this table to `seen`, including free
+    /// pages. The caller must verify each row by other means.
     pub(super) fn scan(&self, table: &Table, seen: &mut dyn FnMut(&Leaf<'_>)) -> io::Result<()> {
         let n_regions = self.length.div_ceil(self.region_bytes.max(1));
         for region in 0..n_regions.min(1 << 20) {
@@ -299,7 +293,7 @@ impl Pages {
                     seen(&leaf);
                     continue;
                 }
-                // A page of a higher order begins here, if it is one.
+                // A page of a higher order may begin here.
                 for order in 1..=u64::from(ORDER_MAX) {
                     if index % (1 << order) != 0 {
                         break;
@@ -318,10 +312,10 @@ impl Pages {
     }
 }
 
-/// What the kernel answers for a sector that cannot be read.
+/// The error code for an unreadable sector.
 const EIO: i32 = 5;
 
-/// A commit slot, if it is what was written.
+/// A commit slot, if its checksum matches.
 fn slot(bytes: &[u8]) -> Option<Slot> {
     let (content, checksum) = bytes.split_last_chunk::<16>()?;
     if XxHash3_128::oneshot(content) != u128::from_le_bytes(*checksum) {
@@ -334,13 +328,13 @@ fn slot(bytes: &[u8]) -> Option<Slot> {
     Some(Slot { transaction: u64_at(content, 104)?, user: root(1, 8), system: root(2, 40) })
 }
 
-/// A root as redb writes it: page number, checksum, number of rows.
+/// A root in redb's encoding: page number, checksum, number of rows.
 fn root(bytes: &[u8]) -> Option<Root> {
     let checksum = bytes.get(8..24)?.first_chunk::<16>()?;
     Some(Root { page: u64_at(bytes, 0)?, checksum: u128::from_le_bytes(*checksum) })
 }
 
-/// A row of the table of tables; `None` for what is no simple table.
+/// A row of the table of tables. `None` if it is not a plain table.
 fn table(name: &[u8], row: &[u8]) -> Option<Table> {
     const SIMPLE: u8 = 3;
     let width = |at: usize| match row.get(at)? {
@@ -376,15 +370,14 @@ fn offset_at(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u32_at(bytes, at)?).ok()
 }
 
-/// Where a row stands.
+/// The place of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RowPlace {
     page: u64,
     row: u16,
 }
 
-/// A page of rows: a count, the ends of keys and of rows where their lengths differ, the keys, the
-/// rows.
+/// A page of rows: a count, the ends of keys and of rows if their lengths vary, the keys, the rows.
 pub(super) struct Leaf<'p> {
     page: &'p [u8],
     at: u64,
@@ -396,7 +389,7 @@ impl Leaf<'_> {
         count_at(self.page, 2)
     }
 
-    /// Where row `n` stands.
+    /// The place of row `n`.
     pub(super) fn place(&self, n: usize) -> RowPlace {
         RowPlace { page: self.at, row: u16::try_from(n).unwrap_or(u16::MAX) }
     }
@@ -407,7 +400,7 @@ impl Leaf<'_> {
         4 + 4 * n_ends * self.n_rows()
     }
 
-    /// Where the first `n` keys end.
+    /// The end of the first `n` keys.
     fn keys_end(&self, n: usize) -> Option<usize> {
         match (n, self.table.key_bytes) {
             (0, _) => Some(self.keys_start()),
@@ -416,7 +409,7 @@ impl Leaf<'_> {
         }
     }
 
-    /// Where the first `n` rows end.
+    /// The end of the first `n` rows.
     fn rows_end(&self, n: usize) -> Option<usize> {
         let start = self.keys_end(self.n_rows())?;
         match (n, self.table.row_bytes) {
@@ -429,7 +422,7 @@ impl Leaf<'_> {
         }
     }
 
-    /// Where the content ends; `None` for what cannot be a leaf.
+    /// The end of the content. `None` if this cannot be a leaf.
     fn end(&self) -> Option<usize> {
         if self.n_rows() == 0 { None } else { self.rows_end(self.n_rows()) }
     }
@@ -445,7 +438,7 @@ impl Leaf<'_> {
     }
 }
 
-/// A page that leads to others: a count of keys, the children's checksums, their numbers, the keys
+/// An inner page: a count of keys, the children's checksums, their page numbers, and the keys
 /// between them.
 struct Branch<'p> {
     page: &'p [u8],
@@ -457,7 +450,7 @@ impl Branch<'_> {
         count_at(self.page, 2)
     }
 
-    /// Where the first `n` keys end.
+    /// The end of the first `n` keys.
     fn keys_end(&self, n: usize) -> Option<usize> {
         let n_keys = self.n_keys();
         let children_end = 8 + 24 * (n_keys + 1);
@@ -473,7 +466,7 @@ impl Branch<'_> {
         if self.n_keys() == 0 { None } else { self.keys_end(self.n_keys()) }
     }
 
-    /// The last key that child `n` may have.
+    /// The largest key that child `n` may have.
     fn key(&self, n: usize) -> Option<&[u8]> {
         if n >= self.n_keys() {
             return None;

@@ -1,4 +1,4 @@
-//! What readers see: the newest acknowledged state, and the end of history in memory.
+//! What readers see: the newest acknowledged state, and the newest part of history in memory.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -10,190 +10,188 @@ use std::{
 };
 use tokio::{sync::watch, time::Instant};
 
-use super::batch::Standing;
+use super::batch::Position;
 use super::error::Fault;
-use super::kept::Kept;
 use super::pack::Unpackers;
-use super::read::Mortal;
+use super::read::Expiring;
+use super::read_cache::ReadCache;
 use crate::{contract::*, shape};
 
-/// How many commits, and how many bytes of them, are kept in memory for feeds that follow closely.
+/// Maximum number of commits, and of their bytes, in memory for feeds that keep up.
 const TAIL_COMMITS_MAX: usize = 10_000;
 const TAIL_BYTES_MAX: usize = 16 << 20;
 
-/// Shared by the writer, who publishes, and all readers.
+/// State shared by the writer, which publishes, and all readers.
 pub(super) struct Shared {
     published: Mutex<Published>,
-    /// The newest revision: what feeds wait on.
+    /// The newest revision. Feeds wait for it to change.
     pub(super) moved: watch::Sender<Revision>,
 }
 
 pub(super) struct Published {
-    pub(super) standing: Standing,
-    /// The file as it was at that revision; `None` once the engine is closed or has failed.
+    pub(super) position: Position,
+    /// The file at that revision. `None` once the engine is closed or has failed.
     pub(super) snapshot: Option<Arc<ReadTransaction>>,
     pub(super) unpackers: Arc<Unpackers>,
-    /// Nothing is taken in any more.
+    /// The store accepts no more calls.
     pub(super) is_closed: bool,
     tail: Tail,
-    /// What was read of what is not in the tail; all of it as it is now.
-    kept: Kept,
+    /// Current values that were read from the file and are not in the tail.
+    read_cache: ReadCache,
     expiries: Expiries,
-    /// Damage that a read or a commit has met.
+    /// The first damage that a read or a commit found.
     pub(super) damage_met: Option<String>,
-    /// Until when nobody tries again to remove values whose time is over, after it failed.
-    pub(super) deaths_tried: Option<Instant>,
+    /// When to try again to delete expired values, after a failure.
+    pub(super) expiry_retry_at: Option<Instant>,
 }
 
-/// The newest commits, one entry a revision without gaps, ending at the published one.
+/// The newest commits, one per revision without gaps, up to the published revision.
 #[derive(Default)]
 struct Tail {
     commits: VecDeque<Arc<[Change]>>,
     n_bytes: usize,
-    /// What each key written in these commits has become.
+    /// The newest state of each key written in these commits.
     latest: HashMap<Bytes, (Revision, Option<KeyValue>)>,
 }
 
-/// When values die: tokio's time in this process, milliseconds since 1970 in the file.
+/// When values expire: tokio time in this process, milliseconds since 1970 in the file.
 #[derive(Default)]
 struct Expiries {
-    /// With the revision that must still be the key's last change.
+    /// Values are revisions that must still be the key's last change.
     by_time: BTreeMap<(Instant, Bytes), Revision>,
     by_key: HashMap<Bytes, Instant>,
 }
 
 impl Shared {
-    pub(super) fn new(standing: Standing, snapshot: ReadTransaction) -> Self {
+    pub(super) fn new(position: Position, snapshot: ReadTransaction) -> Self {
         let published = Published {
-            standing,
+            position,
             snapshot: Some(Arc::new(snapshot)),
             unpackers: Arc::default(),
             is_closed: false,
             tail: Tail::default(),
-            kept: Kept::default(),
+            read_cache: ReadCache::default(),
             expiries: Expiries::default(),
             damage_met: None,
-            deaths_tried: None,
+            expiry_retry_at: None,
         };
         Self {
             published: Mutex::new(published),
-            moved: watch::Sender::new(Revision(standing.revision)),
+            moved: watch::Sender::new(Revision(position.revision)),
         }
     }
 
-    /// As a caller sees it; damage is noted.
+    /// Converts a fault into the caller's error, and records damage.
     pub(super) fn fail(&self, fault: &Fault) -> StoreError {
         let error = fault.unavailable();
         if let StoreError::Damaged(what) = &error {
-            self.look(|published| published.damage_met.get_or_insert_with(|| what.clone()).len());
+            self.with(|published| published.damage_met.get_or_insert_with(|| what.clone()).len());
         }
         error
     }
 
-    /// Looks at the newest state; for moments only.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&mut Published) -> T) -> T {
-        look(&mut self.published.lock())
+    /// Runs a short function on the newest state, under the lock.
+    pub(super) fn with<T>(&self, run: impl FnOnce(&mut Published) -> T) -> T {
+        run(&mut self.published.lock())
     }
 
-    /// Makes a batch's commits visible, and wakes the feeds.
+    /// Publishes a batch's commits, and wakes the feeds.
     pub(super) fn publish(
         &self,
-        standing: Standing,
+        position: Position,
         snapshot: ReadTransaction,
         commits: impl Iterator<Item = (Arc<[Change]>, Option<Instant>)>,
     ) {
-        self.publish_view(standing, Arc::new(snapshot), commits);
+        self.publish_view(position, Arc::new(snapshot), commits);
     }
 
     pub(super) fn publish_view(
         &self,
-        standing: Standing,
+        position: Position,
         snapshot: Arc<ReadTransaction>,
         commits: impl Iterator<Item = (Arc<[Change]>, Option<Instant>)>,
     ) {
-        let old = self.look(|published| {
-            for (commit, dies) in commits {
+        let old = self.with(|published| {
+            for (commit, expires) in commits {
                 for change in commit.iter() {
-                    let dies = dies.filter(|_| change.value.is_some());
-                    published.expiries.set(&change.key, dies, change.revision);
-                    published.kept.forget(&change.key);
+                    let expires = expires.filter(|_| change.value.is_some());
+                    published.expiries.set(&change.key, expires, change.revision);
+                    published.read_cache.forget(&change.key);
                 }
                 published.tail.push(commit);
             }
-            published.standing = standing;
+            published.position = position;
             published.snapshot.replace(snapshot)
         });
-        // Not under the lock: the last reader of a snapshot gives its pages back.
+        // Dropped outside the lock: dropping the last reference to a snapshot frees its pages.
         drop(old);
-        let revision = Revision(standing.revision);
+        let revision = Revision(position.revision);
         self.moved.send_if_modified(|seen| std::mem::replace(seen, revision) != revision);
     }
 }
 
 impl Published {
-    /// A key's present state if it was written or read lately: `Some(None)` when it was deleted.
-    pub(super) fn lately(&mut self, key: &[u8]) -> Option<Option<KeyValue>> {
+    /// A key's current state if it was recently written or read. `Some(None)` if it was deleted.
+    pub(super) fn recent(&mut self, key: &[u8]) -> Option<Option<KeyValue>> {
         match self.tail.latest.get(key) {
             Some((_, entry)) => Some(entry.clone()),
-            None => self.kept.get(key).map(Some),
+            None => self.read_cache.get(key).map(Some),
         }
     }
 
-    /// The value that a key got at a revision, if that is its newest and was written or read
-    /// lately.
+    /// The value that a key got at a revision, if it is the key's newest and was recently written
+    /// or read.
     pub(super) fn written_at(&mut self, key: &[u8], revision: Revision) -> Option<KeyValue> {
-        self.lately(key)?.filter(|entry| entry.modified == revision)
+        self.recent(key)?.filter(|entry| entry.modified == revision)
     }
 
-    /// Keeps what was read of the file as it was at a revision, unless the key may have changed
-    /// since.
+    /// Caches a value that was read at a revision, unless the key may have changed since.
     pub(super) fn keep(&mut self, entry: &KeyValue, read_at: Revision) {
-        let n_since = self.standing.revision.checked_sub(read_at.0);
+        let n_since = self.position.revision.checked_sub(read_at.0);
         let is_known = n_since.is_some_and(|n| n <= self.tail.commits.len() as u64);
         if is_known && !self.tail.latest.contains_key(&entry.key) {
-            self.kept.insert(entry.clone());
+            self.read_cache.insert(entry.clone());
         }
     }
 
-    /// The commits after a revision, at most `n`, if memory has them.
+    /// Up to `n` commits after a revision. `None` if they are not in memory.
     pub(super) fn commits_after(
         &self,
         after: u64,
         n: usize,
     ) -> Option<impl Iterator<Item = &Arc<[Change]>>> {
-        let first = self.standing.revision + 1 - self.tail.commits.len() as u64;
+        let first = self.position.revision + 1 - self.tail.commits.len() as u64;
         let skipped = usize::try_from((after + 1).checked_sub(first)?).ok()?;
         Some(self.tail.commits.iter().skip(skipped).take(n))
     }
 
     pub(super) fn check_retained(&self, asked: Revision) -> Result<(), StoreError> {
-        let oldest = Revision(self.standing.oldest);
+        let oldest = Revision(self.position.oldest);
         if asked < oldest {
             return Err(StoreError::Compacted { asked, oldest });
         }
         Ok(())
     }
 
-    /// Forgets what is in memory of the end of history, and takes times to live from the file: one
-    /// that is known keeps its moment of tokio's time, the others get it from what is left of the
-    /// file's.
-    pub(super) fn restart(&mut self, mortals: Vec<Mortal>, now: (Instant, u64)) {
+    /// Clears the tail and the read cache, and takes expiry times from the file. A known value
+    /// keeps its expiry in tokio time; for the others it is computed from the file's.
+    pub(super) fn restart(&mut self, expiring: Vec<Expiring>, now: (Instant, u64)) {
         self.tail = Tail::default();
-        self.kept = Kept::default();
+        self.read_cache = ReadCache::default();
         let old = std::mem::take(&mut self.expiries);
-        for Mortal { key, dies_ms, written } in mortals {
+        for Expiring { key, expires_ms, written } in expiring {
             let known = old.by_key.get(&key).copied();
             let known = known.filter(|at| old.by_time.get(&(*at, key.clone())) == Some(&written));
             let at = known.unwrap_or_else(|| {
-                shape::death(now.0, Duration::from_millis(dies_ms.saturating_sub(now.1)))
+                shape::expiry(now.0, Duration::from_millis(expires_ms.saturating_sub(now.1)))
             });
             self.expiries.set(&key, Some(at), written);
         }
-        self.deaths_tried = None;
+        self.expiry_retry_at = None;
     }
 
-    /// Forgets deaths that have been tried: what was written again has a moment of its own.
-    pub(super) fn died(&mut self, keys: &[(Bytes, Revision)], now: Instant) {
+    /// Forgets the expiry of keys that were deleted, unless they were written again.
+    pub(super) fn forget_expired(&mut self, keys: &[(Bytes, Revision)], now: Instant) {
         for (key, written) in keys {
             let Some(&at) = self.expiries.by_key.get(key).filter(|at| **at <= now) else {
                 continue;
@@ -204,16 +202,15 @@ impl Published {
         }
     }
 
-    /// When the next value dies, or its death is tried again.
-    pub(super) fn next_death(&self) -> Option<Instant> {
+    /// When the next value expires, or its deletion is tried again.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
         let ((at, _), _) = self.expiries.by_time.first_key_value()?;
-        Some(self.deaths_tried.map_or(*at, |tried| tried.max(*at)))
+        Some(self.expiry_retry_at.map_or(*at, |tried| tried.max(*at)))
     }
 
-    /// The keys whose time is over, with the revisions that must still be their last changes; at
-    /// most `n`.
-    pub(super) fn dead(&self, now: Instant, n: usize) -> Vec<(Bytes, Revision)> {
-        if self.deaths_tried.is_some_and(|tried| tried > now) {
+    /// Up to `n` expired keys, each with the revision that must still be its last change.
+    pub(super) fn expired(&self, now: Instant, n: usize) -> Vec<(Bytes, Revision)> {
+        if self.expiry_retry_at.is_some_and(|tried| tried > now) {
             return Vec::new();
         }
         let dead = self.expiries.by_time.iter().take_while(|((at, _), _)| *at <= now);
@@ -251,7 +248,7 @@ impl Tail {
     }
 }
 
-/// What a change keeps in memory.
+/// Bytes that a change occupies in memory.
 fn size(change: &Change) -> usize {
     let previous = change.previous.as_ref().map_or(0, |previous| previous.value.len());
     change.key.len() + change.value.as_ref().map_or(0, Bytes::len) + previous

@@ -1,11 +1,11 @@
-//! Reads of the file, on threads that may wait for it.
+//! Reads of the file, on blocking threads.
 
 use bytes::Bytes;
 use redb::{ReadTransaction, ReadableTable};
 use std::{ops::Bound, sync::Arc};
 
 use super::{
-    batch::{Standing, entry, read_entry},
+    batch::{Position, entry, read_entry},
     error::Fault,
     layout::{Damaged, KEYS, LOG, MORTAL, Place, Record},
     pack::{Unpacker, Unpackers},
@@ -13,59 +13,59 @@ use super::{
 };
 use crate::contract::*;
 
-/// How many bytes of values one batch of a feed takes in at most, but for the first commit's.
+/// Maximum bytes of values in one batch of a feed. The first commit may exceed it.
 const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Up to how many revisions a record the log is read on to the next one. To step over a record
-/// takes about a tenth of looking one up.
+/// Maximum distance in revisions between two records at which the log is scanned to the next one
+/// instead of looking it up. Skipping a record takes about a tenth of a lookup.
 const READ_ON_MAX: usize = 4;
 
-/// The file at one moment.
+/// A snapshot of the file.
 #[derive(Clone)]
 pub(super) struct View {
     pub(super) snapshot: Arc<ReadTransaction>,
-    pub(super) standing: Standing,
+    pub(super) position: Position,
     unpackers: Arc<Unpackers>,
 }
 
-/// A value that dies.
-pub(super) struct Mortal {
+/// A value with a time to live.
+pub(super) struct Expiring {
     pub(super) key: Bytes,
-    /// When, in milliseconds since 1970.
-    pub(super) dies_ms: u64,
-    /// The revision that must still be its last change.
+    /// Expiry time, in milliseconds since 1970.
+    pub(super) expires_ms: u64,
+    /// The revision that must still be the key's last change.
     pub(super) written: Revision,
 }
 
 impl View {
-    /// The newest state that was acknowledged; `None` when the file is closed or has failed.
+    /// The newest acknowledged state. `None` if the file is closed or has failed.
     pub(super) fn of(published: &Published) -> Option<Self> {
         let snapshot = published.snapshot.clone()?;
         let unpackers = published.unpackers.clone();
-        Some(Self { snapshot, standing: published.standing, unpackers })
+        Some(Self { snapshot, position: published.position, unpackers })
     }
 
-    /// A file that is not served.
-    pub(super) fn alone(snapshot: ReadTransaction, standing: Standing) -> Self {
-        Self { snapshot: Arc::new(snapshot), standing, unpackers: Arc::default() }
+    /// A view of a file that no store serves.
+    pub(super) fn unserved(snapshot: ReadTransaction, position: Position) -> Self {
+        Self { snapshot: Arc::new(snapshot), position, unpackers: Arc::default() }
     }
 
-    /// Every value that dies.
-    pub(super) fn mortals(&self) -> Result<Vec<Mortal>, Fault> {
+    /// Every value with a time to live.
+    pub(super) fn expiring(&self) -> Result<Vec<Expiring>, Fault> {
         let table = self.snapshot.open_table(MORTAL)?;
-        let mut mortals = Vec::new();
+        let mut expiring = Vec::new();
         for row in table.iter()? {
             let (place, written) = row?;
-            let (dies_ms, key) = place.value();
+            let (expires_ms, key) = place.value();
             let (key, written) = (Bytes::copy_from_slice(key), Revision(written.value()));
-            mortals.push(Mortal { key, dies_ms, written });
+            expiring.push(Expiring { key, expires_ms, written });
         }
-        Ok(mortals)
+        Ok(expiring)
     }
 
     fn check(&self, at: At) -> Result<(), StoreError> {
         let At::Exactly(asked) = at else { return Ok(()) };
-        let oldest = Revision(self.standing.oldest);
-        let current = Revision(self.standing.revision);
+        let oldest = Revision(self.position.oldest);
+        let current = Revision(self.position.revision);
         if asked < oldest {
             return Err(StoreError::Compacted { asked, oldest });
         }
@@ -112,7 +112,7 @@ impl View {
         Ok(range)
     }
 
-    /// Every so many'th key of `[start, end)`.
+    /// Every `part_keys`-th key of `[start, end)`.
     pub(super) fn divide(
         &self,
         start: &[u8],
@@ -139,7 +139,7 @@ impl View {
         Ok(starts)
     }
 
-    /// The changes of keys under `prefix` after a revision, up to `n` commits further.
+    /// The changes of keys under `prefix` after a revision, at most `n` commits.
     pub(super) fn changes(&self, prefix: &[u8], after: u64, n: u64) -> Result<Batch, Fault> {
         self.unpackers.with(|unpacker| self.changes_with(unpacker, prefix, after, n))
     }
@@ -152,7 +152,7 @@ impl View {
         n: u64,
     ) -> Result<Batch, Fault> {
         let log = self.snapshot.open_table(LOG)?;
-        let mut last = self.standing.revision.min(after + n);
+        let mut last = self.position.revision.min(after + n);
         let (mut changes, mut n_bytes) = (Vec::new(), 0);
         for row in log.range((after + 1, 0)..=(last, u32::MAX))? {
             let (at, bytes) = row?;
@@ -168,7 +168,7 @@ impl View {
                 continue;
             }
             let previous = match record.replaced {
-                // The first of an incarnation replaced nothing, or a deletion.
+                // A new key, or one created again after a deletion, has no previous value.
                 _ if record.created == at.0 => None,
                 replaced => {
                     let missing = Damaged("it is missing").at(replaced);
@@ -194,8 +194,8 @@ impl View {
     }
 }
 
-/// Where a key's version at a revision stands, if it has a value then: the chain of its versions,
-/// from the newest back.
+/// Where a key's version at a revision is, if the key has a value then. Follows the chain of
+/// versions back from the newest.
 fn place_at(
     log: &impl ReadableTable<(u64, u32), &'static [u8]>,
     place: Place,
@@ -207,11 +207,11 @@ fn place_at(
     };
     let mut at = place.at;
     loop {
-        // What is not there any more was a deletion before the oldest revision kept.
+        // A missing record was a deletion before the oldest retained revision.
         let Some(bytes) = log.get(at)? else { return Ok(None) };
         let record = Record::decode(bytes.value()).map_err(|damage| damage.at(at))?;
         if at.0 <= asked {
-            let place = Place { at, created: record.created, dies_ms: 0 };
+            let place = Place { at, created: record.created, expires_ms: 0 };
             return Ok(Some(place).filter(|place| !place.is_deleted()));
         }
         if record.replaced.0 == 0 {
@@ -221,9 +221,9 @@ fn place_at(
     }
 }
 
-/// The values of keys, in the keys' order. They are read as they stand in the log, so that each of
-/// its pages is looked up once; where they stand close together, as after an even load, the log is
-/// read on instead of looked up.
+/// Reads the values of keys and returns them in the order of the keys. It reads in log order, so
+/// that each page is looked up once. Where records are close together, as after a bulk load, it
+/// scans the log instead.
 fn read_entries(
     log: &impl ReadableTable<(u64, u32), &'static [u8]>,
     found: Vec<(Bytes, Place)>,

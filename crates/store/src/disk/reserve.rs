@@ -1,15 +1,15 @@
-//! Room on the disk that is kept free for what makes room.
+//! Reserved disk space, for operations that free space.
 //!
-//! redb writes a changed page to another place, so a deletion needs room before it gives any. A
-//! file beside the store holds that room: when the disk is full it becomes shorter by a step, and
-//! the deletion is done again. Once there is room it is filled again.
+//! redb writes a changed page to a new place, so a deletion needs space before it frees any. A file
+//! beside the store reserves that space. When the disk is full, the file is shortened by a step and
+//! the deletion is repeated. Once there is room, the file grows again.
 //!
-//! | while the disk is full | |
+//! | operation | while the disk is full |
 //! |---|---|
-//! | a commit that only deletes, values that die, a compaction | done, by the reserve if it must be |
-//! | an update of at most [`UPDATE_BYTES_MAX`] of what is there: a deletion may begin with one | tried, while at least half of the reserve is left |
-//! | every other commit | [`StoreError::Full`]; once in [`TRY_PERIOD`] they are tried, to see whether there is room again |
-//! | history | given up but for the newest [`HISTORY_REVISIONS_MIN`] revisions, for the room that it takes in the file |
+//! | a commit that only deletes, expiry, a compaction | done, with the reserve if necessary |
+//! | an update of existing keys of at most [`UPDATE_BYTES_MAX`], because a deletion may begin with one | tried, while at least half of the reserve is left |
+//! | every other commit | [`StoreError::Full`]; once in [`TRY_PERIOD`] they are tried, to detect free space |
+//! | history | dropped except for the newest [`HISTORY_REVISIONS_MIN`] revisions, to free space in the file |
 
 use super::writer::Command;
 use crate::contract::StoreError;
@@ -22,42 +22,43 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// The reserve's name in a data folder.
+/// Name of the reserve's file in a data folder.
 const RESERVE: &str = "reserve";
-/// How many bytes are given back at once. A deletion touches some ten pages of 4 KiB, a batch of a
-/// thousand some megabytes.
+/// Bytes released at once. A deletion writes about ten pages of 4 KiB, a batch of a thousand some
+/// megabytes.
 pub(super) const STEP_BYTES: u64 = 1 << 20;
 
-/// How often commits are tried that make no room, and how often it is tried to fill the reserve.
-/// After one that fails the file is opened again, which takes a second or two for each GiB of it.
+/// How often other commits are tried, and how often refilling the reserve is tried. After a failure
+/// the file is opened again, which takes a second or two for each GiB.
 const TRY_PERIOD: Duration = Duration::from_secs(5);
-/// The values of an update that the reserve is used for, in bytes: a few pages.
+/// Maximum size in bytes of the values of an update that may use the reserve: a few pages.
 pub(super) const UPDATE_BYTES_MAX: usize = 16 << 10;
-/// How much history stays when it is given up for room: watches that keep up are seconds behind,
-/// not more.
+/// Revisions of history to retain when space is short. Watches that keep up are only seconds
+/// behind.
 pub(super) const HISTORY_REVISIONS_MIN: u64 = 1000;
 
-/// Room that can be given to the disk and taken back.
+/// Disk space that can be released and reserved again.
 pub(super) trait Reserve: Send + fmt::Debug {
-    /// Gives a step of it to the disk; `false`: nothing is left.
+    /// Releases one step. `false` if nothing is left.
     fn release(&mut self) -> bool;
-    /// Takes back what was given, as far as there is room for it; whether all of it is there.
+    /// Reserves the released space again, as far as there is room. Returns whether all of it is
+    /// there.
     fn refill(&mut self) -> bool;
-    /// At least half of it is there: also updates may go on.
+    /// Whether at least half of it is left, so that updates may also continue.
     fn is_high(&self) -> bool;
 }
 
-/// A file that is there only for its length.
+/// A file that only occupies space.
 #[derive(Debug)]
 pub(super) struct ReserveFile {
     path: PathBuf,
-    /// How long it should be, and how long it is.
+    /// The wanted and the actual length, in bytes.
     wanted: u64,
     length: u64,
 }
 
 impl ReserveFile {
-    /// The reserve of a folder as it is.
+    /// The reserve of a folder, in its current state.
     pub(super) fn of(folder: &Path, wanted: u64) -> Self {
         let path = folder.join(RESERVE);
         let length = fs::metadata(&path).map_or(0, |file| file.len());
@@ -75,8 +76,8 @@ impl ReserveFile {
         cut.is_ok()
     }
 
-    /// Appends what is missing. The file system must not be able to keep it in less room, so it is
-    /// not zeros.
+    /// Appends the missing bytes. They are noise, not zeros, so that the file system cannot
+    /// compress them.
     fn append(&self) -> std::io::Result<()> {
         let mut file = File::options().append(true).create(true).open(&self.path)?;
         let (mut left, mut noise) = (self.wanted - self.length, self.length | 1);
@@ -84,7 +85,7 @@ impl ReserveFile {
             let n_bytes = STEP_BYTES.min(left);
             let mut bytes = Vec::new();
             while (bytes.len() as u64) < n_bytes {
-                // Xorshift: nothing that packs.
+                // Xorshift: data that cannot be compressed.
                 noise ^= noise << 13;
                 noise ^= noise >> 7;
                 noise ^= noise << 17;
@@ -93,7 +94,7 @@ impl ReserveFile {
             file.write_all(&bytes)?;
             left -= n_bytes;
         }
-        // Where blocks are given out late, this is when it turns out that there are none.
+        // File systems with delayed allocation report missing space here.
         file.sync_data()
     }
 }
@@ -105,14 +106,14 @@ impl Reserve for ReserveFile {
 
     fn refill(&mut self) -> bool {
         if self.length >= self.wanted {
-            // The program that made it may have been told to keep more.
+            // The program that created it may have reserved more.
             return self.length == self.wanted || self.cut(self.wanted);
         }
         let is_whole = self.append().is_ok();
         if is_whole {
             self.length = self.wanted;
         } else {
-            // The store needs the room more than half a reserve does.
+            // The store needs the space more than half a reserve does.
             self.cut(self.length);
         }
         is_whole
@@ -123,17 +124,17 @@ impl Reserve for ReserveFile {
     }
 }
 
-/// What the writer does differently while there is no room.
+/// State of the writer while there is no room.
 #[derive(Debug)]
 pub(super) struct Shortage {
     reserve: Box<dyn Reserve>,
-    /// What commits are answered that make no room; `None` while there is room.
+    /// The error for commits that free no space. `None` while there is room.
     refusal: Option<StoreError>,
-    /// When all commits were let through last, to see whether there is room again.
+    /// When all commits were last tried, to detect free space.
     tried_at: Instant,
-    /// The reserve is not whole, and when it was last tried to fill it.
+    /// When refilling the reserve was last tried. `None` if it is complete.
     refilled_at: Option<Instant>,
-    /// History is being given up, for the room that it takes.
+    /// Whether history is being dropped to free space.
     pub(super) is_making_room: bool,
 }
 
@@ -143,7 +144,7 @@ impl Shortage {
         Self { reserve, refusal, tried_at: now, refilled_at, is_making_room: false }
     }
 
-    /// Divides commands into those that are done and those that are refused, with the reason.
+    /// Splits commands into those to run and those to refuse, with the error.
     pub(super) fn admit(
         &mut self,
         commands: Vec<Command>,
@@ -161,7 +162,7 @@ impl Shortage {
         (admitted, Some((refused, refusal)))
     }
 
-    /// A batch was written; `with_others`: with commits in it that make no room.
+    /// Records a successful batch. `with_others`: it had commits that free no space.
     pub(super) fn written(&mut self, with_others: bool, now: Instant) {
         if with_others {
             self.refusal = None;
@@ -172,7 +173,7 @@ impl Shortage {
         }
     }
 
-    /// A batch found no room.
+    /// Records a batch that found no room.
     pub(super) fn refused(&mut self, error: StoreError, now: Instant) {
         if self.refusal.is_none() {
             self.is_making_room = true;
@@ -181,7 +182,7 @@ impl Shortage {
         self.tried_at = now;
     }
 
-    /// Gives a step of the reserve to the disk.
+    /// Releases one step of the reserve.
     pub(super) fn release(&mut self, now: Instant) -> bool {
         self.refilled_at.get_or_insert(now);
         let is_released = self.reserve.release();
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(seen, [(3, true), (2, true), (1, false), (0, false)]);
         assert!(reserve.refill() && length() == 4 * STEP_BYTES);
         drop(reserve);
-        // One that was made shorter is whole after the next start, one that is too long is cut.
+        // After a restart a shortened file is complete again, and a file that is too long is cut.
         assert!(ReserveFile::of(folder.path(), STEP_BYTES).refill());
         assert_eq!(length(), STEP_BYTES);
         assert!(ReserveFile::of(folder.path(), 2 * STEP_BYTES).refill());

@@ -1,25 +1,25 @@
-//! What of a damaged file can be read, and a store made of it.
+//! Reading a damaged file, and creating a store from its readable parts.
 //!
 //! # Theory
 //!
 //! A file is read page by page ([`pages`](super::pages)) before it is opened. Each page is compared
-//! with the checksum that leads to it, so a damaged one is found wherever it is, and it is known
-//! which keys of which table it held.
+//! with the checksum in its parent, so every damaged page is found, and it is known which keys of
+//! which table it held.
 //!
-//! | lost | what it means |
+//! | lost page | consequence |
 //! |---|---|
-//! | a page of `log` | the objects whose newest record was on it are damaged; history is given up |
-//! | a page of `keys` | nothing, as long as `log` is whole: each record names its key |
-//! | pages of both | an object whose newest record may be on a lost page of `log` is damaged, even if an older one is there |
-//! | a page of `mortal` or `meta`, or of redb's own tables | nothing: they are made again of the others |
-//! | the table of tables, or the head | the newest commits: a former state is looked for in the file |
+//! | a page of `log` | the objects whose newest record was on it are damaged; history is dropped |
+//! | a page of `keys` | none, if `log` is whole: each record has its key |
+//! | pages of both | an object whose newest record may be on a lost page of `log` is damaged, even if an older record is readable |
+//! | a page of `mortal` or `meta`, or of redb's own tables | none: they are rebuilt from the others |
+//! | the table of tables, or the head | the newest commits: an older state is searched for in the file |
 //!
-//! A record is taken from a page that no tree leads to any more only if `keys` says that it is the
-//! newest of its key: records never change, so one of that place is the right one.
+//! A record on a page that no tree leads to is used only if `keys` points to it as the newest of
+//! its key. Records never change, so a record at that place is the right one.
 //!
-//! What can be read goes into a new file, without history, one revision further: clients list
-//! again. A damaged object becomes a value that says so ([`DAMAGED_PREFIX`]): nobody can create
-//! another object of its name, and whoever asks for it is told what happened.
+//! The readable parts go into a new file, without history, one revision further, so that clients
+//! list again. A damaged object becomes a value that marks it ([`DAMAGED_PREFIX`]). So no client
+//! can create another object of its name, and a get reports the damage.
 
 use redb::Database;
 use std::{
@@ -32,7 +32,7 @@ use super::{
     DiskStore, FILE,
     damage::{DAMAGED, DAMAGED_PREFIX, Damage, OnDamage, name_all},
     error::{DiskError, Fault, guarded},
-    file::{self, Place as NewFile, io_error},
+    file::{self, NewFile, io_error},
     layout::{Damaged, KEYS, KeyRow, LOG, META, MORTAL, Place, Record, name},
     lock::Locked,
     pack::Packer,
@@ -40,47 +40,47 @@ use super::{
 };
 use crate::contract::*;
 
-/// The new file's name until it is whole.
+/// Temporary name of the new file.
 const PARTIAL: &str = "salvaging.redb";
-/// How many rows one transaction of the new file takes in.
+/// Maximum number of rows in one transaction of the new file.
 const ROWS: usize = 10_000;
-/// How far the revision moves where the newest one is not known: it must not be one that a client
-/// has seen already.
+/// How much the revision increases if the newest one is unknown. No client may have seen the new
+/// revision already.
 const REVISION_GAP: u64 = 1 << 20;
 
-/// A newest record that can be read.
+/// A newest record that is readable.
 struct Readable {
     key: Vec<u8>,
     at: (u64, u32),
     row: RowPlace,
-    dies_ms: u64,
+    expires_ms: u64,
 }
 
-/// An object whose newest record cannot be read.
+/// An object whose newest record is unreadable.
 struct Unreadable {
     key: Vec<u8>,
-    /// 0 when it is not known.
+    /// 0 if unknown.
     created: u64,
-    dies_ms: u64,
+    expires_ms: u64,
     what: &'static str,
 }
 
-/// A file with damaged pages, and what can be read of it.
+/// A file with damaged pages, and its readable parts.
 pub(super) struct Salvage {
     path: PathBuf,
     pages: Pages,
-    /// The tables of the states that can be found, the right one first.
+    /// The tables of each state that was found, the right one first.
     directories: Vec<Vec<Table>>,
     log: Option<Table>,
-    /// The newest revision, as far as anybody knows.
+    /// The newest known revision.
     revision: u64,
     readable: Vec<Readable>,
     unreadable: Vec<Unreadable>,
     damage: Damage,
 }
 
-/// Reads every page of a file that nobody has open, and holds it to its checksum. `None`: all are
-/// right, or the file is not redb's.
+/// Reads every page of a file that no process has open, and verifies its checksum. `None` if all
+/// are valid, or the file is not redb's.
 pub(super) fn survey(path: &Path) -> Result<Option<Salvage>, DiskError> {
     let Some(pages) = open(path)? else { return Ok(None) };
     let read = io_error("read", path);
@@ -91,7 +91,7 @@ pub(super) fn survey(path: &Path) -> Result<Option<Salvage>, DiskError> {
     }
 }
 
-/// As [`survey`], of a file that the engine refuses for another reason than its pages' checksums.
+/// As [`survey`], for a file with valid pages that the engine refuses for another reason.
 fn salvage(path: &Path) -> Result<Salvage, DiskError> {
     let nothing = || {
         let what = "nothing of it can be read".to_owned();
@@ -103,12 +103,12 @@ fn salvage(path: &Path) -> Result<Salvage, DiskError> {
 }
 
 fn open(path: &Path) -> Result<Option<Pages>, DiskError> {
-    // Whoever writes to it has locked it.
+    // Writers lock the file exclusively.
     let file = Locked::shared(path)?;
     Pages::of(file).map_err(io_error("read", path))
 }
 
-/// In which tables pages do not match.
+/// The tables with pages that do not match.
 fn damaged_tables(pages: &Pages) -> std::io::Result<Vec<String>> {
     let mut damaged = Vec::new();
     if pages.is_head_damaged {
@@ -129,8 +129,8 @@ fn damaged_tables(pages: &Pages) -> std::io::Result<Vec<String>> {
     if damaged.is_empty() || !pages.may_be_torn {
         return Ok(damaged);
     }
-    // A crash in the middle of a commit looks the same, and the state before it is whole then: the
-    // engine goes back to it.
+    // A crash in the middle of a commit looks the same, but leaves the state before it whole. The
+    // engine goes back to that state.
     let Some(former) = pages.slots.get(1) else { return Ok(damaged) };
     let (tables, lost) = pages.tables(former)?;
     let mut is_whole = lost.is_empty();
@@ -164,15 +164,14 @@ impl Salvage {
         Ok(salvage)
     }
 
-    /// A table of the newest state that leads to it.
+    /// A table of the newest state that has it.
     fn table(&self, name: &str) -> Option<Table> {
         let mut tables = self.directories.iter().flatten();
         tables.find(|table| table.name == name).cloned()
     }
 
-    /// The tables of each state that can be found, the newest first. Where no slot leads to any,
-    /// pages that the file no longer uses may: each is a state that once was, and its tables' roots
-    /// have checksums.
+    /// The tables of each state that can be found, the newest first. If no slot leads to any, free
+    /// pages may: each is an earlier state, and the roots of its tables have checksums.
     fn find_tables(&mut self) -> std::io::Result<()> {
         for slot in &self.pages.slots {
             self.directories.push(self.pages.tables(slot)?.0);
@@ -194,14 +193,14 @@ impl Salvage {
         Ok(())
     }
 
-    /// Finds what can be read; `false`: nothing.
+    /// Finds the readable objects. Returns `false` if there are none.
     fn find(&mut self) -> std::io::Result<bool> {
         self.find_tables()?;
         let (Some(keys), Some(log)) = (self.table("keys"), self.table("log")) else {
             return Ok(false);
         };
         let is_known = self.read_revision()?;
-        // What `keys` says.
+        // The content of `keys`.
         let (mut rows, mut keys_lost) = (BTreeMap::<Vec<u8>, Place>::new(), false);
         self.pages.walk(
             &keys,
@@ -211,7 +210,7 @@ impl Salvage {
             },
             &mut |_| keys_lost = true,
         )?;
-        // What `log` says; of keys that `keys` has lost, the newest record.
+        // The content of `log`. For keys that `keys` has lost, the newest record.
         let mut records = HashMap::<(u64, u32), RowPlace>::new();
         let mut nameless = BTreeMap::<Vec<u8>, Place>::new();
         let mut log_lost = Vec::new();
@@ -225,7 +224,7 @@ impl Salvage {
                     };
                     records.insert(at, leaf.place(n));
                     if keys_lost && !rows.contains_key(record.key) {
-                        let place = Place { at, created: record.created, dies_ms: 0 };
+                        let place = Place { at, created: record.created, expires_ms: 0 };
                         nameless.insert(record.key.to_vec(), place);
                     }
                 }
@@ -244,7 +243,7 @@ impl Salvage {
             true => keys.rows.saturating_sub(n_known),
             false => 0,
         };
-        let deaths = if nameless.is_empty() { HashMap::new() } else { self.deaths()? };
+        let expiries = if nameless.is_empty() { HashMap::new() } else { self.expiries()? };
         for (key, place) in rows {
             match records.get(&place.at) {
                 _ if place.is_deleted() => {}
@@ -253,8 +252,9 @@ impl Salvage {
             }
         }
         for (key, place) in nameless {
-            let dies_ms = deaths.get(&key).filter(|(_, written)| *written == place.at.0);
-            let place = Place { dies_ms: dies_ms.map_or(0, |(dies_ms, _)| *dies_ms), ..place };
+            let expires_ms = expiries.get(&key).filter(|(_, written)| *written == place.at.0);
+            let place =
+                Place { expires_ms: expires_ms.map_or(0, |(expires_ms, _)| *expires_ms), ..place };
             let may_be_old = log_lost.iter().any(|lost| may_be_behind(lost, place.at.0));
             match records.get(&place.at) {
                 Some(row) if !may_be_old && !place.is_deleted() => self.found(key, place, *row),
@@ -272,16 +272,16 @@ impl Salvage {
 
     fn found(&mut self, key: Vec<u8>, place: Place, row: RowPlace) {
         self.damage.n_readable += 1;
-        self.readable.push(Readable { key, at: place.at, row, dies_ms: place.dies_ms });
+        self.readable.push(Readable { key, at: place.at, row, expires_ms: place.expires_ms });
     }
 
     fn lost(&mut self, key: Vec<u8>, place: Place, what: &'static str) {
         self.damage.add(&key, what);
-        let Place { created, dies_ms, .. } = place;
-        self.unreadable.push(Unreadable { key, created, dies_ms, what });
+        let Place { created, expires_ms, .. } = place;
+        self.unreadable.push(Unreadable { key, created, expires_ms, what });
     }
 
-    /// Takes the newest revision from `meta`; whether it is there.
+    /// Reads the newest revision from `meta`. Returns whether it is there.
     fn read_revision(&mut self) -> std::io::Result<bool> {
         let mut revision = None;
         for tables in &self.directories {
@@ -306,27 +306,27 @@ impl Salvage {
         Ok(revision)
     }
 
-    /// When values die, as far as `mortal` can be read: by key, with the revision that must be the
+    /// Expiry times from the readable part of `mortal`, by key, with the revision that must be the
     /// newest.
-    fn deaths(&self) -> std::io::Result<HashMap<Vec<u8>, (u64, u64)>> {
-        let mut deaths = HashMap::new();
-        let Some(mortal) = self.table("mortal") else { return Ok(deaths) };
+    fn expiries(&self) -> std::io::Result<HashMap<Vec<u8>, (u64, u64)>> {
+        let mut expiries = HashMap::new();
+        let Some(mortal) = self.table("mortal") else { return Ok(expiries) };
         self.pages.walk(
             &mortal,
             &mut |leaf| {
                 for (key, row) in (0..leaf.n_rows()).filter_map(|n| leaf.row(n)) {
-                    let (Some(dies_ms), Some(written)) = (number(key, 0), number(row, 0)) else {
+                    let (Some(expires_ms), Some(written)) = (number(key, 0), number(row, 0)) else {
                         continue;
                     };
-                    deaths.insert(key[8..].to_vec(), (dies_ms, written));
+                    expiries.insert(key[8..].to_vec(), (expires_ms, written));
                 }
             },
             &mut |_| {},
         )?;
-        Ok(deaths)
+        Ok(expiries)
     }
 
-    /// Looks everywhere in the file for records that `keys` names and that no tree leads to.
+    /// Searches the whole file for records that `keys` points to and that no tree leads to.
     fn scan(
         &self,
         log: &Table,
@@ -345,7 +345,7 @@ impl Salvage {
                 let Some(at) = log_key(at) else { return };
                 let Some((key, created)) = wanted.get(&at) else { continue };
                 let is_it = Record::decode(row).is_ok_and(|record| {
-                    record.key == *key && record.created == *created && record.is_summed
+                    record.key == *key && record.created == *created && record.has_checksum
                 });
                 if is_it {
                     records.insert(at, leaf.place(n));
@@ -354,13 +354,12 @@ impl Salvage {
         })
     }
 
-    /// As somebody sees it who opens the file.
+    /// The error for a caller that opens the file.
     pub(super) fn refusal(self) -> DiskError {
         DiskError::DamagedObjects { path: self.path, damage: Box::new(self.damage) }
     }
 
-    /// Writes what can be read into an empty file, and syncs it. Gives the revision that it stands
-    /// at.
+    /// Writes the readable objects into an empty file, and syncs it. Returns its revision.
     fn write(&self, to: &Database, with_damaged: bool) -> Result<Revision, Fault> {
         let revision = self.revision + 1;
         let mut readable: Vec<&Readable> = self.readable.iter().collect();
@@ -381,13 +380,13 @@ impl Salvage {
                     }
                     log.insert(found.at, &bytes[..])?;
                     let created = record.created;
-                    let place = Place { at: found.at, created, dies_ms: found.dies_ms };
+                    let place = Place { at: found.at, created, expires_ms: found.expires_ms };
                     keys.insert(&found.key[..], place.row())?;
                     if record.is_mark() {
                         damaged.insert(&found.key[..], found.at.0)?;
                     }
-                    if found.dies_ms != 0 {
-                        mortal.insert((found.dies_ms, &found.key[..]), found.at.0)?;
+                    if found.expires_ms != 0 {
+                        mortal.insert((found.expires_ms, &found.key[..]), found.at.0)?;
                     }
                 }
             }
@@ -408,11 +407,11 @@ impl Salvage {
                 let mark = [DAMAGED_PREFIX, lost.what.as_bytes()].concat();
                 Record::encode(&mut record, &mut packer, created, (0, 0), &lost.key, Some(&mark));
                 log.insert(at, &record[..])?;
-                let place = Place { at, created, dies_ms: lost.dies_ms };
+                let place = Place { at, created, expires_ms: lost.expires_ms };
                 keys.insert(&lost.key[..], place.row())?;
                 damaged.insert(&lost.key[..], revision)?;
-                if lost.dies_ms != 0 {
-                    mortal.insert((lost.dies_ms, &lost.key[..]), revision)?;
+                if lost.expires_ms != 0 {
+                    mortal.insert((lost.expires_ms, &lost.key[..]), revision)?;
                 }
             }
             let mut meta = transaction.open_table(META)?;
@@ -431,7 +430,7 @@ impl Salvage {
         row.map_err(redb::StorageError::Io)?.ok_or_else(gone)
     }
 
-    /// Makes the new file in a folder; its owner gives it its name.
+    /// Creates the new file in a folder. The caller renames it.
     fn make(&self, folder: &Path, with_damaged: bool) -> Result<(NewFile, Revision), DiskError> {
         let place = NewFile::new(folder, PARTIAL)?;
         let of_file = |fault: Fault| fault.of_file(place.path());
@@ -442,21 +441,26 @@ impl Salvage {
         Ok((place, revision))
     }
 
-    /// Puts what can be read into the file's place. The damaged file stays beside it, as
+    /// Replaces the file with its readable parts. The damaged file stays beside it as
     /// `store.redb.damaged-<revision>`.
     fn replace(self, folder: &Path) -> Result<(), DiskError> {
         let (place, revision) = self.make(folder, true)?;
         let mut aside = self.path.clone().into_os_string();
         aside.push(format!(".damaged-{revision}"));
         let aside = PathBuf::from(aside);
-        // A link, so that at no time a start finds no store and makes an empty one.
+        // A hard link, so that a start at any moment finds a store and does not create an empty
+        // one.
         fs::hard_link(&self.path, &aside).map_err(io_error("keep the damaged file as", &aside))?;
         place.replace(&self.path)
     }
 }
 
-/// Makes a damaged file one that can be served, if `on_damage` says so.
-pub(super) fn settle(folder: &Path, path: &Path, on_damage: OnDamage) -> Result<(), DiskError> {
+/// If the file is damaged and `on_damage` allows it, replaces it with one that can be served.
+pub(super) fn recover_damaged(
+    folder: &Path,
+    path: &Path,
+    on_damage: OnDamage,
+) -> Result<(), DiskError> {
     match (survey(path)?, on_damage) {
         (None, _) => Ok(()),
         (Some(salvage), OnDamage::Refuse) => Err(salvage.refusal()),
@@ -464,8 +468,8 @@ pub(super) fn settle(folder: &Path, path: &Path, on_damage: OnDamage) -> Result<
     }
 }
 
-/// As [`settle`] for a file whose pages are right and that the engine refuses all the same.
-pub(super) fn settle_refused(
+/// As [`recover_damaged`], for a file with valid pages that the engine still refuses.
+pub(super) fn recover_refused(
     folder: &Path,
     path: &Path,
     refusal: DiskError,
@@ -480,14 +484,14 @@ pub(super) fn settle_refused(
 }
 
 impl DiskStore {
-    /// Makes a store in a folder that has none, out of what can be read of another folder's file,
-    /// without history and without what is damaged. Nobody may have either open. Blocks. Gives the
-    /// revision that the new store stands at, and what was left out.
+    /// Creates a store, in a folder without one, from the readable parts of another folder's file.
+    /// Leaves out history and damaged objects. No process may have either folder open. Blocks.
+    /// Returns the revision of the new store, and the damage that was left out.
     ///
     /// # Errors
     ///
-    /// The folder has a store; the other one is in use, or nothing of its file can be read; there
-    /// is no room.
+    /// The folder has a store. The other folder is in use, or nothing of its file can be read.
+    /// There is no room.
     pub fn salvage(
         folder: impl AsRef<Path>,
         damaged: impl AsRef<Path>,
@@ -502,13 +506,13 @@ impl DiskStore {
         guarded(&from, || {
             let salvage = salvage(&from)?;
             let (place, revision) = salvage.make(folder, false)?;
-            place.settle(&path)?;
+            place.rename_to(&path)?;
             Ok((revision, salvage.damage.clone()))
         })
     }
 }
 
-/// Whether a lost part of `log` may have held a record newer than a revision.
+/// Whether a lost part of `log` may hold a record newer than a revision.
 fn may_be_behind(lost: &Lost, revision: u64) -> bool {
     let upto = lost.upto.as_deref().and_then(|key| number(key, 0));
     upto.is_none_or(|upto| upto > revision)
@@ -522,12 +526,12 @@ fn number_32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?))
 }
 
-/// A key of `log`, as redb writes it.
+/// A key of `log`, in redb's encoding.
 fn log_key(key: &[u8]) -> Option<(u64, u32)> {
     Some((number(key, 0)?, number_32(key, 8)?))
 }
 
-/// A row of `keys`, as redb writes it.
+/// A row of `keys`, in redb's encoding.
 fn place(row: &[u8]) -> Option<Place> {
     let row: KeyRow = (number(row, 0)?, number_32(row, 8)?, number(row, 12)?, number(row, 20)?);
     Some(Place::of(row))

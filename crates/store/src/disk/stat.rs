@@ -1,11 +1,11 @@
-//! What a store weighs, and whether it is whole.
+//! Statistics and consistency checks of a store.
 
 use redb::{ReadableTable, ReadableTableMetadata};
 use std::path::Path;
 
 use super::{
     DiskStore, FILE,
-    batch::Standing,
+    batch::Position,
     damage,
     error::{DiskError, Fault, guarded},
     file::{self, open_existing},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::contract::*;
 
-/// What a disk store holds and weighs.
+/// Statistics of a disk store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskStat {
@@ -24,23 +24,22 @@ pub struct DiskStat {
     pub revision: Revision,
     /// The oldest revision that can be read.
     pub oldest: Revision,
-    /// How many keys have a value.
+    /// Number of keys with a value.
     pub keys: u64,
-    /// How many versions of keys are kept, the present ones and deletions included.
+    /// Number of records, including the newest versions and deletions.
     pub records: u64,
-    /// How many of the values die.
+    /// Number of values with a time to live.
     pub mortal: u64,
-    /// Bytes of all versions, as packed in the file.
+    /// Bytes of all records, as compressed in the file.
     pub record_bytes: u64,
-    /// Bytes of those versions that were replaced: what compaction can give back.
+    /// Bytes of replaced records, which compaction can free.
     pub superseded_bytes: u64,
-    /// The file's length in bytes; 0 when it is not a file.
+    /// The file's length in bytes; 0 if it is not a file.
     pub file_bytes: u64,
 }
 
 impl DiskStore {
-    /// What the store holds and weighs now. Reads every record: it takes as long as reading the
-    /// file.
+    /// Statistics of the store. Reads every record, so it takes as long as reading the file.
     ///
     /// # Errors
     ///
@@ -50,7 +49,7 @@ impl DiskStore {
         Ok(self.inner.read(move |view| view.stat(&path)).await?.value)
     }
 
-    /// As [`DiskStore::stat`], of a folder that nobody has open. Blocks.
+    /// As [`DiskStore::stat`], for a folder that no process has open. Blocks.
     ///
     /// # Errors
     ///
@@ -60,36 +59,37 @@ impl DiskStore {
         guarded(&path, || {
             let database = open_existing(&path)?;
             let read = || {
-                let (standing, snapshot) = file::standing(&database)?;
-                View::alone(snapshot, standing).stat(&path)
+                let (position, snapshot) = file::position(&database)?;
+                View::unserved(snapshot, position).stat(&path)
             };
             read().map_err(|fault: Fault| fault.of_file(&path))
         })
     }
 
-    /// Reads a folder's file to its end and holds it to everything this engine promises of it:
-    /// redb's own checksums, every record whole, every revision there, every key leading to its
-    /// newest record and every record to the one it replaced. Changes nothing but what opening
-    /// after a crash mends. Blocks.
+    /// Reads a folder's whole file and verifies all its invariants: redb's checksums, every record
+    /// whole, every revision present, every key pointing to its newest record, and every record to
+    /// the one it replaced. Changes nothing, except that opening after a crash repairs the file.
+    /// Blocks.
     ///
     /// # Errors
     ///
-    /// The folder is in use, has no store or cannot be read; or what is wrong, and where.
+    /// The folder is in use, has no store or cannot be read. Otherwise the error names the problem
+    /// and its place.
     pub fn check(folder: impl AsRef<Path>) -> Result<DiskStat, DiskError> {
         let path = folder.as_ref().join(FILE);
         guarded(&path, || {
             if let Some(damaged) = salvage::survey(&path)? {
                 return Err(damaged.refusal());
             }
-            // Without a write to it first, as long as that is enough to find damage.
-            file::look_into(&path, View::check_records)?;
+            // First checks without writing, because that is enough to find most damage.
+            file::check_openable_with(&path, View::check_records)?;
             let mut database = open_existing(&path)?;
             let mut checked = || {
                 if !database.check_integrity()? {
                     return Err(Damaged("pages did not match their checksums").into());
                 }
-                let (standing, snapshot) = file::standing(&database)?;
-                let view = View::alone(snapshot, standing);
+                let (position, snapshot) = file::position(&database)?;
+                let view = View::unserved(snapshot, position);
                 view.check_records()?;
                 Ok((view.stat(&path)?, damage::marked(&view.snapshot)?))
             };
@@ -109,7 +109,7 @@ impl std::fmt::Display for DiskStat {
         writeln!(f, "revision          {}", self.revision)?;
         writeln!(f, "oldest revision   {}", self.oldest)?;
         writeln!(f, "keys              {}", self.keys)?;
-        writeln!(f, "keys that die     {}", self.mortal)?;
+        writeln!(f, "keys that expire  {}", self.mortal)?;
         writeln!(f, "versions          {}", self.records)?;
         writeln!(f, "bytes of versions {}", self.record_bytes)?;
         writeln!(f, "bytes of history  {}", self.superseded_bytes)?;
@@ -123,7 +123,7 @@ pub(super) fn length(path: &Path) -> u64 {
 
 impl View {
     fn stat(&self, path: &Path) -> Result<DiskStat, Fault> {
-        let Standing { revision, oldest, superseded } = self.standing;
+        let Position { revision, oldest, superseded } = self.position;
         let (mut keys, mut record_bytes) = (0, 0);
         for row in self.snapshot.open_table(KEYS)?.iter()? {
             keys += u64::from(!Place::of(row?.1.value()).is_deleted());
@@ -145,7 +145,7 @@ impl View {
     }
 
     pub(super) fn check_records(&self) -> Result<(), Fault> {
-        let Standing { revision: newest, oldest, .. } = self.standing;
+        let Position { revision: newest, oldest, .. } = self.position;
         let log = self.snapshot.open_table(LOG)?;
         let keys = self.snapshot.open_table(KEYS)?;
         let (mut reached, mut unpacker) = (oldest, Unpacker::default());
@@ -166,12 +166,12 @@ impl View {
                 return wrong("it lies beyond the newest revision");
             }
             let place = keys.get(record.key)?.map(|row| Place::of(row.value()));
-            let place = place.ok_or_else(|| here(Damaged("its key leads nowhere")))?;
+            let place = place.ok_or_else(|| here(Damaged("its key has no row in `keys`")))?;
             if place.at < at || place.at == at && place.created != record.created {
                 return wrong("its key does not lead to its newest record");
             }
-            // What it replaced is kept for as long as the moment before it can be read; a deletion
-            // goes with its own revision.
+            // A replaced record is retained as long as the revision before its replacement is
+            // readable. A deletion is dropped with its own revision.
             let is_needed = at.0 > oldest && record.created != at.0 && record.replaced.0 != 0;
             if is_needed && log.get(record.replaced)?.is_none() {
                 return wrong("the record that it replaced is missing");

@@ -1,4 +1,4 @@
-//! A file that remembers whether one of its syncs has failed.
+//! A file that records whether one of its syncs has failed.
 
 use redb::{BackendError, DatabaseError, StorageBackend, backends::FileBackend};
 use std::{
@@ -12,11 +12,11 @@ use std::{
     },
 };
 
-/// Whether a sync may have failed: what was written since the last good one may be lost, and nobody
-/// would hear of it.
+/// Whether a sync may have failed: data written since the last successful sync may be lost without
+/// a further error.
 pub(super) type SyncFailed = Arc<AtomicBool>;
 
-/// redb's own file, but for that.
+/// redb's file backend, with that record.
 #[derive(Debug)]
 pub(super) struct SyncedFile {
     file: FileBackend,
@@ -24,7 +24,7 @@ pub(super) struct SyncedFile {
 }
 
 impl SyncedFile {
-    /// Opens a file that must be there: one that was taken away is not to come back empty.
+    /// Opens an existing file. Never creates one: a file that was removed must not come back empty.
     pub(super) fn open(path: &Path, has_failed: SyncFailed) -> Result<Self, DatabaseError> {
         let file = File::options().read(true).write(true).open(path)?;
         Ok(Self { file: FileBackend::new(file)?, has_failed })

@@ -1,4 +1,4 @@
-//! The engine over real files and over one that tears: the contract, restarts, crashes.
+//! Tests of the engine over real files and over a simulated disk: the contract, restarts, crashes.
 
 mod damaged;
 mod formats;
@@ -44,7 +44,7 @@ async fn values(store: &DiskStore, at: At) -> BTreeMap<String, String> {
     range.entries.into_iter().map(|entry| (text(entry.key), text(entry.value))).collect()
 }
 
-/// Every change from `after` on, applied to `state`, up to the newest revision.
+/// Applies every change from `after` to the newest revision to `state`.
 async fn fold(store: &DiskStore, after: Revision, state: &mut BTreeMap<String, String>) {
     let newest = store.revision().await.unwrap();
     let mut feed = store.changes(Bytes::new(), after).await.unwrap();
@@ -65,7 +65,7 @@ async fn fold(store: &DiskStore, after: Revision, state: &mut BTreeMap<String, S
 }
 
 #[tokio::test]
-async fn it_keeps_the_contract() {
+async fn it_passes_the_conformance_suite() {
     let folder = tempfile::tempdir().unwrap();
     let n = std::cell::Cell::new(0);
     conformance::check(async || {
@@ -76,7 +76,7 @@ async fn it_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn history_outlives_a_restart() {
+async fn history_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let store = DiskStore::open(folder.path(), options()).unwrap();
     let long = "x".repeat(5000);
@@ -94,7 +94,7 @@ async fn history_outlives_a_restart() {
     let mut state = at_first;
     fold(&store, first, &mut state).await;
     assert_eq!(state, [("/a".into(), "2".into())].into());
-    // The next write goes on counting, and what it replaced is told.
+    // The next write takes the next revision, and its change has the previous value.
     let fourth = commit(&store, vec![put("/a", "4")]).await.unwrap();
     assert_eq!(fourth.0, third.0 + 1);
     let mut feed = store.changes("/a".into(), third).await.unwrap();
@@ -102,9 +102,9 @@ async fn history_outlives_a_restart() {
     assert_eq!(change.previous.unwrap().value, "2");
 }
 
-/// What was read is kept in memory; it never outlives a change, however that runs beside the read.
+/// The read cache never returns a value after its change, however read and change interleave.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_value_that_was_read_is_not_read_after_its_change() {
+async fn a_cached_value_is_not_read_after_its_change() {
     let folder = tempfile::tempdir().unwrap();
     let store = DiskStore::open(folder.path(), options()).unwrap();
     let key = |n: usize| format!("/{n:03}");
@@ -112,7 +112,7 @@ async fn a_value_that_was_read_is_not_read_after_its_change() {
     commit(&store, olds).await.unwrap();
     store.close().await;
     drop(store);
-    // Nothing is known from writing any more.
+    // After opening again, nothing is in memory.
     let store = DiskStore::open(folder.path(), options()).unwrap();
     let get = async |n: usize| {
         let found = store.get(key(n).as_bytes(), At::Latest).await.unwrap().value;
@@ -133,7 +133,7 @@ async fn a_value_that_was_read_is_not_read_after_its_change() {
         committed.unwrap();
         assert_eq!(get(n).await.as_deref(), new, "key {n}");
     }
-    // Nor once the change itself has left memory.
+    // The same after the change has left memory.
     let others = (0..10_001).map(|n| commit(&store, vec![put("/other", &n.to_string())]));
     futures::future::try_join_all(others).await.unwrap();
     for n in 0..300 {
@@ -142,7 +142,7 @@ async fn a_value_that_was_read_is_not_read_after_its_change() {
 }
 
 #[test]
-fn only_an_engine_whose_history_outlives_it_says_so() {
+fn only_durable_engines_keep_history() {
     let folder = tempfile::tempdir().unwrap();
     let disk = DiskStore::open(folder.path(), options()).unwrap();
     assert!(disk.keeps_history());
@@ -165,7 +165,7 @@ async fn a_second_opening_is_refused_and_a_closed_store_frees_the_folder() {
 }
 
 #[tokio::test]
-async fn values_die_also_after_a_restart() {
+async fn values_expire_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(std::sync::atomic::AtomicU64::new(1_000));
     let now_ms = {
@@ -198,10 +198,10 @@ fn open_torn(disk: &Disk, options: DiskOptions) -> Result<DiskStore, DiskError> 
     DiskStore::open_with("torn".into(), options, (Box::new(open), sync_failed), reserve)
 }
 
-/// The file had a commit after all whose outcome was unknown, and whoever opened it again did not
-/// learn that its value dies: it lived until the next start of the program.
+/// A commit with an unknown outcome was in the file, but opening it again did not load its expiry
+/// time, so the value lived until the next restart.
 #[tokio::test(start_paused = true)]
-async fn a_value_whose_commit_was_unknown_dies_at_its_time() {
+async fn a_value_whose_commit_was_unknown_expires_at_its_time() {
     let ttl = Duration::from_secs(3600);
     for n_calls in 0.. {
         let disk = Disk::new();
@@ -223,7 +223,7 @@ async fn a_value_whose_commit_was_unknown_dies_at_its_time() {
 }
 
 #[tokio::test]
-async fn history_is_held_to_its_bounds() {
+async fn history_is_compacted_to_its_bounds() {
     let folder = tempfile::tempdir().unwrap();
     let options = DiskOptions { history_revisions_max: 50, ..options() };
     let store = DiskStore::open(folder.path(), options).unwrap();
@@ -238,7 +238,7 @@ async fn history_is_held_to_its_bounds() {
         Ok(_) => panic!("history was not compacted"),
     };
     assert_eq!(oldest.0, newest.0 - 50);
-    // From the oldest on everything is there, read from memory and, after a restart, from the file.
+    // All retained history is there, read from memory and, after a restart, from the file.
     store.close().await;
     drop(store);
     let store = DiskStore::open(folder.path(), DiskOptions::default()).unwrap();
@@ -247,7 +247,7 @@ async fn history_is_held_to_its_bounds() {
     assert_eq!(state, values(&store, At::Latest).await);
 }
 
-/// The oldest revision that is kept.
+/// The oldest retained revision.
 async fn oldest(store: &DiskStore) -> u64 {
     match store.changes(Bytes::new(), Revision(1)).await {
         Err(StoreError::Compacted { oldest, .. }) => oldest.0,
@@ -257,7 +257,7 @@ async fn oldest(store: &DiskStore) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_grows_no_older_than_it_may_and_no_larger() {
+async fn history_stays_within_its_age_and_size() {
     const STEP: Duration = Duration::from_secs(5);
     for seed in 0..8 {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -274,7 +274,7 @@ async fn history_grows_no_older_than_it_may_and_no_larger() {
             let quiet = Duration::from_millis(rng.random_range(0..20_000));
             tokio::time::advance(if rng.random_bool(0.02) { 64 * STEP } else { quiet }).await;
             let before = oldest(&store).await;
-            // Nothing that packs well.
+            // Random, so that it does not compress.
             let value: String =
                 (0..rng.random_range(1..40)).map(|_| rng.random::<u64>().to_string()).collect();
             commit(&store, vec![put(&format!("/{}", rng.random_range(0..5)), &value)])
@@ -287,7 +287,7 @@ async fn history_grows_no_older_than_it_may_and_no_larger() {
             assert!(age <= 65 * STEP, "seed {seed}: {oldest} of {newest} is {age:?} old");
             let stat = store.stat().await.unwrap();
             assert!(stat.superseded_bytes <= 20_000, "seed {seed}: {stat}");
-            // What went was over one of them, or the bytes were.
+            // Dropped history exceeded one of the bounds.
             let age = born[oldest].elapsed();
             let is_over =
                 newest - oldest == 60 || age > 64 * STEP || stat.superseded_bytes > 20_000 - 4_000;
@@ -296,19 +296,19 @@ async fn history_grows_no_older_than_it_may_and_no_larger() {
                 "seed {seed}: {oldest} of {newest}: {age:?}, {stat}"
             );
         }
-        // What a file has when it is opened counts as new.
+        // History in a file counts as new when the file is opened.
         store.close().await;
         drop(store);
         tokio::time::advance(640 * STEP).await;
         let store = open_torn(&disk, bounds).unwrap();
-        let kept = oldest(&store).await;
+        let before = oldest(&store).await;
         commit(&store, vec![put("/a", "1")]).await.unwrap();
-        assert!(oldest(&store).await <= kept + 1, "seed {seed}: a restart made history old");
+        assert!(oldest(&store).await <= before + 1, "seed {seed}: a restart made history old");
     }
 }
 
-/// A store with updates, deletions, a value that dies and some of its history compacted.
-async fn lived_in(folder: &Path) -> DiskStore {
+/// A store with updates, deletions, a value that expires and some of its history compacted.
+async fn sample_store(folder: &Path) -> DiskStore {
     let store = DiskStore::open(folder, options()).unwrap();
     for n in 0..300 {
         let key = format!("/{}", n % 17);
@@ -321,7 +321,7 @@ async fn lived_in(folder: &Path) -> DiskStore {
     store
 }
 
-/// A writer whose bytes can be looked at afterwards.
+/// A writer that records its bytes.
 #[derive(Clone, Default)]
 struct Copy(Arc<Mutex<Vec<u8>>>);
 
@@ -339,12 +339,12 @@ impl std::io::Write for Copy {
 #[tokio::test]
 async fn a_backup_taken_while_serving_restores_to_the_same_history() {
     let folder = tempfile::tempdir().unwrap();
-    let store = lived_in(&folder.path().join("a")).await;
+    let store = sample_store(&folder.path().join("a")).await;
     let copy = Copy::default();
     let revision = store.backup(copy.clone()).await.unwrap().unwrap();
     let here = store.stat().await.unwrap();
     assert_eq!((here.revision, here.oldest, here.mortal), (revision, Revision(150), 1));
-    // What comes later is not in the copy.
+    // Later commits are not in the copy.
     commit(&store, vec![put("/later", "1")]).await.unwrap();
 
     let copy = copy.0.lock().clone();
@@ -360,7 +360,7 @@ async fn a_backup_taken_while_serving_restores_to_the_same_history() {
     let mut state = values(&restored, At::Exactly(Revision(150))).await;
     fold(&restored, Revision(150), &mut state).await;
     assert_eq!(state, values(&restored, At::Latest).await);
-    // A folder that has a store is left as it is.
+    // A folder with a store stays unchanged.
     restored.close().await;
     drop(restored);
     let refused = DiskStore::restore(&to, &copy[..], Path::new("copy")).unwrap_err();
@@ -368,11 +368,11 @@ async fn a_backup_taken_while_serving_restores_to_the_same_history() {
     assert_eq!(DiskStore::check(&to).unwrap().revision, revision);
 }
 
-/// A copy is the store at one revision, however much is written meanwhile.
+/// A copy is the store at one revision, even during writes.
 #[tokio::test]
 async fn a_backup_taken_under_load_is_one_state() {
     let folder = tempfile::tempdir().unwrap();
-    let store = lived_in(&folder.path().join("a")).await;
+    let store = sample_store(&folder.path().join("a")).await;
     let load = async {
         for n in 0..200 {
             let value = n.to_string().repeat(n % 60);
@@ -402,9 +402,9 @@ async fn a_backup_taken_under_load_is_one_state() {
 }
 
 #[tokio::test]
-async fn a_damaged_copy_is_refused_wherever_it_is_damaged() {
+async fn a_damaged_copy_is_refused_wherever_the_damage_is() {
     let folder = tempfile::tempdir().unwrap();
-    let store = lived_in(&folder.path().join("a")).await;
+    let store = sample_store(&folder.path().join("a")).await;
     let copy = Copy::default();
     store.backup(copy.clone()).await.unwrap().unwrap();
     let whole = copy.0.lock().clone();
@@ -425,24 +425,24 @@ async fn a_damaged_copy_is_refused_wherever_it_is_damaged() {
 }
 
 #[tokio::test]
-async fn defrag_gives_space_back_and_check_finds_damage() {
+async fn defrag_returns_free_space_and_check_finds_damage() {
     let folder = tempfile::tempdir().unwrap();
-    let store = lived_in(folder.path()).await;
+    let store = sample_store(folder.path()).await;
     let newest = store.revision().await.unwrap();
     store.compact(newest).await.unwrap();
-    let kept = values(&store, At::Latest).await;
+    let present = values(&store, At::Latest).await;
     store.close().await;
     drop(store);
     let (before, after) = DiskStore::defrag(folder.path()).unwrap();
     assert!(after < before, "{after} < {before}");
     let stat = DiskStore::check(folder.path()).unwrap();
-    assert_eq!((stat.keys, stat.records), (kept.len() as u64, kept.len() as u64));
+    assert_eq!((stat.keys, stat.records), (present.len() as u64, present.len() as u64));
     assert_eq!(stat.superseded_bytes, 0);
     let store = DiskStore::open(folder.path(), options()).unwrap();
-    assert_eq!(values(&store, At::Latest).await, kept);
+    assert_eq!(values(&store, At::Latest).await, present);
     store.close().await;
     drop(store);
-    // Anywhere beyond the head of the file.
+    // Anywhere after the file's header.
     let path = folder.path().join(FILE);
     let whole = fs::read(&path).unwrap();
     let mut n_found = 0;

@@ -1,24 +1,24 @@
-//! The one thread that writes.
+//! The writer thread. It is the only thread that writes.
 //!
-//! It takes what waits, up to a bound, does it in one transaction of the engine, syncs once,
-//! publishes, and answers. While it syncs, the next batch gathers: the more writers, the fewer
-//! syncs each of them pays for. Nobody waits for a batch to fill.
+//! It takes the waiting commands, up to a bound, applies them in one transaction of the engine,
+//! syncs once, publishes, and responds. Meanwhile the next batch gathers, so more writers share
+//! each sync. It never waits for a batch to fill.
 //!
 //! # When the engine fails
 //!
-//! redb refuses everything after its first failed call, so the file is opened anew at once: readers
-//! go on, and what was found tells how the batch ended. It is there as a whole (then it is
-//! published and acknowledged) or not at all (then it is refused with the reason). Only when the
-//! file cannot be opened, or stands at neither of the two, are the batch's commits answered
+//! After its first failed call redb refuses all others, so the writer opens the file again at once.
+//! Readers continue, and the file shows how the batch ended. Either it is there as a whole (then it
+//! is published and acknowledged), or not at all (then it fails with the reason). Only if the file
+//! cannot be opened, or is in neither of the two states, do the batch's commits fail with
 //! [`StoreError::Unknown`].
 //!
-//! A sync that failed once may have dropped what it should have written, and the next one may
-//! succeed without it. Opening anew is right all the same: with quick repair
-//! ([`DiskOptions::quick_repair_bytes`]) redb syncs a commit's pages before it syncs the header
-//! that leads to them, so a failed sync leaves either a header that leads to the former pages, or a
-//! header whose pages have been synced; and opening writes the header again and syncs it. Without
-//! it one sync does both, so the engine serves no more after a sync that failed. A write that
-//! failed, as on a full disk, came before that header, and the file is as it was.
+//! A failed sync may have dropped data, and the next sync may succeed without it. With quick repair
+//! ([`DiskOptions::quick_repair_bytes`]) opening again is still correct: redb syncs a commit's
+//! pages before it syncs the header that points to them. So a failed sync leaves either a header
+//! that points to the old pages, or a header whose pages are synced, and opening writes and syncs
+//! the header again. Without quick repair one sync does both, so the engine stops serving after a
+//! failed sync. A failed write, as on a full disk, comes before that header and leaves the file as
+//! it was.
 
 use bytes::Bytes;
 use redb::{Database, ReadTransaction, ReadableDatabase, WriteTransaction};
@@ -35,7 +35,7 @@ use tokio::{
 use super::{
     DiskOptions,
     ages::Ages,
-    batch::{Applied, BatchTables, Desk, Standing},
+    batch::{Applied, BatchTables, Position, Scratch},
     error::Fault,
     file::OpenFile,
     published::Shared,
@@ -45,27 +45,27 @@ use super::{
 };
 use crate::contract::*;
 
-/// How many commands one batch takes in at most, and how many bytes of values.
+/// Maximum number of commands in one batch, and of bytes of their values.
 const BATCH_COMMANDS_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 16 << 20;
-/// How many records one batch drops from history besides as many as it adds: compaction goes along
-/// with writing, a little at a time.
+/// Minimum number of records that each batch may drop from history, so that compaction is spread
+/// over writes.
 const DROPPED_MIN: usize = 512;
-/// How many records one step of a compaction that was asked for drops: some milliseconds, in which
-/// nobody else's commit is done.
+/// Minimum number of records that one step of a requested compaction may drop. This takes some
+/// milliseconds, in which no other commit runs.
 const COMPACTED_MIN: usize = 4096;
-/// How many revisions history over its bytes gives up at once, and how many times in one batch.
+/// If history exceeds its bytes: revisions dropped per step, and steps per batch.
 const GIVEN_UP_REVISIONS: u64 = 4;
 const GIVEN_UP_STEPS: usize = 256;
 
-/// What the writer is asked for.
+/// A request to the writer.
 pub(super) enum Command {
     Commit {
         txn: Txn,
-        dies: Option<(Instant, u64)>,
+        expires: Option<(Instant, u64)>,
         answer: Answer<Committed>,
     },
-    /// Deletes those of these keys, whose time is over, that were not written again since.
+    /// Deletes those of these expired keys that were not written again.
     Expire {
         keys: Vec<(Bytes, Revision)>,
         answer: Answer<()>,
@@ -75,30 +75,29 @@ pub(super) enum Command {
         answer: Answer<()>,
     },
     /// Opens the file again if the engine has failed.
-    Mend {
+    Reopen {
         answer: Answer<()>,
     },
 }
 
-/// A command, and when it was asked for: the writer's thread is in no runtime, and has no time of
-/// its own.
+/// A command and its time. The writer's thread is outside the runtime and has no clock.
 pub(super) type Asked = (Instant, Command);
-/// Where a batch left the store, and the file as it then is.
-type Synced = (Standing, ReadTransaction);
+/// The store's position after a batch, and a snapshot of the file at that position.
+type Synced = (Position, ReadTransaction);
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// An answer that is sent once the batch is durable.
+/// A response to send once the batch is durable.
 enum Pending {
-    /// With the transaction, if it makes room and is done again where there was none.
+    /// Has the transaction if it only deletes, to repeat it after the disk was full.
     Commit(Answer<Committed>, Committed, Option<Txn>),
-    /// It broke the batch.
+    /// The command that failed the batch.
     Broken(Answer<Committed>, Option<Txn>),
     Unit(Answer<()>, Result<(), StoreError>),
 }
 
 impl Pending {
     fn send(self, failure: Option<StoreError>) {
-        // Whoever no longer waits does not hear of it.
+        // A send fails if the caller no longer waits.
         match self {
             Self::Commit(answer, committed, _) => {
                 drop(answer.send(failure.map_or(Ok(committed), Err)))
@@ -113,11 +112,11 @@ impl Pending {
 }
 
 impl Pending {
-    /// What is done again once there is some room, if it is.
+    /// The command to repeat once there is some room, if it only deletes.
     fn again(self) -> Result<Command, Self> {
         match self {
             Self::Commit(answer, _, Some(txn)) | Self::Broken(answer, Some(txn)) => {
-                Ok(Command::Commit { txn, dies: None, answer })
+                Ok(Command::Commit { txn, expires: None, answer })
             }
             other => Err(other),
         }
@@ -125,15 +124,15 @@ impl Pending {
 }
 
 impl Command {
-    /// Whether the store is smaller for it, sooner or later.
+    /// Whether the command frees space, now or later.
     pub(super) fn makes_room(&self) -> bool {
         match self {
             Self::Commit { txn, .. } => makes_room(txn),
-            Self::Expire { .. } | Self::Compact { .. } | Self::Mend { .. } => true,
+            Self::Expire { .. } | Self::Compact { .. } | Self::Reopen { .. } => true,
         }
     }
 
-    /// A little more of what is there.
+    /// Whether the command is a small update of existing keys.
     pub(super) fn is_small_update(&self) -> bool {
         let Self::Commit { txn, .. } = self else { return false };
         let is_there = |key: &Bytes| {
@@ -152,7 +151,9 @@ impl Command {
     fn refuse(self, error: StoreError) {
         match self {
             Self::Commit { answer, .. } => drop(answer.send(Err(error))),
-            Self::Expire { answer, .. } | Self::Compact { answer, .. } | Self::Mend { answer } => {
+            Self::Expire { answer, .. }
+            | Self::Compact { answer, .. }
+            | Self::Reopen { answer } => {
                 drop(answer.send(Err(error)));
             }
         }
@@ -163,23 +164,23 @@ fn makes_room(txn: &Txn) -> bool {
     !txn.ops.is_empty() && txn.ops.iter().all(|op| op.value().is_none())
 }
 
-/// What a batch has done so far: to be published and answered once it is durable.
+/// The results of a batch, to publish and send once it is durable.
 #[derive(Default)]
 struct Work {
     pending: Vec<Pending>,
     done: Vec<(Arc<[Change]>, Option<Instant>)>,
-    /// Where the batch leaves the store, from the moment at which nobody can say any more that
-    /// nothing happened.
-    committing: Option<Standing>,
+    /// The position after the batch. Set before the engine's commit: from then on a failure may
+    /// leave the batch done.
+    committing: Option<Position>,
 }
 
-/// A compaction that was asked for and is done step by step.
+/// A requested compaction, done in steps.
 struct Compaction {
     revision: u64,
     answer: Answer<()>,
 }
 
-/// The writer's own.
+/// State of the writer thread.
 pub(super) struct Writer {
     // Helpers.
     options: DiskOptions,
@@ -190,20 +191,20 @@ pub(super) struct Writer {
     commands: mpsc::Receiver<Asked>,
 
     // State.
-    /// `None` after the engine failed, until it could be opened again.
+    /// `None` after the engine failed, until the file is open again.
     database: Option<Database>,
-    /// The file may lead to what was never synced: nothing is read or written any more.
+    /// The file may point to pages that were never synced: it must not be read or written any more.
     is_broken: bool,
-    /// A sync has failed, or may have.
+    /// Whether a sync has failed, or may have.
     sync_failed: SyncFailed,
-    /// The newest transaction was one with quick repair.
+    /// Whether the newest transaction used quick repair.
     is_quick: bool,
     compactions: Vec<Compaction>,
     shortage: Shortage,
     ages: Ages,
-    /// When the newest command was asked for.
+    /// Time of the newest command.
     now: Instant,
-    desk: Desk,
+    scratch: Scratch,
     shared: Arc<Shared>,
 }
 
@@ -218,7 +219,7 @@ impl Writer {
         shared: Arc<Shared>,
     ) -> Self {
         let database = Some(database);
-        let (compactions, desk) = (Vec::new(), Desk::default());
+        let (compactions, scratch) = (Vec::new(), Scratch::default());
         let (ages, now) = ages;
         Self {
             options,
@@ -233,12 +234,12 @@ impl Writer {
             shortage: Shortage::new(reserve, now),
             ages,
             now,
-            desk,
+            scratch,
             shared,
         }
     }
 
-    /// Writes until every handle of the store is gone and all that was asked before is done.
+    /// Writes until every handle of the store is dropped and all submitted commands are done.
     pub(super) fn run(mut self) {
         loop {
             let (mut batch, mut n_bytes) = (Vec::new(), 0);
@@ -264,17 +265,17 @@ impl Writer {
             if batch.is_empty() && is_idle {
                 continue;
             }
-            // Each time with a step of the reserve less.
+            // Each round releases one step of the reserve.
             while let Some(again) = self.write(batch) {
                 batch = again;
             }
         }
-        // The last readers go before the file is closed, so that it is closed as a clean end.
-        self.shared.look(|published| published.snapshot = None);
+        // Drops the snapshot before the file is closed, so that it closes cleanly.
+        self.shared.with(|published| published.snapshot = None);
     }
 
-    /// Writes a batch. Gives what is to be done again, with a step of the reserve given to the
-    /// disk.
+    /// Writes a batch. Returns the commands to repeat, if a step of the reserve was released for
+    /// them.
     fn write(&mut self, commands: Vec<Command>) -> Option<Vec<Command>> {
         let with_others =
             commands.iter().any(|command| !command.makes_room() && !command.is_small_update());
@@ -290,14 +291,13 @@ impl Writer {
         };
         let mut work = Work::default();
         let mut commands = commands.into_iter();
-        // A file whose pages were damaged behind redb's back can make it panic: that is a failure
-        // like another.
+        // redb can panic on damaged pages. Treated as any other failure.
         let batch = AssertUnwindSafe(|| self.batch(transaction, &mut commands, &mut work));
         let written = std::panic::catch_unwind(batch).unwrap_or(Err(Fault::Panicked));
         match written {
             Ok(synced) => {
-                if let Some((standing, snapshot)) = synced {
-                    self.shared.publish(standing, snapshot, work.done.into_iter());
+                if let Some((position, snapshot)) = synced {
+                    self.shared.publish(position, snapshot, work.done.into_iter());
                 }
                 work.pending.into_iter().for_each(|answer| answer.send(None));
                 self.answer_compactions();
@@ -328,8 +328,8 @@ impl Writer {
         }
     }
 
-    /// There was no room, and nothing happened: what makes room is done again with some of the
-    /// reserve, the rest is refused.
+    /// Handles a full disk, where nothing happened. Commands that free space are repeated with some
+    /// of the reserve; the others fail.
     fn make_room(&mut self, commands: Vec<Command>, error: StoreError) -> Option<Vec<Command>> {
         self.shortage.refused(error.clone(), self.now);
         let (again, others): (Vec<_>, Vec<_>) = commands.into_iter().partition(Command::makes_room);
@@ -348,12 +348,12 @@ impl Writer {
         None
     }
 
-    /// Begins a transaction; opens the file again if the engine has failed.
+    /// Begins a transaction. If the engine has failed, opens the file again first.
     fn begin(&mut self) -> Result<WriteTransaction, StoreError> {
         self.reopen().map_err(|fault| fault.unavailable())?;
         match self.database.as_ref().map(Database::begin_write) {
             Some(Ok(transaction)) => return Ok(transaction),
-            // A reader's call has failed, and redb refuses all that come after.
+            // A reader's call has failed, so redb refuses all others.
             Some(Err(_)) | None => self.shut(),
         }
         self.reopen().map_err(|fault| fault.unavailable())?;
@@ -361,25 +361,24 @@ impl Writer {
         database.begin_write().map_err(|error| Fault::from(error).unavailable())
     }
 
-    /// Does the commands, and a step of compaction, in one transaction. `None`: they changed
-    /// nothing.
+    /// Applies the commands and a step of compaction in one transaction. `None` if nothing changed.
     fn batch(
         &mut self,
         mut transaction: WriteTransaction,
         commands: &mut impl Iterator<Item = Command>,
         work: &mut Work,
     ) -> Result<Option<Synced>, Fault> {
-        let before = self.shared.look(|published| published.standing);
+        let before = self.shared.with(|published| published.position);
         self.is_quick = std::fs::metadata(&self.path).map_or(0, |file| file.len())
             >= self.options.quick_repair_bytes;
         transaction.set_quick_repair(self.is_quick);
-        let mut desk = std::mem::take(&mut self.desk);
-        let mut tables = BatchTables::open(&transaction, before, &mut desk)?;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut tables = BatchTables::open(&transaction, before, &mut scratch)?;
         for command in commands {
             self.one(&mut tables, command, work)?;
         }
         if let Err(fault) = self.trim(&mut tables, work.done.len()) {
-            // History that cannot be read stays as it is; what is written goes on.
+            // Unreadable history is retained, and writes continue.
             self.refuse_compactions(&fault.unavailable());
             self.shortage.is_making_room = false;
             fault.not_of_a_record()?;
@@ -389,12 +388,12 @@ impl Writer {
             transaction.abort()?;
             return Ok(None);
         }
-        let standing = tables.close()?;
-        self.desk = desk;
-        work.committing = Some(standing);
+        let position = tables.close()?;
+        self.scratch = scratch;
+        work.committing = Some(position);
         transaction.commit()?;
         let database = self.database.as_ref().ok_or(StoreError::Closed)?;
-        Ok(Some((standing, database.begin_read()?)))
+        Ok(Some((position, database.begin_read()?)))
     }
 
     fn one(
@@ -403,16 +402,16 @@ impl Writer {
         command: Command,
         work: &mut Work,
     ) -> Result<(), Fault> {
-        let latest = |key: &[u8], at| self.shared.look(|published| published.written_at(key, at));
-        // An answer is owed from here on, also when this command breaks the batch.
+        let latest = |key: &[u8], at| self.shared.with(|published| published.written_at(key, at));
+        // From here on the caller must get a response, also if this command fails the batch.
         match command {
-            Command::Commit { txn, dies, answer } => {
-                let dies_ms = dies.map_or(0, |(_, ms)| ms);
+            Command::Commit { txn, expires, answer } => {
+                let expires_ms = expires.map_or(0, |(_, ms)| ms);
                 let again = makes_room(&txn).then(|| txn.clone());
-                match tables.apply(txn, dies_ms, latest) {
+                match tables.apply(txn, expires_ms, latest) {
                     Ok(Applied { committed, changes }) => {
                         if !changes.is_empty() {
-                            work.done.push((changes, dies.map(|(at, _)| at)));
+                            work.done.push((changes, expires.map(|(at, _)| at)));
                         }
                         work.pending.push(Pending::Commit(answer, committed, again));
                     }
@@ -446,7 +445,7 @@ impl Writer {
                 }
             }
             Command::Compact { revision, answer } => {
-                let Standing { revision: current, oldest, .. } = tables.now;
+                let Position { revision: current, oldest, .. } = tables.now;
                 let refusal = if revision.0 > current {
                     Some(StoreError::Future { asked: revision, current: Revision(current) })
                 } else if revision.0 < oldest {
@@ -459,15 +458,15 @@ impl Writer {
                     None => self.compactions.push(Compaction { revision: revision.0, answer }),
                 }
             }
-            Command::Mend { answer } => work.pending.push(Pending::Unit(answer, Ok(()))),
+            Command::Reopen { answer } => work.pending.push(Pending::Unit(answer, Ok(()))),
         }
         Ok(())
     }
 
-    /// Holds history to its bounds, and goes on with a compaction that was asked for.
+    /// Compacts history to its bounds, and continues requested compactions.
     fn trim(&mut self, tables: &mut BatchTables<'_>, n_added: usize) -> Result<(), Fault> {
-        let Standing { revision, oldest, .. } = tables.now;
-        let before = self.shared.look(|published| published.standing.revision);
+        let Position { revision, oldest, .. } = tables.now;
+        let before = self.shared.with(|published| published.position.revision);
         let mut target = revision.saturating_sub(self.options.history_revisions_max as u64);
         target = target.max(self.ages.pass(self.now, before).min(revision));
         let asked = self.compactions.iter().map(|asked| asked.revision).max().unwrap_or(0);
@@ -482,7 +481,7 @@ impl Writer {
         }
         self.shortage.is_making_room &= tables.now.oldest < target;
         for _ in 0..GIVEN_UP_STEPS {
-            let Standing { revision, oldest, superseded } = tables.now;
+            let Position { revision, oldest, superseded } = tables.now;
             if superseded <= self.options.history_bytes_max || oldest >= revision {
                 break;
             }
@@ -491,9 +490,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Answers the compactions that are done and durable.
+    /// Responds to the compactions that are done and durable.
     fn answer_compactions(&mut self) {
-        let oldest = self.shared.look(|published| published.standing.oldest);
+        let oldest = self.shared.with(|published| published.position.oldest);
         for asked in self.compactions.extract_if(.., |asked| asked.revision <= oldest) {
             drop(asked.answer.send(Ok(())));
         }
@@ -507,10 +506,10 @@ impl Writer {
 
     // Failures.
 
-    /// Opens the file anew after a failed batch, and says how the batch ended: `None` when it is
-    /// there after all.
+    /// Opens the file again after a failed batch. Returns `None` if the batch is in the file, else
+    /// the error.
     fn recover(&mut self, fault: &Fault, work: &mut Work) -> Option<StoreError> {
-        let before = self.shared.look(|published| published.standing);
+        let before = self.shared.with(|published| published.position);
         self.shut();
         if !self.is_quick && self.sync_failed.load(Ordering::Acquire) {
             self.is_broken = true;
@@ -519,17 +518,17 @@ impl Writer {
             Some(_) => StoreError::Unknown(fault.to_string()),
             None => fault.unavailable(),
         };
-        let Ok((database, (standing, snapshot))) = self.open_file() else { return Some(unknown()) };
-        let error = if Some(standing) == work.committing {
+        let Ok((database, (position, snapshot))) = self.open_file() else { return Some(unknown()) };
+        let error = if Some(position) == work.committing {
             let done = std::mem::take(&mut work.done);
-            self.shared.publish(standing, snapshot, done.into_iter());
+            self.shared.publish(position, snapshot, done.into_iter());
             None
-        } else if standing == before {
-            self.shared.publish(standing, snapshot, std::iter::empty());
+        } else if position == before {
+            self.shared.publish(position, snapshot, std::iter::empty());
             Some(fault.unavailable())
         } else {
             let error = unknown();
-            if self.restart(standing, snapshot).is_err() {
+            if self.restart(position, snapshot).is_err() {
                 return Some(error);
             }
             Some(error)
@@ -538,9 +537,9 @@ impl Writer {
         error
     }
 
-    /// Closes the file: readers find it failed.
+    /// Closes the file. Readers see that it has failed.
     fn shut(&mut self) {
-        let old = self.shared.look(|published| published.snapshot.take());
+        let old = self.shared.with(|published| published.snapshot.take());
         drop(old);
         self.database = None;
     }
@@ -551,37 +550,36 @@ impl Writer {
         }
         let open = AssertUnwindSafe(|| {
             let database = (self.open)(&self.path)?;
-            let synced = super::file::standing(&database)?;
+            let synced = super::file::position(&database)?;
             Ok((database, synced))
         });
         std::panic::catch_unwind(open).unwrap_or(Err(Fault::Panicked))
     }
 
-    /// Opens the file again after a failure: once for each batch that comes.
+    /// Opens the file again after a failure. Called once per batch.
     fn reopen(&mut self) -> Result<(), Fault> {
         if self.database.is_some() {
             return Ok(());
         }
-        let (database, (standing, snapshot)) = self.open_file()?;
-        self.restart(standing, snapshot)?;
+        let (database, (position, snapshot)) = self.open_file()?;
+        self.restart(position, snapshot)?;
         self.database = Some(database);
         Ok(())
     }
 
-    /// Publishes what a file that was opened again has. Commits whose outcome was unknown may be
-    /// there after all: what is in memory of the end of history, and of times to live, is read
-    /// again.
-    fn restart(&self, standing: Standing, snapshot: ReadTransaction) -> Result<(), Fault> {
-        let is_elsewhere = self.shared.look(|published| published.standing != standing);
+    /// Publishes the state of a file that was opened again. Commits with an unknown outcome may be
+    /// in it, so the tail and the expiry times are read again.
+    fn restart(&self, position: Position, snapshot: ReadTransaction) -> Result<(), Fault> {
+        let is_elsewhere = self.shared.with(|published| published.position != position);
         if is_elsewhere {
-            let view = View::alone(snapshot, standing);
-            let mortals = view.mortals()?;
+            let view = View::unserved(snapshot, position);
+            let expiring = view.expiring()?;
             let now = (self.now, (self.options.now_ms)());
             let View { snapshot, .. } = view;
-            self.shared.look(|published| published.restart(mortals, now));
-            self.shared.publish_view(standing, snapshot, std::iter::empty());
+            self.shared.with(|published| published.restart(expiring, now));
+            self.shared.publish_view(position, snapshot, std::iter::empty());
         } else {
-            self.shared.publish(standing, snapshot, std::iter::empty());
+            self.shared.publish(position, snapshot, std::iter::empty());
         }
         Ok(())
     }

@@ -6,8 +6,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::watch;
 
-/// How many commits one batch takes in at most, so that one poll of a reader far behind stays
-/// short.
+/// Maximum number of commits in one batch, so that one poll of a slow reader stays short.
 const BATCH_COMMITS_MAX: u64 = 1000;
 
 pub(super) struct MemoryFeed {
@@ -28,7 +27,8 @@ impl MemoryFeed {
         Self { store, prefix, moved, after }
     }
 
-    /// The next batch if the store has moved, else the moment at which it will move by itself.
+    /// The next batch if the store has new revisions, else the time at which the next value
+    /// expires.
     fn take(&mut self) -> Result<Taken, StoreError> {
         self.store.step(|state| {
             if state.revision <= self.after {
@@ -57,7 +57,7 @@ impl ChangeFeed for MemoryFeed {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, StoreError>> {
         async move {
             loop {
-                // Seen before looking: a commit after the look wakes the wait below.
+                // Marked before `take`, so that a commit after `take` wakes the wait below.
                 self.moved.mark_unchanged();
                 match self.take()? {
                     Taken::Batch(batch) => return Ok(batch),
@@ -68,7 +68,7 @@ impl ChangeFeed for MemoryFeed {
                         biased;
                         // Cancel safe: a dropped `changed` has marked nothing as seen.
                         moved = self.moved.changed() => moved.map_err(|_| StoreError::Closed)?,
-                        // Cancel safe: the time is looked up anew.
+                        // Cancel safe: each round recomputes the time.
                         () = tokio::time::sleep_until(due) => {}
                     },
                 }

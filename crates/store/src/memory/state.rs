@@ -21,12 +21,12 @@ struct Commit {
 pub(super) struct State {
     // Limits.
     options: MemoryOptions,
-    // The present.
+    // Newest state.
     pub(super) revision: Revision,
     pub(super) current: Map,
-    /// When a value's time ends, with the revision that must still be its last change.
+    /// Expiry times of values, each with the revision that must still be the key's last change.
     expiries: OrdMap<(Instant, Bytes), Revision>,
-    // The past.
+    // History.
     pub(super) oldest: Revision,
     history: Vector<Commit>,
     history_bytes: usize,
@@ -66,7 +66,7 @@ impl State {
         Ok(Snapshot { revision: self.revision, value })
     }
 
-    /// The whole map at a revision; shares its nodes with the present.
+    /// The whole map at a revision. Shares its nodes with the newest state.
     pub(super) fn view(&self, at: At) -> Result<Map, StoreError> {
         let At::Exactly(asked) = at else { return Ok(self.current.clone()) };
         let (base, map) = self.nearest(asked)?;
@@ -80,7 +80,8 @@ impl State {
         Ok(map)
     }
 
-    /// The map to start from for an exact read, and its revision (at or after the one asked for).
+    /// The map from which a read at a past revision starts, and the map's revision (at or after
+    /// `asked`).
     fn nearest(&self, asked: Revision) -> Result<(Revision, &Map), StoreError> {
         self.check_retained(asked)?;
         if asked > self.revision {
@@ -126,7 +127,7 @@ impl State {
                 .collect();
             return Ok(Committed::Refused { revision: self.revision, found });
         }
-        let due = txn.ttl.map(|ttl| shape::death(Instant::now(), ttl));
+        let due = txn.ttl.map(|ttl| shape::expiry(Instant::now(), ttl));
         Ok(Committed::Done(self.write(txn.ops, due)))
     }
 
@@ -139,7 +140,8 @@ impl State {
         }
     }
 
-    /// Does the operations at the next revision; keeps the present one when they change nothing.
+    /// Applies the operations at the next revision. Returns the current revision if nothing
+    /// changed.
     fn write(&mut self, ops: Vec<Op>, due: Option<Instant>) -> Revision {
         let revision = Revision(self.revision.0 + 1);
         let mut changes = Vec::with_capacity(ops.len());
@@ -196,7 +198,7 @@ impl State {
         revision
     }
 
-    /// Removes, by a commit, every value whose time is over and that was not written again since.
+    /// Deletes, with one commit, every expired value that was not written again.
     pub(super) fn expire(&mut self) {
         if self.expiries.is_empty() {
             return;
@@ -215,7 +217,7 @@ impl State {
         self.write(ops, None);
     }
 
-    // The past.
+    // History.
 
     pub(super) fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
         if revision > self.revision {
@@ -253,7 +255,7 @@ pub(super) fn walk(map: &Map, request: &RangeRequest) -> Range {
     range
 }
 
-/// Every so many keys of a range of a map, without the first.
+/// Every `part_keys`-th key of a range of a map, without the first key.
 pub(super) fn divide(map: &Map, start: &[u8], end: &[u8], part_keys: usize) -> Vec<Bytes> {
     let upper = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
     if matches!(upper, Bound::Excluded(end) if end <= start) {
@@ -263,7 +265,7 @@ pub(super) fn divide(map: &Map, start: &[u8], end: &[u8], part_keys: usize) -> V
     keys.step_by(part_keys.max(1)).skip(1).cloned().collect()
 }
 
-/// What a commit keeps alive that the present does not need.
+/// Bytes that a commit in history retains beyond the newest state.
 fn bytes_of(changes: &[Change]) -> usize {
     changes
         .iter()

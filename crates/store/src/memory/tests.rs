@@ -39,7 +39,7 @@ fn fork_is_independent_of_the_store_it_came_from() {
 }
 
 #[test]
-fn history_past_its_count_is_compacted_by_itself() {
+fn history_over_its_count_is_compacted() {
     run(async {
         let store =
             MemoryStore::new(MemoryOptions { history_revisions_max: 3, ..Default::default() });
@@ -57,7 +57,7 @@ fn history_past_its_count_is_compacted_by_itself() {
 }
 
 #[test]
-fn history_past_its_bytes_is_compacted_by_itself() {
+fn history_over_its_bytes_is_compacted() {
     run(async {
         let store =
             MemoryStore::new(MemoryOptions { history_bytes_max: 250, ..Default::default() });
@@ -70,7 +70,7 @@ fn history_past_its_bytes_is_compacted_by_itself() {
 }
 
 #[test]
-fn feed_left_behind_by_compaction_is_told() {
+fn feed_behind_a_compaction_returns_compacted() {
     run(async {
         let store = MemoryStore::default();
         let mut feed = store.changes("/".into(), Revision(1)).await.unwrap();
@@ -86,7 +86,7 @@ fn feed_left_behind_by_compaction_is_told() {
 }
 
 #[test]
-fn value_past_its_time_is_deleted_by_a_change_the_feed_shows() {
+fn expired_value_is_deleted_and_the_feed_delivers_it() {
     run(async {
         let store = MemoryStore::default();
         let mut feed = store.changes("/".into(), Revision(1)).await.unwrap();
@@ -104,7 +104,7 @@ fn value_past_its_time_is_deleted_by_a_change_the_feed_shows() {
 }
 
 #[test]
-fn value_written_again_outlives_its_first_time() {
+fn value_written_again_outlives_its_first_expiry() {
     run(async {
         let store = MemoryStore::default();
         store
@@ -150,7 +150,7 @@ fn exact_reads_cross_keyframes() {
 }
 
 proptest! {
-    /// After every commit history is within each of its bounds, and no shorter than they ask for.
+    /// After every commit history is within its bounds, and not shorter than necessary.
     #[test]
     fn history_is_within_its_bounds(steps in proptest::collection::vec((0..90_000u64, 0..200usize), 1..120)) {
         run(async {
@@ -160,7 +160,7 @@ proptest! {
                 history_age_max: Duration::from_secs(300),
             };
             let store = MemoryStore::new(options.clone());
-            // When each revision came, and how many bytes of history it holds.
+            // When each revision was written, and its bytes of history.
             let (mut born, mut held) = (vec![tokio::time::Instant::now(); 2], vec![0; 2]);
             let mut previous = 0;
             for (ms, n_bytes) in steps {
@@ -175,10 +175,10 @@ proptest! {
                     Err(error) => panic!("{error}"),
                 };
                 let is_kept = |oldest: usize| {
-                    let kept = oldest + 1..born.len();
-                    kept.len() <= options.history_revisions_max
-                        && held[kept.clone()].iter().sum::<usize>() <= options.history_bytes_max
-                        && kept.clone().all(|at| born[at].elapsed() <= options.history_age_max)
+                    let retained = oldest + 1..born.len();
+                    retained.len() <= options.history_revisions_max
+                        && held[retained.clone()].iter().sum::<usize>() <= options.history_bytes_max
+                        && retained.clone().all(|at| born[at].elapsed() <= options.history_age_max)
                 };
                 assert!(is_kept(oldest), "{oldest} of {} is too old", born.len() - 1);
                 assert!(oldest == 1 || !is_kept(oldest - 1), "{oldest} of {} is too young", born.len() - 1);
@@ -186,9 +186,9 @@ proptest! {
         });
     }
 
-    /// Every retained revision reads as a model that keeps a whole map per revision.
+    /// Every retained revision reads like a model that stores a whole map per revision.
     #[test]
-    fn every_revision_reads_as_the_model_had_it(ops in proptest::collection::vec((0..6u8, proptest::option::of(0..100u8)), 1..80)) {
+    fn every_revision_reads_like_the_model(ops in proptest::collection::vec((0..6u8, proptest::option::of(0..100u8)), 1..80)) {
         run(async {
             let store = MemoryStore::default();
             let mut model: Vec<BTreeMap<String, String>> = vec![BTreeMap::new(), BTreeMap::new()];

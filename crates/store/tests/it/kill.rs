@@ -1,9 +1,8 @@
-//! The disk engine in a process that is killed: SIGKILL in the middle of writing, then the folder
-//! is opened again.
+//! The disk engine in a process that is killed with SIGKILL while it writes.
 //!
 //! The child writes as fast as it can from several tasks and prints every acknowledgement. The
-//! parent kills it after some of them, opens the folder, and looks for each: there, with its
-//! revision, and the feed without a gap.
+//! parent kills it after some of them, opens the folder, and checks that each write is there with
+//! its revision, and that the feed has no gap.
 
 use setpoint_store::{At, Committed, DiskOptions, DiskStore, Op, Revision, Store, Txn};
 use std::{
@@ -13,20 +12,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// In the child: the folder it writes to, and which life it is.
+/// The child's environment: its folder, and the number of its run.
 const FOLDER: &str = "SETPOINT_KILLED_FOLDER";
 const LIFE: &str = "SETPOINT_KILLED_LIFE";
-/// How often the child is killed.
+/// Number of kills.
 const LIVES: usize = 500;
 const WRITERS: usize = 8;
-/// How many keys each writer writes.
+/// Number of keys per writer.
 const KEYS: usize = 5;
 
 fn options() -> DiskOptions {
     DiskOptions { history_revisions_max: 5_000, cache_bytes: 4 << 20, ..DiskOptions::default() }
 }
 
-/// The child's part; no test of its own, so it passes where nobody asks for it.
+/// The child. Passes without work when run as a test.
 #[test]
 fn child_that_writes_until_it_is_killed() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
@@ -48,7 +47,7 @@ fn child_that_writes_until_it_is_killed() {
                     let committed = store.commit(Txn { ops, ..Txn::default() }).await.unwrap();
                     let Committed::Done(revision) = committed else { panic!("refused") };
                     let value = if n % 7 == 6 { "" } else { &value };
-                    // The parent may have gone; then nobody counts.
+                    // The write fails if the parent has exited.
                     let line = format!("{revision} {key} {value}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                 }
@@ -58,10 +57,10 @@ fn child_that_writes_until_it_is_killed() {
     });
 }
 
-/// What was acknowledged: by key, the newest revision and its value; empty when it was deleted.
+/// Acknowledged writes: the newest revision and value of each key; empty if deleted.
 type Acknowledged = BTreeMap<String, (u64, String)>;
 
-/// Starts a child, kills it after `n` acknowledgements, and notes all that it has given.
+/// Starts a child, kills it after `n` acknowledgements, and records all it printed.
 fn kill_after(folder: &Path, life: usize, n: usize, acknowledged: &mut Acknowledged) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child_that_writes_until_it_is_killed", "--nocapture"])
@@ -72,10 +71,10 @@ fn kill_after(folder: &Path, life: usize, n: usize, acknowledged: &mut Acknowled
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let (mut line, mut n_seen) = (String::new(), 0);
-    // To the end: what was given before the kill counts, also what was not read by then.
+    // Reads to the end, because lines printed before the kill also count.
     while lines.read_line(&mut line).unwrap() > 0 {
         let mut words = line.split(' ');
-        // A line that was cut has no end, and the harness prints lines of its own.
+        // A truncated line has no line break. The test harness prints lines of its own.
         if line.ends_with('\n')
             && let (Some(revision), Some(key), Some(value)) =
                 (words.next().and_then(|word| word.parse().ok()), words.next(), words.next())
@@ -97,12 +96,12 @@ fn kill_after(folder: &Path, life: usize, n: usize, acknowledged: &mut Acknowled
 }
 
 #[test]
-fn what_was_acknowledged_before_a_kill_is_there_after_it() {
+fn acknowledged_writes_survive_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut acknowledged = Acknowledged::new();
     for life in 0..LIVES {
-        // From a kill in the first batch to one in the middle of compaction.
+        // From a kill in the first batch to one during compaction.
         kill_after(folder.path(), life, 1 + life * 37 % 211, &mut acknowledged);
         runtime.block_on(async {
             let store = DiskStore::open(folder.path(), options()).unwrap();
@@ -111,14 +110,14 @@ fn what_was_acknowledged_before_a_kill_is_there_after_it() {
                 assert!(*revision <= newest.0, "life {life}: {key} at {revision} > {newest}");
                 let found = store.get(key.as_bytes(), At::Latest).await.unwrap().value;
                 match found {
-                    // Written again after the last acknowledgement that was heard of.
+                    // Written again after the last printed acknowledgement.
                     Some(found) if found.modified.0 > *revision => {}
                     Some(found) => {
                         assert_eq!(found.modified.0, *revision, "life {life}: {key}");
                         assert_eq!(found.value, value, "life {life}: {key}");
                     }
                     None if value.is_empty() => {}
-                    // Deleted after it: the history says so.
+                    // Deleted after it: the history has the value.
                     None => {
                         let at = At::Exactly(Revision(*revision));
                         let then = store.get(key.as_bytes(), at).await;

@@ -1,4 +1,4 @@
-//! The engines against the contract.
+//! Conformance of the engines.
 #![allow(clippy::unwrap_used, reason = "a test asserts by unwrapping")]
 
 mod kill;
@@ -7,23 +7,23 @@ use setpoint_store::fault::{FaultStore, Faults};
 use setpoint_store::{MemoryStore, conformance};
 
 #[tokio::test]
-async fn memory_engine_keeps_the_contract() {
+async fn memory_engine_conforms() {
     conformance::check(async || MemoryStore::default()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_engine_keeps_the_contract_while_time_stands_still() {
+async fn memory_engine_conforms_under_paused_time() {
     conformance::check(async || MemoryStore::default()).await;
 }
 
 #[tokio::test]
-async fn fault_engine_without_faults_keeps_the_contract() {
+async fn fault_engine_without_faults_conforms() {
     conformance::check(async || FaultStore::new(MemoryStore::default(), Faults::default(), 1))
         .await;
 }
 
 #[tokio::test]
-async fn fork_keeps_the_contract() {
+async fn fork_conforms() {
     conformance::check(async || MemoryStore::default().fork()).await;
 }
 

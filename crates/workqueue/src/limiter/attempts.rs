@@ -1,4 +1,4 @@
-//! What a limiter keeps per key, and for how long.
+//! State of a limiter per key, with expiry.
 
 use std::{hash::Hash, mem, time::Duration};
 
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 /// A value per key, which may expire.
 ///
-/// Two generations: a key that is used moves to the young one; each time the idle time has passed,
-/// the old one is dropped and the young one becomes the old. So a key lives for at least the idle
-/// time after its last use and at most twice that, nothing is kept per key for it, and a generation
-/// is dropped at once. Time is looked at when a key is used: without use nothing grows.
+/// Two generations: a key that is used moves to the young one. Each time the idle time has passed,
+/// the old generation is dropped and the young one becomes the old. So a key lives for at least the
+/// idle time after its last use and at most twice that. This needs no memory per key, and a
+/// generation is dropped at once. The clock is checked only on use: without use nothing grows.
 #[derive(Debug)]
 pub(super) struct Attempts<K, V> {
     idle: Option<Duration>,
@@ -38,7 +38,7 @@ impl<K: Clone + Eq + Hash, V: Default> Attempts<K, V> {
         self.idle = Some(idle);
     }
 
-    /// Uses what is kept about `key`.
+    /// Uses the value of `key`.
     pub(super) fn with<T>(&self, key: &K, now: Instant, step: impl FnOnce(&mut V) -> T) -> T {
         let mut state = self.state.lock();
         if let Some(idle) = self.idle {
@@ -52,7 +52,7 @@ impl<K: Clone + Eq + Hash, V: Default> Attempts<K, V> {
         step(young.entry_ref(key).or_insert(value.unwrap_or_default()))
     }
 
-    /// Looks at what is kept about `key`, without using it.
+    /// Reads the value of `key` without counting as use.
     pub(super) fn see<T>(&self, key: &K, look: impl FnOnce(&V) -> T) -> Option<T> {
         let state = self.state.lock();
         state.young.get(key).or_else(|| state.old.get(key)).map(look)
@@ -61,7 +61,7 @@ impl<K: Clone + Eq + Hash, V: Default> Attempts<K, V> {
     pub(super) fn forget(&self, key: &K) {
         let mut state = self.state.lock();
         let State { young, old, .. } = &mut *state;
-        // Mostly nothing has failed: then the key need not be hashed.
+        // Usually nothing has failed, and the key need not be hashed.
         let is_young = !young.is_empty() && young.remove(key).is_some();
         if !is_young && !old.is_empty() {
             old.remove(key);
@@ -83,7 +83,7 @@ impl<K, V> State<K, V> {
         }
         self.turned = Some(now);
         self.old = mem::take(&mut self.young);
-        // Nothing was used since: what would be old by now was not either.
+        // Nothing was used since, so the young generation is too old as well.
         if passed >= idle.saturating_mul(2) {
             self.old = HashMap::new();
         }

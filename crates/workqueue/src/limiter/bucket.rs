@@ -1,4 +1,4 @@
-//! A rate shared by all keys.
+//! A rate for all keys together.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter};
 
-/// A bucket of tokens that all keys share: `burst` at once, then `per_second`.
+/// A token bucket for all keys: `burst` at once, then `per_second`.
 ///
-/// Each attempt reserves a token, and waits until it is there; reservations are not given back. So
-/// under overload the delay grows without bound: a thousand failures at once, at ten a second after
-/// a burst of a hundred, wait up to ninety seconds. Counts nothing per key.
+/// Each attempt reserves a token and waits for it; reservations are not returned. So under overload
+/// the delay grows without bound: of a thousand failures at once, at ten per second with a burst of
+/// a hundred, the last waits ninety seconds. Has no state per key.
 #[derive(Debug)]
 pub struct Bucket {
     per_second: f64,
@@ -19,7 +19,7 @@ pub struct Bucket {
     level: Mutex<Option<Level>>,
 }
 
-/// How many tokens there were at a moment; below zero, that many are reserved ahead.
+/// The number of tokens at a moment. Negative if tokens are reserved ahead.
 #[derive(Debug, Clone, Copy)]
 struct Level {
     tokens: f64,
@@ -42,7 +42,7 @@ impl Bucket {
         Ok(Self::constant(per_second, burst))
     }
 
-    /// From figures that are known to be right.
+    /// From constants that are known to be valid.
     pub(super) fn constant(per_second: f64, burst: u32) -> Self {
         Self { per_second, burst: f64::from(burst), level: Mutex::new(None) }
     }
@@ -55,8 +55,8 @@ impl<K> RateLimiter<K> for Bucket {
         let refilled = now.saturating_duration_since(last.at).as_secs_f64() * self.per_second;
         let tokens = (last.tokens + refilled).min(self.burst) - 1.0;
         *level = Some(Level { tokens, at: last.at.max(now) });
-        // A sum of many tenths is not quite whole: less than a nanosecond's worth of a token is no
-        // token missing.
+        // A sum of many tenths is not exact: less than a nanosecond's worth of a token counts as
+        // zero.
         let missing = -tokens;
         if missing <= 1e-9 {
             return Duration::ZERO;

@@ -1,4 +1,4 @@
-//! A limiter that looks at what went wrong.
+//! A limiter that depends on the error.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -6,18 +6,18 @@ use tokio::time::Instant;
 
 use super::RateLimiter;
 
-/// What an error says about the next try.
+/// The effect of an error on the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Pace {
-    /// Nothing: the other limiter decides.
+    /// None: the inner limiter decides.
     #[default]
     Usual,
-    /// Not before this time has passed (`Retry-After`); later if the other limiter says so. The
-    /// attempt counts.
+    /// At least this delay (`Retry-After`), or the inner limiter's if it is longer. The attempt
+    /// counts.
     AtLeast(Duration),
-    /// After this time, whatever the other limiter would say, which is not asked: the attempt does
-    /// not count. For what is nobody's fault, as a conflict with another writer.
+    /// Exactly this delay. The inner limiter is not called, so the attempt does not count. For
+    /// errors that are not failures, such as a conflict with another writer.
     Instead(Duration),
 }
 
@@ -47,7 +47,8 @@ pub struct ByError<L, F> {
 }
 
 impl<L, F: Fn(&(dyn Error + 'static)) -> Pace> ByError<L, F> {
-    /// `inner`, unless `pace` finds something in the error. It may walk the error's sources.
+    /// Uses `inner`, unless `pace` returns a delay for the error. `pace` may walk the error's
+    /// sources.
     pub fn new(inner: L, pace: F) -> Self {
         Self { inner, pace }
     }

@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter, attempts::Attempts};
 
-/// `base · 2^n` for the n-th failure in a row of a key, at most `max`. The first failure waits
-/// `base`.
+/// The delay `base · 2^n` for a key with n failures in a row before, at most `max`. The first
+/// failure waits `base`.
 ///
-/// No jitter: wrap it in a [`Jitter`](super::Jitter) where keys that fail together should not come
-/// back together.
+/// Without jitter: wrap it in a [`Jitter`](super::Jitter) if keys that fail together should not
+/// retry together.
 #[derive(Debug)]
 pub struct Exponential<K> {
     base: Duration,
@@ -19,7 +19,7 @@ pub struct Exponential<K> {
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> Exponential<K> {
-    /// From `base` doubling to `max`.
+    /// A delay from `base`, doubling up to `max`.
     ///
     /// # Errors
     ///
@@ -34,21 +34,20 @@ impl<K: Clone + Eq + Hash + Send + 'static> Exponential<K> {
         Ok(Self::constant(base, max))
     }
 
-    /// The same, but the count of a key that did not fail for `idle` is dropped: keys that fail and
-    /// then vanish without a `forget` would otherwise be kept for ever. Twice the longest delay is
-    /// a good value.
+    /// Expires the count of a key that did not fail for `idle`. Otherwise keys that fail and then
+    /// vanish without a `forget` stay forever. Twice the longest delay is a good value.
     ///
     /// # Errors
     ///
     /// `idle` is below twice the longest delay: a key must not be forgotten while it waits, or
-    /// while its next try is under way.
+    /// during its next attempt.
     pub fn expire_idle(mut self, idle: Duration) -> Result<Self, LimiterError> {
         super::check_idle(idle, self.max)?;
         self.failures.expire(idle);
         Ok(self)
     }
 
-    /// From figures that are known to be right.
+    /// From constants that are known to be valid.
     pub(super) fn constant(base: Duration, max: Duration) -> Self {
         Self { base, max, failures: Attempts::default() }
     }

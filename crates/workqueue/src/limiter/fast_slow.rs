@@ -1,4 +1,4 @@
-//! A few quick tries, then slow ones.
+//! A few fast attempts, then slow ones.
 
 use std::{hash::Hash, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter, attempts::Attempts};
 
-/// `fast` for the first `n_fast` attempts of a key, then `slow`.
+/// A delay of `fast` for the first `n_fast` attempts of a key, then `slow`.
 #[derive(Debug)]
 pub struct FastSlow<K> {
     fast: Duration,
@@ -16,17 +16,18 @@ pub struct FastSlow<K> {
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> FastSlow<K> {
-    /// `fast` for `n_fast` attempts, then `slow`. Any figures make sense; zero is at once.
+    /// A delay of `fast` for `n_fast` attempts, then `slow`. All values are valid; zero means at
+    /// once.
     pub fn new(fast: Duration, slow: Duration, n_fast: u32) -> Self {
         Self { fast, slow, n_fast, attempts: Attempts::default() }
     }
 
-    /// The same, but the count of a key that made no attempt for `idle` is dropped.
+    /// Expires the count of a key that made no attempt for `idle`.
     ///
     /// # Errors
     ///
-    /// `idle` is below twice the longer delay: a key must not be forgotten while it waits, or while
-    /// its next try is under way.
+    /// `idle` is below twice the longer delay: a key must not be forgotten while it waits, or
+    /// during its next attempt.
     pub fn expire_idle(mut self, idle: Duration) -> Result<Self, LimiterError> {
         super::check_idle(idle, self.fast.max(self.slow))?;
         self.attempts.expire(idle);

@@ -1,4 +1,4 @@
-//! A limiter whose delays spread.
+//! A limiter with random delays.
 
 use std::{error::Error, time::Duration};
 
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter};
 
-/// The delay of another limiter plus a uniform part of it, from a seed: keys that failed together
-/// come back apart.
+/// The delay of another limiter plus a uniform random part of it, from a seed, so that keys that
+/// failed together retry at different times.
 ///
-/// Never less than the other's delay. A cap goes around it: `MaxWait::new(Jitter::new(…)?, max)`.
+/// Never less than the inner delay. To cap it, wrap it: `MaxWait::new(Jitter::new(…)?, max)`.
 #[derive(Debug)]
 pub struct Jitter<L> {
     inner: L,
@@ -20,12 +20,12 @@ pub struct Jitter<L> {
 }
 
 impl<L> Jitter<L> {
-    /// `inner` plus at most `fraction` of its delay: 0.2 is up to a fifth more. The same seed gives
-    /// the same delays.
+    /// Adds up to `fraction` of the delay of `inner`: 0.2 is up to a fifth more. The same seed
+    /// gives the same delays.
     ///
     /// # Errors
     ///
-    /// `fraction` is below zero or not finite.
+    /// `fraction` is negative or not finite.
     pub fn new(inner: L, fraction: f64, seed: u64) -> Result<Self, LimiterError> {
         if !(fraction.is_finite() && fraction >= 0.0) {
             return Err(LimiterError::Jitter { fraction });

@@ -1,4 +1,4 @@
-//! The strictest of several limiters.
+//! The largest delay of several limiters.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -6,17 +6,17 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter};
 
-/// The largest delay of its members; every member counts every attempt.
+/// The largest delay of its members. Every member counts every attempt.
 pub struct MaxOf<K> {
     members: Vec<Box<dyn RateLimiter<K>>>,
 }
 
 impl<K: 'static> MaxOf<K> {
-    /// Of these.
+    /// A limiter with these members.
     ///
     /// # Errors
     ///
-    /// There are none.
+    /// `members` is empty.
     pub fn new(members: Vec<Box<dyn RateLimiter<K>>>) -> Result<Self, LimiterError> {
         if members.is_empty() {
             return Err(LimiterError::NoMembers);
@@ -24,7 +24,7 @@ impl<K: 'static> MaxOf<K> {
         Ok(Self { members })
     }
 
-    /// Of these two.
+    /// A limiter with two members.
     pub fn both(one: impl RateLimiter<K>, other: impl RateLimiter<K>) -> Self {
         Self { members: vec![Box::new(one), Box::new(other)] }
     }
@@ -32,7 +32,7 @@ impl<K: 'static> MaxOf<K> {
 
 impl<K: 'static> RateLimiter<K> for MaxOf<K> {
     fn when(&self, key: &K, now: Instant) -> Duration {
-        // A fold, not a search: every member is asked once.
+        // A fold, so that every member is called exactly once.
         self.members.iter().map(|member| member.when(key, now)).fold(Duration::ZERO, Duration::max)
     }
 

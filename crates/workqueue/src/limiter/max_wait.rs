@@ -1,4 +1,4 @@
-//! A limiter that never waits longer than a given time.
+//! A limiter with a maximum delay.
 
 use std::{error::Error, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::RateLimiter;
 
-/// The delay of another limiter, at most `max`; the other counts every attempt.
+/// The delay of another limiter, at most `max`. The inner limiter counts every attempt.
 #[derive(Debug)]
 pub struct MaxWait<L> {
     inner: L,
@@ -14,7 +14,7 @@ pub struct MaxWait<L> {
 }
 
 impl<L> MaxWait<L> {
-    /// `inner`, at most `max`.
+    /// Caps the delay of `inner` at `max`.
     pub fn new(inner: L, max: Duration) -> Self {
         Self { inner, max }
     }

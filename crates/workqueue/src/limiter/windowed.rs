@@ -1,4 +1,4 @@
-//! So many attempts of a key in any window of time.
+//! A maximum number of attempts of a key in any window of time.
 
 use std::{collections::VecDeque, hash::Hash, time::Duration};
 
@@ -6,16 +6,16 @@ use tokio::time::Instant;
 
 use super::{LimiterError, RateLimiter, attempts::Attempts};
 
-/// The most attempts a [`Windowed`] limiter may allow in a window: it remembers so many times per
-/// key.
+/// The maximum number of attempts per window of a [`Windowed`] limiter, which stores that many
+/// times per key.
 pub const WINDOW_ATTEMPTS_MAX: u32 = 1024;
 
-/// At once, as long as a key has fewer than `n` attempts in any `window` of time; else when the
-/// window allows the next one.
+/// No delay while a key has fewer than `n` attempts in any `window` of time; otherwise the time
+/// until the window allows the next one.
 ///
-/// An attempt counts at the time it is put off to. So in every window of that length, wherever it
-/// begins, at most `n` attempts of a key come through; a [`Bucket`](super::Bucket) would let its
-/// burst and its rate through. Keeps `n` times per key.
+/// An attempt counts at the time it is delayed to. So in every window of that length, wherever it
+/// begins, a key has at most `n` attempts. A [`Bucket`](super::Bucket) would allow its burst and
+/// its rate. Stores `n` times per key.
 #[derive(Debug)]
 pub struct Windowed<K> {
     n: u32,
@@ -23,7 +23,7 @@ pub struct Windowed<K> {
     attempts: Attempts<K, Times>,
 }
 
-/// When the last attempts of a key come through.
+/// The times of the last attempts of a key.
 #[derive(Debug, Default)]
 struct Times {
     last: VecDeque<Instant>,
@@ -31,7 +31,7 @@ struct Times {
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> Windowed<K> {
-    /// At most `n` attempts of a key in `window`.
+    /// Allows at most `n` attempts of a key in `window`.
     ///
     /// # Errors
     ///
@@ -43,11 +43,11 @@ impl<K: Clone + Eq + Hash + Send + 'static> Windowed<K> {
         Ok(Self { n, window, attempts: Attempts::default() })
     }
 
-    /// The same, but what is kept of a key that made no attempt for `idle` is dropped.
+    /// Expires the state of a key that made no attempt for `idle`.
     ///
     /// # Errors
     ///
-    /// `idle` is below twice the window: what is dropped must not matter any more.
+    /// `idle` is below twice the window: expired state must not matter any more.
     pub fn expire_idle(mut self, idle: Duration) -> Result<Self, LimiterError> {
         super::check_idle(idle, self.window)?;
         self.attempts.expire(idle);
@@ -62,7 +62,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> RateLimiter<K> for Windowed<K> {
             let first =
                 if times.last.len() == self.n as usize { times.last.pop_front() } else { None };
             let free = first.and_then(|first| first.checked_add(self.window)).unwrap_or(now);
-            // Not before one that was put off already.
+            // Not before an earlier attempt that was delayed.
             let at = free.max(now).max(times.last.back().copied().unwrap_or(now));
             times.last.push_back(at);
             at.saturating_duration_since(now)

@@ -1,4 +1,4 @@
-//! The figures of queues as text, with the names that dashboards of the field expect.
+//! Metrics of queues in Prometheus' text format, with the names that dashboards expect.
 
 use std::{
     fmt::{self, Write},
@@ -8,10 +8,10 @@ use std::{
 use super::{Recorder, Stats, recorder::Histogram};
 use crate::LevelStats;
 
-/// A queue's figures, to be written by [`exposition`].
+/// The metrics of a queue, for [`exposition`].
 #[derive(Debug, Clone)]
 pub struct Exposed<'a> {
-    /// The queue's name: the labels `name` and `controller`.
+    /// The queue's name, for the labels `name` and `controller`.
     pub name: &'a str,
     /// Its counters and histograms.
     pub recorder: &'a Recorder,
@@ -21,15 +21,15 @@ pub struct Exposed<'a> {
     pub levels: Vec<LevelStats>,
 }
 
-/// The figures of queues in Prometheus' text format.
+/// Writes the metrics of queues in Prometheus' text format.
 ///
-/// The seven families of client-go and controller-runtime (`workqueue_depth`, `…_adds_total`,
+/// Has the seven families of client-go and controller-runtime (`workqueue_depth`, `…_adds_total`,
 /// `…_queue_duration_seconds`, `…_work_duration_seconds`, `…_unfinished_work_seconds`,
-/// `…_longest_running_processor_seconds`, `…_retries_total`), and four that they lack:
-/// `workqueue_waiting`, `workqueue_resting`, `workqueue_rate_limited_keys` and
-/// `workqueue_oldest_ready_seconds`. Ages are of this moment, where client-go refreshes them twice
-/// a second. With more than [`PRIORITY_LABELS_MAX`](super::PRIORITY_LABELS_MAX) priorities a
-/// queue's depth is given once, as their sum, with the label `exceeded_cardinality_limit`.
+/// `…_longest_running_processor_seconds`, `…_retries_total`), and four more: `workqueue_waiting`,
+/// `workqueue_resting`, `workqueue_rate_limited_keys` and `workqueue_oldest_ready_seconds`. Ages
+/// are current, while client-go refreshes them twice a second. If a queue has more than
+/// [`PRIORITY_LABELS_MAX`](super::PRIORITY_LABELS_MAX) priorities, its depth is one sum with the
+/// label `exceeded_cardinality_limit`.
 pub fn exposition(queues: &[Exposed<'_>]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -42,13 +42,17 @@ struct Exposition<'a>(&'a [Exposed<'a>]);
 impl Exposition<'_> {
     fn write(&self, to: &mut String) -> fmt::Result {
         self.depth(to)?;
-        self.family(to, "adds_total", "counter", "Keys that became wanted", |to, queue| {
-            writeln!(to, " {}", queue.recorder.adds())
-        })?;
+        self.family(
+            to,
+            "adds_total",
+            "counter",
+            "Times a key became queued or dirty",
+            |to, queue| writeln!(to, " {}", queue.recorder.adds()),
+        )?;
         self.histogram(to, "queue_duration_seconds", "How long keys were queued", |recorder| {
             &recorder.queued
         })?;
-        self.histogram(to, "work_duration_seconds", "How long keys were worked on", |recorder| {
+        self.histogram(to, "work_duration_seconds", "How long workers held keys", |recorder| {
             &recorder.worked
         })?;
         let about = "Sum of the ages of keys in flight";
@@ -72,7 +76,7 @@ impl Exposition<'_> {
         writeln!(to, "# HELP workqueue_{family} {about}\n# TYPE workqueue_{family} {kind}")
     }
 
-    /// A family with a sample per queue; `value` writes what follows the labels.
+    /// Writes a family with a sample per queue. `value` writes the part after the labels.
     fn family(
         &self,
         to: &mut String,
@@ -102,7 +106,7 @@ impl Exposition<'_> {
     }
 
     fn depth(&self, to: &mut String) -> fmt::Result {
-        Self::head(to, "depth", "gauge", "Keys that are wanted")?;
+        Self::head(to, "depth", "gauge", "Keys that are queued or dirty")?;
         for queue in self.0 {
             let labels = Labels(queue.name);
             let total = queue.stats.queued + queue.stats.dirty;
@@ -177,7 +181,7 @@ fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
 }
 
-/// The two labels every sample has.
+/// The two labels of every sample.
 struct Labels<'a>(&'a str);
 
 impl fmt::Display for Labels<'_> {
@@ -187,7 +191,7 @@ impl fmt::Display for Labels<'_> {
     }
 }
 
-/// A label's value as the text format wants it.
+/// A label's value, escaped for the text format.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::Metrics;
 
-/// The upper bounds of the histograms' buckets: 10 ns to 1000 s, ten times longer each, as
+/// Upper bounds of the histograms' buckets: 10 ns to 1000 s, each ten times the one before, as
 /// client-go's (`workqueue` metrics of component-base).
 pub const BUCKETS: [Duration; 12] = [
     Duration::from_nanos(10),
@@ -27,54 +27,54 @@ pub const BUCKETS: [Duration; 12] = [
     Duration::from_secs(1000),
 ];
 
-/// So many distinct priorities are told apart in labels: 25, as in controller-runtime.
+/// Maximum number of distinct priorities in labels: 25, as in controller-runtime.
 pub const PRIORITY_LABELS_MAX: usize = 25;
 
-/// Counts what happens in one queue: a [`Metrics`] handle whose figures
-/// [`exposition`](super::exposition()) writes down.
+/// Counts the events of one queue: a [`Metrics`] handle that [`exposition`](super::exposition())
+/// writes.
 #[derive(Debug, Default)]
 pub struct Recorder {
     pub(super) adds: AtomicU64,
     pub(super) retries: AtomicU64,
     pub(super) queued: Histogram,
     pub(super) worked: Histogram,
-    /// The priorities that were shown, up to one too many.
+    /// The priorities in labels so far, and up to one more.
     priorities: Mutex<BTreeSet<i32>>,
 }
 
 impl Recorder {
-    /// With all figures at zero.
+    /// A recorder with all metrics at zero.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many keys became wanted (`workqueue_adds_total`).
+    /// How often a key became queued or dirty (`workqueue_adds_total`).
     pub fn adds(&self) -> u64 {
         self.adds.load(Relaxed)
     }
 
-    /// How many adds had a delay (`workqueue_retries_total`).
+    /// Number of adds with a delay (`workqueue_retries_total`).
     pub fn retries(&self) -> u64 {
         self.retries.load(Relaxed)
     }
 
-    /// How many keys were handed out, and given back.
+    /// Number of keys handed out, and of keys given back.
     pub fn passes(&self) -> (u64, u64) {
         (self.queued.count(), self.worked.count())
     }
 
-    /// How long keys were queued (`workqueue_queue_duration_seconds`).
+    /// Durations for which keys were queued (`workqueue_queue_duration_seconds`).
     pub fn queue_durations(&self) -> Distribution {
         self.queued.read()
     }
 
-    /// How long keys were worked on (`workqueue_work_duration_seconds`).
+    /// Durations for which workers held keys (`workqueue_work_duration_seconds`).
     pub fn work_durations(&self) -> Distribution {
         self.worked.read()
     }
 
-    /// Whether these priorities, and all that were shown before, are few enough for a label each:
-    /// at most [`PRIORITY_LABELS_MAX`]. Once they were not, they never are.
+    /// Whether there are few enough priorities, with all before, for a label each: at most
+    /// [`PRIORITY_LABELS_MAX`]. Once `false`, always `false`.
     pub fn may_label(&self, shown: impl Iterator<Item = i32>) -> bool {
         let mut priorities = self.priorities.lock();
         for priority in shown {
@@ -108,14 +108,14 @@ impl Metrics for Recorder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Distribution {
-    /// Per bucket its upper bound (`None` is unbounded), and how many durations fell into it and
-    /// into none before.
+    /// Per bucket its upper bound (`None` is unbounded), and the number of durations in it and in
+    /// no lower bucket.
     pub buckets: Vec<(Option<Duration>, u64)>,
     /// The sum of all durations.
     pub sum: Duration,
 }
 
-/// How often durations fell into each of [`BUCKETS`].
+/// Number of durations in each of [`BUCKETS`].
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
     counts: [AtomicU64; BUCKETS.len() + 1],
@@ -144,7 +144,7 @@ impl Histogram {
         Duration::from_nanos(self.sum_nanos.load(Relaxed))
     }
 
-    /// Per bucket its bound (`None` is unbounded) and how many durations are at most that.
+    /// Per bucket its bound (`None` is unbounded), and the number of durations up to it.
     pub(super) fn cumulated(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
         let bounds = BUCKETS.iter().copied().map(Some).chain([None]);
         let counts = self.counts.iter().scan(0, |sum, count| {

@@ -1,4 +1,4 @@
-//! Since when keys are where they are; kept only if somebody asks for it.
+//! Times at which keys entered their states. Only recorded on request.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use super::{keys::SlotIdx, moment::Moment};
 struct Age {
     /// When the key became queued or waiting, or was handed out.
     since: Moment,
-    /// When it became wanted while it was held.
+    /// When it became dirty.
     wanted: Moment,
     /// How long it was queued before it was handed out.
     waited: Duration,
-    /// Where in [`Ages::held`] it is while it is held.
+    /// Its index in [`Ages::held`] while it is held.
     place: u32,
 }
 
-/// Per slot when its key came to its stage, and the list of those that are held.
+/// Per slot the time of the key's last transition, and the list of held keys.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     ages: Vec<Age>,
@@ -32,7 +32,7 @@ impl Ages {
         &mut self.ages[idx]
     }
 
-    /// All keys are absent: gives the room back.
+    /// Frees the memory when all keys are absent.
     pub(super) fn forget(&mut self) {
         self.ages = Vec::new();
     }
@@ -51,12 +51,12 @@ impl Ages {
         self.age(idx).since = now;
     }
 
-    /// The held key becomes wanted.
-    pub(super) fn soil(&mut self, idx: SlotIdx, now: Moment) {
+    /// The held key becomes dirty.
+    pub(super) fn mark_dirty(&mut self, idx: SlotIdx, now: Moment) {
         self.age(idx).wanted = now;
     }
 
-    /// The key is handed out; says how long it was queued.
+    /// The key is handed out. Returns how long it was queued.
     pub(super) fn hand_out(&mut self, idx: SlotIdx, now: Moment) -> Duration {
         let place = self.held.len() as u32;
         self.held.push(idx);
@@ -68,21 +68,21 @@ impl Ages {
         queued_for
     }
 
-    /// The key is given back; says how long it was held. What it was wanted since, it is queued
-    /// since.
+    /// The key is given back. Returns how long it was held. It counts as queued since it became
+    /// dirty.
     pub(super) fn give_back(&mut self, idx: SlotIdx, now: Moment) -> Duration {
         let worked_for = self.rest(idx, now);
         self.end_rest(idx);
         worked_for
     }
 
-    /// A resting key is given back. What it was wanted since, it is queued since.
+    /// A resting key is given back. It counts as queued since it became dirty.
     pub(super) fn end_rest(&mut self, idx: SlotIdx) {
         let age = self.age(idx);
         age.since = age.wanted;
     }
 
-    /// The worker of the key is done with it; says how long it was held.
+    /// The key's worker is done with it. Returns how long it was held.
     pub(super) fn rest(&mut self, idx: SlotIdx, now: Moment) -> Duration {
         let age = self.age(idx);
         let worked_for = age.since.age(now);
@@ -94,7 +94,7 @@ impl Ages {
         worked_for
     }
 
-    /// The sum of the ages of what is held, and the greatest of them.
+    /// The sum and the maximum of the ages of held keys.
     pub(super) fn held(&self, now: Moment) -> (Duration, Duration) {
         let ages = self.held.iter().map(|idx| self.since(*idx).age(now));
         ages.fold((Duration::ZERO, Duration::ZERO), |(sum, max), age| {

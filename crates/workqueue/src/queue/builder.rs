@@ -1,4 +1,4 @@
-//! What may be chosen about a queue.
+//! Options of a queue.
 
 use std::{
     fmt,
@@ -18,15 +18,14 @@ use super::{
     WorkQueue,
     ages::Ages,
     lanes::Lanes,
-    lock::Lock,
     options::{AtShutdown, Group, Priorities},
     ready::Ready,
-    shared::{GroupOf, Shared},
+    shared::{GroupOf, Lock, Shared},
     state::State,
 };
 use crate::{Metrics, RateLimiter, controller_default, priority_default};
 
-/// Builds a [`WorkQueue`]. Nothing runs before or after [`build`](Self::build).
+/// Builds a [`WorkQueue`]. Starts nothing.
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder<K> {
     limiter: Option<Box<dyn RateLimiter<K>>>,
@@ -51,69 +50,69 @@ impl<K: Clone + Eq + Hash + Send + 'static> Builder<K> {
         }
     }
 
-    /// How long `add_rate_limited` waits. By default [`controller_default`], or with priorities
-    /// [`priority_default`].
+    /// Sets the rate limiter of `add_rate_limited`. Default: [`controller_default`], or
+    /// [`priority_default`] with priorities.
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<K>) -> Self {
         self.limiter = Some(Box::new(limiter));
         self
     }
 
-    /// Who is told what happens; turns [`ages`](Self::ages) on. By default nobody.
+    /// Sets the receiver of metrics, and turns [`ages`](Self::ages) on. Default: none.
     pub fn metrics(mut self, metrics: Arc<dyn Metrics>) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// Serves by [priority](crate::AddOptions::priority), and how. By default priorities count for
-    /// nothing: first ready, first served.
+    /// Serves keys by [priority](crate::AddOptions::priority). By default priorities have no
+    /// effect: first ready, first served.
     ///
-    /// With priorities, a key that is added again while it is held keeps the place of that add,
-    /// where it otherwise goes to the tail when done.
+    /// With priorities, a key that is added again while it is held keeps the place of that add.
+    /// Without, it goes to the tail when done.
     pub fn priorities(mut self, priorities: Priorities) -> Self {
         self.priorities = Some(priorities);
         self
     }
 
-    /// Serves groups of keys in turn (deficit round robin, every key costs one), within each
-    /// priority: a storm of one group's keys delays another group's key by one round, not by the
-    /// storm. By default all keys are one group.
+    /// Serves groups of keys in turn within each priority (deficit round robin, every key costs
+    /// one). A storm of one group delays a key of another group by one round. By default all keys
+    /// are one group.
     ///
-    /// A key's group is asked at each add, outside the lock; it must be the same each time.
+    /// `group_of` is called at each add, outside the lock. It must return the same group for a key
+    /// each time.
     pub fn groups(mut self, group_of: impl Fn(&K) -> Group + Send + Sync + 'static) -> Self {
         self.group_of = Some(Box::new(group_of));
         self
     }
 
-    /// At most `n` keys of one group are in flight at a time, so that slow work of one group does
-    /// not hold all workers. By default there is no limit. Counts for nothing without
-    /// [`groups`](Self::groups).
+    /// Limits the keys of one group that are in flight at a time, so that slow work of one group
+    /// does not hold all workers. No limit by default. No effect without [`groups`](Self::groups).
     pub fn group_in_flight_max(mut self, n: NonZeroU32) -> Self {
         self.held_max = Some(n);
         self
     }
 
-    /// What becomes of queued keys at a shutdown. By default they are handed out; with priorities
-    /// they are abandoned.
+    /// Sets what happens to queued keys at a shutdown. By default they are handed out, and with
+    /// priorities abandoned.
     pub fn at_shutdown(mut self, at_shutdown: AtShutdown) -> Self {
         self.at_shutdown = Some(at_shutdown);
         self
     }
 
-    /// Whether the queue keeps since when each key is where it is: for
-    /// [`Entry::age`](crate::Entry::age), [`LevelStats::oldest`](crate::LevelStats::oldest) and the
-    /// ages in [`Stats`](crate::Stats). Costs one reading of the clock per add, hand-out and done.
-    /// By default off; metrics and [`Priorities::Ageing`] turn it on.
+    /// Whether the queue records the times of transitions, for [`Entry::age`](crate::Entry::age),
+    /// [`LevelStats::oldest`](crate::LevelStats::oldest) and the ages in [`Stats`](crate::Stats).
+    /// Reads the clock once per add, hand-out and done. Off by default; metrics and
+    /// [`Priorities::Ageing`] turn it on.
     pub fn ages(mut self, has_ages: bool) -> Self {
         self.has_ages = has_ages;
         self
     }
 
-    /// The queue: open and empty.
+    /// Returns the queue: open and empty.
     pub fn build(self) -> WorkQueue<K> {
         WorkQueue { shared: Arc::new(self.shared::<Mutex<State<K>>>()) }
     }
 
-    /// What the handles share, around whatever lock.
+    /// The state that handles share, with a lock of any kind.
     pub(super) fn shared<L: Lock<State<K>>>(self) -> Shared<K, L> {
         let Self { limiter, metrics, priorities, group_of, held_max, at_shutdown, has_ages } = self;
         let has_ages =

@@ -1,31 +1,31 @@
-//! Which key falls due when.
+//! Due times of waiting keys.
 //!
 //! # Theory
 //!
-//! A binary heap of sixteen bytes an entry: the due time, a number that tells equal times apart by
-//! the order of their adds, and the slot. Entries are never looked for. One that was replaced or
-//! cancelled stays and is *stale*: the slot does not wait for that time any more, which whoever
-//! meets it finds out by asking the slot. When more than half of the entries are stale they are
-//! swept out, so the heap is never longer than twice the keys that wait, plus [`STALE_MIN`].
+//! A binary heap with sixteen bytes per entry: the due time, a sequence number that orders equal
+//! times by their adds, and the slot. Entries are never searched. A replaced or cancelled entry
+//! stays and is *stale*: its slot no longer waits for that time, which is checked when the entry is
+//! taken out. When more than half of the entries are stale they are removed, so the heap is never
+//! longer than twice the number of waiting keys, plus [`STALE_MIN`].
 //!
-//! Where many fall due together, popping each would sift the heap each time. So after a sixteenth
-//! of the heap has been popped, the rest that is due is taken out in one pass and sorted: the pass
-//! costs no more than what was done already.
+//! If many entries fall due together, popping each would sift the heap each time. So after a
+//! sixteenth of the heap has been popped, the other due entries are taken out in one pass and
+//! sorted. That pass costs no more than the pops before it.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::{keys::SlotIdx, moment::Moment};
 
-/// So many stale entries are not worth a sweep.
+/// Up to this many stale entries are not removed.
 const STALE_MIN: usize = 64;
 
-/// Below this length popping is as good as sorting.
+/// Below this length popping is as fast as sorting.
 const SORT_MIN: usize = 1024;
 
-/// A heap with more room than four times its need gives the rest back, down to this many entries.
+/// A heap with capacity of more than four times its length shrinks, down to this many entries.
 const ROOM_MIN: usize = 1024;
 
-/// A due time of a slot; ordered by time, then by the order of adds (which starts over every four
+/// A due time of a slot. Ordered by time, then by the order of adds (a number that wraps after four
 /// billion).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Due {
@@ -54,7 +54,8 @@ impl DueTimes {
         self.heap.push(Reverse(Due { at, tie: self.tie, idx }));
     }
 
-    /// An entry became stale. `is_waited_for` tells which are not.
+    /// Counts a stale entry, and removes them if there are many. `is_waited_for` returns whether an
+    /// entry is live.
     pub(super) fn expire(&mut self, is_waited_for: impl Fn(Due) -> bool) {
         self.n_stale += 1;
         if self.n_stale > STALE_MIN + self.heap.len() / 2 {
@@ -67,35 +68,35 @@ impl DueTimes {
     /// Removes the first entry, which is stale.
     pub(super) fn drop_stale(&mut self) {
         self.heap.pop();
-        self.met_stale();
+        self.count_stale();
     }
 
-    /// One of those that were taken out was stale.
-    pub(super) fn met_stale(&mut self) {
+    /// Counts a stale entry among those that were taken out.
+    pub(super) fn count_stale(&mut self) {
         self.n_stale = self.n_stale.saturating_sub(1);
     }
 
-    /// Takes out everything due by `now`, earliest first, stale entries included.
-    pub(super) fn take_ripe(&mut self, now: Moment) -> Vec<Due> {
-        let mut ripe = Vec::new();
+    /// Takes out everything due by `now`, earliest first, including stale entries.
+    pub(super) fn take_due(&mut self, now: Moment) -> Vec<Due> {
+        let mut due_now = Vec::new();
         while let Some(Reverse(due)) = self.heap.peek()
             && due.at <= now
         {
-            ripe.push(*due);
+            due_now.push(*due);
             self.heap.pop();
-            if self.heap.len() >= SORT_MIN && ripe.len() * 16 >= self.heap.len() {
-                let sorted = ripe.len();
+            if self.heap.len() >= SORT_MIN && due_now.len() * 16 >= self.heap.len() {
+                let sorted = due_now.len();
                 let mut rest = Vec::new();
                 for Reverse(due) in std::mem::take(&mut self.heap) {
-                    if due.at <= now { ripe.push(due) } else { rest.push(Reverse(due)) }
+                    if due.at <= now { due_now.push(due) } else { rest.push(Reverse(due)) }
                 }
-                ripe[sorted..].sort_unstable();
+                due_now[sorted..].sort_unstable();
                 self.heap = rest.into();
                 break;
             }
         }
         self.give_back();
-        ripe
+        due_now
     }
 
     fn give_back(&mut self) {

@@ -1,4 +1,4 @@
-//! The wait for a key.
+//! The future of `get`.
 
 use std::{
     fmt,
@@ -17,13 +17,13 @@ use super::{
     state::{Handed, Taken},
 };
 
-/// The way through [`Shared::wait`].
+/// The future of [`Shared::wait`].
 type Wait<'q, K> = Pin<Box<dyn Future<Output = Option<Handed<K>>> + Send + 'q>>;
 
-/// What [`WorkQueue::get`](crate::WorkQueue::get) gives: the next key, or `None` once the queue is
-/// shut down and empty.
+/// The future of [`WorkQueue::get`](crate::WorkQueue::get): the next key, or `None` once the queue
+/// is shut down and empty.
 ///
-/// Small while there is a key at once; a wait is allocated when there is none.
+/// Does not allocate if a key is ready at once; a wait is allocated.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Get<'q, K> {
     shared: &'q Arc<Shared<K>>,
@@ -44,7 +44,7 @@ impl<'q, K: Clone + Eq + Hash + Send + 'static> Future for Get<'q, K> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = self.shared;
         if self.wait.is_none() {
-            // A worker that always finds a key yields when its budget is spent. Nothing is taken
+            // A worker that always finds a key yields when its budget is used up. No key is taken
             // yet.
             let budget = if shared.is_turn() { Some(ready!(poll_proceed(cx))) } else { None };
             match shared.take() {

@@ -1,11 +1,11 @@
-//! Every interleaving of a few threads at the queue's lock: what runs between two locks may run at
-//! any time.
+//! Model checking of every interleaving of a few threads at the queue's lock. Between two steps
+//! under the lock, any other thread may run.
 //!
-//! Everything the threads share is behind the one lock, or a waker. So a step under the lock is one
-//! step of the model. The stories are short, so that every one of their interleavings is run: a
-//! bound on preemptions was found to leave out those that matter.
+//! All shared state is behind the one lock, or in a waker. So a step under the lock is one step of
+//! the model. The scenarios are short, so that all their interleavings run: a bound on preemptions
+//! was found to miss important ones.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a failed test")]
 
 use std::{
     future::Future,
@@ -24,8 +24,8 @@ use loom::{
 
 use super::{
     builder::Builder,
-    lock::Lock,
     options::{Group, Priorities},
+    shared::Lock,
     shared::Shared,
     state::{State, Taken},
     tag::Tag,
@@ -47,7 +47,7 @@ fn plain() -> Arc<Queue> {
     Arc::new(Builder::new().shared())
 }
 
-/// WQ-11, WQ-12, and properties 1 to 3 of the rules: one holder, nothing lost, no pass too many.
+/// WQ-11, WQ-12, and properties 1 to 3 of the rules: one holder, nothing lost, no extra pass.
 #[test]
 fn two_workers_never_hold_one_key() {
     loom::model(|| {
@@ -78,9 +78,9 @@ fn two_workers_never_hold_one_key() {
     });
 }
 
-/// A tag is neither lost nor given twice: both adds come out, together or one after the other.
+/// A tag is neither lost nor returned twice: both adds come out, together or one after the other.
 #[test]
-fn tags_come_out_with_the_adds_they_went_with() {
+fn tags_are_returned_with_their_adds() {
     loom::model(|| {
         let queue = plain();
         let producer = {
@@ -104,9 +104,9 @@ fn tags_come_out_with_the_adds_they_went_with() {
     });
 }
 
-/// WQ-20: whoever sleeps, or is about to, hears of a shutdown.
+/// WQ-20: a waiter that is parked, or about to park, is notified of a shutdown.
 #[test]
-fn sleepers_hear_of_a_shutdown() {
+fn parked_waiters_see_a_shutdown() {
     loom::model(|| {
         let queue = plain();
         let worker = {
@@ -118,7 +118,7 @@ fn sleepers_hear_of_a_shutdown() {
     });
 }
 
-/// WQ-12: no key is lost between a look and the sleep after it.
+/// WQ-12: no key is lost between a check and the wait after it.
 #[test]
 fn worker_misses_no_add() {
     loom::model(|| {
@@ -139,10 +139,9 @@ fn worker_misses_no_add() {
     });
 }
 
-/// WQ-14 and property 13: a wait that is dropped passes on what it was called for, and leaves
-/// nobody behind.
+/// WQ-14 and property 13: a dropped wait passes its notification on, and leaves no waiter behind.
 #[test]
-fn dropped_wait_swallows_nothing() {
+fn dropped_wait_loses_no_notification() {
     loom::model(|| {
         let queue = plain();
         let producer = {
@@ -164,10 +163,9 @@ fn dropped_wait_swallows_nothing() {
     });
 }
 
-/// WQ-22, WQ-23 and property 12: a drain ends when the last key is done, and at once when a
-/// shutdown comes.
+/// WQ-22, WQ-23 and property 12: a drain ends when the last key is done, and at once at a shutdown.
 #[test]
-fn drain_hears_the_last_done_and_a_shutdown() {
+fn drain_ends_at_the_last_done_and_at_a_shutdown() {
     loom::model(|| {
         let queue = plain();
         queue.add(7, 0, Tag::NONE);
@@ -194,8 +192,7 @@ fn drain_hears_the_last_done_and_a_shutdown() {
         };
         block_on(async {
             let mut drain = Box::pin(queue.shut_down_with_drain());
-            // Entered before or after the other shutdown: the first lets it go, the second waits
-            // for the key.
+            // A drain from before the other shutdown returns; a later one waits for the key.
             let entered = std::future::poll_fn(|cx| Poll::Ready(drain.as_mut().poll(cx))).await;
             if entered.is_pending() {
                 queue.shut_down();
@@ -207,7 +204,7 @@ fn drain_hears_the_last_done_and_a_shutdown() {
     });
 }
 
-/// A group that is full is served again when one of its keys is done, whoever sleeps.
+/// A full group is served again when one of its keys is done, whichever worker is parked.
 #[test]
 fn done_frees_a_full_group() {
     loom::model(|| {

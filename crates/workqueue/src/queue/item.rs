@@ -1,16 +1,16 @@
-//! A key in a worker's hands.
+//! Keys that workers hold.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use super::{keys::SlotIdx, shared::Shared, state::Handed, tag::Tag};
 
-/// A key handed out to a worker; nobody else gets it until this is dropped.
+/// A key that was handed out to a worker. No other worker gets it until this is dropped.
 ///
-/// Dropping is `done`, so a worker that panics or is cancelled gives its key back as well. A worker
-/// that wants to come back calls
-/// [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited) *before* it drops the item:
-/// the key then waits at the worker's side and starts to wait in the queue when done.
-#[must_use = "dropping an item at once says that its work is done"]
+/// Dropping it is `done`, so a worker that panics or is cancelled gives its key back too. A worker
+/// that wants to retry calls [`WorkQueue::add_rate_limited`](crate::WorkQueue::add_rate_limited)
+/// *before* it drops the item. The delay starts at once, and the key waits in the queue after it is
+/// done.
+#[must_use = "dropping an item at once marks its work as done"]
 pub struct Item<'q, K> {
     shared: &'q Arc<Shared<K>>,
     key: K,
@@ -19,14 +19,14 @@ pub struct Item<'q, K> {
     n_adds: u16,
 }
 
-/// In place of a slot: an [`OwnedItem`] has taken over.
+/// Stands for no slot, after the item became an [`OwnedItem`].
 const MOVED: SlotIdx = SlotIdx::MAX;
 
 impl<'q, K> Item<'q, K> {
     #[inline]
     pub(super) fn new(shared: &'q Arc<Shared<K>>, handed: Handed<K>) -> Self {
-        // Field by field: copied as a whole, what was just written would be read in wider pieces,
-        // which processors wait for.
+        // Field by field: a copy of the whole struct reads what was just written in wider pieces,
+        // which stalls the processor.
         let Handed { key, idx, priority, n_adds } = handed;
         Self { shared, key, idx, priority, n_adds }
     }
@@ -36,35 +36,36 @@ impl<'q, K> Item<'q, K> {
         &self.key
     }
 
-    /// The priority it was handed out with, to be added again with the same; 0 without priorities.
+    /// The priority it was handed out with, to add it again with the same one; 0 without
+    /// priorities.
     pub fn priority(&self) -> i32 {
         self.priority
     }
 
     /// The tag of the add that led to this hand-out; [`Tag::NONE`] if it had none. Locks the queue
-    /// for a moment.
+    /// briefly.
     pub fn tag(&self) -> Tag {
         self.shared.step(|state| state.tag(self.idx))
     }
 
-    /// How many adds became this one hand-out, those with a delay included; counted up to
+    /// Number of adds that led to this hand-out, including those with a delay, up to
     /// [`ADDS_MAX`](crate::ADDS_MAX).
     pub fn n_adds(&self) -> u32 {
         u32::from(self.n_adds)
     }
 
-    /// How long the key was queued before it was handed out. Locks the queue for a moment. `None`
+    /// How long the key was queued before it was handed out. Locks the queue briefly. `None`
     /// without ages; see [`Builder::ages`](crate::Builder::ages).
     pub fn waited(&self) -> Option<Duration> {
         self.shared.step(|state| state.waited(self.idx))
     }
 
-    /// [`tag`](Self::tag) and [`waited`](Self::waited) in one look: the queue is locked once.
+    /// [`tag`](Self::tag) and [`waited`](Self::waited) with one lock of the queue.
     pub fn tag_and_waited(&self) -> (Tag, Option<Duration>) {
         self.shared.step(|state| (state.tag(self.idx), state.waited(self.idx)))
     }
 
-    /// The same, to be kept beyond a borrow of the queue: in another task, or in a collection.
+    /// Converts it into an item that does not borrow the queue, for another task or a collection.
     pub fn into_owned(mut self) -> OwnedItem<K>
     where
         K: Clone,
@@ -74,10 +75,10 @@ impl<'q, K> Item<'q, K> {
         OwnedItem { shared: self.shared.clone(), handed: Handed { key, idx, priority, n_adds } }
     }
 
-    /// Ends the work, and keeps the key from being handed out until the [`RestingItem`] is dropped.
+    /// Ends the work, but keeps the key from being handed out until the [`RestingItem`] is dropped.
     ///
-    /// The worker and the key's place in its [group](crate::Builder::group_in_flight_max) are free.
-    /// The key stays in flight: what is added makes it dirty, and a drain waits for it.
+    /// Frees the worker and the key's place in its [group](crate::Builder::group_in_flight_max).
+    /// The key stays in flight: an add makes it dirty, and a drain waits for it.
     pub fn rest(mut self) -> RestingItem<K>
     where
         K: Clone,
@@ -87,7 +88,7 @@ impl<'q, K> Item<'q, K> {
         RestingItem { shared: self.shared.clone(), key: self.key.clone(), idx }
     }
 
-    /// Gives the key back, as dropping does: to be written where a reader should see it.
+    /// Gives the key back, like dropping the item, but visible in the code.
     pub fn done(self) {}
 }
 
@@ -106,8 +107,8 @@ impl<K: fmt::Debug> fmt::Debug for Item<'_, K> {
     }
 }
 
-/// An [`Item`] that holds on to its queue by itself. Dropping it is `done`.
-#[must_use = "dropping an item at once says that its work is done"]
+/// An [`Item`] that owns a handle of its queue. Dropping it is `done`.
+#[must_use = "dropping an item at once marks its work as done"]
 pub struct OwnedItem<K> {
     shared: Arc<Shared<K>>,
     handed: Handed<K>,
@@ -125,18 +126,18 @@ impl<K> OwnedItem<K> {
     }
 
     /// The tag of the add that led to this hand-out; [`Tag::NONE`] if it had none. Locks the queue
-    /// for a moment.
+    /// briefly.
     pub fn tag(&self) -> Tag {
         self.shared.step(|state| state.tag(self.handed.idx))
     }
 
-    /// How many adds became this one hand-out, those with a delay included; counted up to
+    /// Number of adds that led to this hand-out, including those with a delay, up to
     /// [`ADDS_MAX`](crate::ADDS_MAX).
     pub fn n_adds(&self) -> u32 {
         u32::from(self.handed.n_adds)
     }
 
-    /// How long the key was queued before it was handed out. Locks the queue for a moment. `None`
+    /// How long the key was queued before it was handed out. Locks the queue briefly. `None`
     /// without ages; see [`Builder::ages`](crate::Builder::ages).
     pub fn waited(&self) -> Option<Duration> {
         self.shared.step(|state| state.waited(self.handed.idx))
@@ -158,9 +159,9 @@ impl<K: fmt::Debug> fmt::Debug for OwnedItem<K> {
     }
 }
 
-/// A key whose work is done and that is not to be handed out yet: [`Item::rest`]. Dropping it is
+/// A key whose work is done but that must not be handed out yet: [`Item::rest`]. Dropping it is
 /// `done`.
-#[must_use = "dropping an item at once says that its key may be handed out"]
+#[must_use = "dropping an item at once lets its key be handed out"]
 pub struct RestingItem<K> {
     shared: Arc<Shared<K>>,
     key: K,

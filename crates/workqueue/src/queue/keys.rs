@@ -1,7 +1,7 @@
-//! The keys a queue knows, each in a slot.
+//! The keys of a queue, each in a slot.
 //!
-//! A table finds a key's slot by its hash; everything else speaks of slots. So `get` and `done`
-//! hash nothing, and an add hashes once, before it takes the lock.
+//! A hash table maps a key to its slot; everything else uses slot indices. So `get` and `done` do
+//! not hash, and an add hashes once, before it takes the lock.
 
 use std::{collections::VecDeque, hash::Hash, hint::black_box};
 
@@ -10,28 +10,27 @@ use super::{
     table::{LEN_MAX, Table, Vacancy},
 };
 
-/// Where in [`Keys::slots`] a key is.
+/// Index of a key in [`Keys::slots`].
 pub(super) type SlotIdx = u32;
 
-/// The most keys a queue knows at once.
+/// Maximum number of keys in a queue.
 pub(super) const KEYS_MAX: usize = LEN_MAX;
 
-/// After a peak, slots beyond this many are given back when the queue is empty.
+/// After a peak, an empty queue with more slots than this frees its memory.
 const ROOM_MIN: usize = 4096;
 
-/// So many keys that have become absent are still kept, so that keys that come and go find their
-/// slots.
+/// Number of absent keys that stay in their slots, so that keys that come back are found.
 const LISTED_MAX: usize = 2048;
 
-/// So many slots are within reach of the processor's caches.
-/// None in this crate's own tests, so that they see what is done about those that are not.
-const NEAR_MAX: usize = if cfg!(test) { 0 } else { 16 * 1024 };
+/// Number of slots that fit in the processor's caches. 0 in this crate's own tests, so that they
+/// cover larger queues.
+const CACHED_SLOTS_MAX: usize = if cfg!(test) { 0 } else { 16 * 1024 };
 
-/// So many of them are swept at a time: enough to wait for memory once, and the lock is held for
-/// some microseconds.
+/// Number of slots swept at a time: enough to wait for memory once, and the lock is held for some
+/// microseconds.
 const SWEEP: usize = 64;
 
-/// A key's state, as in the table of the crate page; to have no slot is to be absent too.
+/// A key's state, as in the table of the crate page. A key without a slot is absent too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Absent,
@@ -42,10 +41,10 @@ pub(super) enum Stage {
     Dirty,
 }
 
-/// A key that is not absent, or was not until lately.
+/// A key that is not absent, or has recently become so.
 pub(super) struct Slot<K> {
     pub(super) key: K,
-    /// When it is due, if it waits.
+    /// Its due time, if it waits.
     pub(super) due: Moment,
     hash: u32,
     /// Adds since the last hand-out, up to [`ADDS_MAX`](crate::ADDS_MAX).
@@ -58,7 +57,7 @@ pub(super) struct Keys<K> {
     slots: Vec<Option<Slot<K>>>,
     free: Vec<SlotIdx>,
     by_hash: Table,
-    /// Slots to look at in the next sweep: those of absent keys, and of some that have come back.
+    /// Slots to check in the next sweep: those of absent keys, and of some that have come back.
     listed: VecDeque<SlotIdx>,
     n_absent: usize,
 }
@@ -80,7 +79,7 @@ impl<K> Keys<K> {
         self.slots.get(idx as usize)?.as_ref()
     }
 
-    /// Every index a slot may have now.
+    /// The range of all slot indices.
     pub(super) fn indices(&self) -> std::ops::Range<SlotIdx> {
         0..self.slots.len() as SlotIdx
     }
@@ -101,34 +100,35 @@ impl<K> Keys<K> {
         }
     }
 
-    /// Looks at slots that are read soon after, one by one: so they are waited for together.
+    /// Prefetches slots that are read next, so that they are loaded from memory together.
     #[inline]
-    pub(super) fn touch(&self, idxs: impl Iterator<Item = SlotIdx>) {
+    pub(super) fn prefetch(&self, idxs: impl Iterator<Item = SlotIdx>) {
         let seen =
             idxs.fold(0, |seen, idx| seen ^ self.get(idx).map_or(0, |slot| slot.stage as u32));
         black_box(seen);
     }
 
-    /// Looks at the table's words that are read soon after.
-    pub(super) fn touch_words(&self, hashes: impl Iterator<Item = u32>) {
-        black_box(hashes.fold(0, |seen, hash| seen ^ self.by_hash.touch(hash)));
+    /// Prefetches the table's words for keys that are looked up next.
+    pub(super) fn prefetch_words(&self, hashes: impl Iterator<Item = u32>) {
+        black_box(hashes.fold(0, |seen, hash| seen ^ self.by_hash.prefetch(hash)));
     }
 
-    /// The same with the slots that these words name, if there are such.
-    pub(super) fn touch_named(&self, hashes: impl Iterator<Item = u32>) {
-        self.touch(hashes.filter_map(|hash| self.by_hash.first(hash)));
+    /// Prefetches the slots that these words point to.
+    pub(super) fn prefetch_slots(&self, hashes: impl Iterator<Item = u32>) {
+        self.prefetch(hashes.filter_map(|hash| self.by_hash.first(hash)));
     }
 
-    /// Whether there are so many slots that those of keys long not seen are far away in memory.
+    /// Whether there are too many slots for the processor's caches.
     #[inline]
-    pub(super) fn are_far(&self) -> bool {
-        self.slots.len() > NEAR_MAX
+    pub(super) fn exceed_caches(&self) -> bool {
+        self.slots.len() > CACHED_SLOTS_MAX
     }
 
-    /// Makes a key absent; says whether all keys are now, and their room was given back. The slot
-    /// is swept later, together with others: the table's places are far apart in memory, and many
-    /// visits at once wait for it no longer than one. A key that is added again before finds its
-    /// slot, and costs the table nothing.
+    /// Makes a key absent. Returns whether all keys are absent now and their memory was freed.
+    ///
+    /// The slot is swept later, together with others: the table's words are far apart in memory,
+    /// and prefetching many at once waits as long as loading one. A key that is added again before
+    /// the sweep finds its slot, at no cost to the table.
     #[inline]
     pub(super) fn remove(&mut self, idx: SlotIdx) -> bool {
         let slot = self.slot_mut(idx);
@@ -148,11 +148,11 @@ impl<K> Keys<K> {
         false
     }
 
-    /// Takes absent keys out of the table: of the first listed slots those that have not come back.
+    /// Removes absent keys from the table: of the first listed slots those that have not come back.
     #[inline(never)]
     fn sweep(&mut self) {
         let hashes = self.listed.iter().take(SWEEP).map(|idx| self.slot(*idx).hash);
-        self.touch_words(hashes);
+        self.prefetch_words(hashes);
         for _ in 0..SWEEP {
             let Some(idx) = self.listed.pop_front() else { break };
             let slot = self.slot_mut(idx);
@@ -210,13 +210,12 @@ impl<K: Eq + Hash> Keys<K> {
         };
         match vacancy {
             Some(vacancy) => self.by_hash.insert(vacancy, hash, idx),
-            None => unreachable!("a table that was built anew has room"),
+            None => unreachable!("a table that was rebuilt has room"),
         }
         idx
     }
 
-    /// The slot of `key`, and the stage it is in: if the key was absent, its slot is to be given
-    /// another one.
+    /// The slot of `key`, and its stage before. The caller sets a new stage if it was absent.
     #[inline]
     pub(super) fn enter(&mut self, key: K, hash: u32) -> (SlotIdx, Stage) {
         let idx = match self.look(&key, hash) {

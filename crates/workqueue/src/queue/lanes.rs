@@ -1,20 +1,18 @@
-//! The order of service where it is not plain first come, first served: by priority, and fairly
-//! between groups.
+//! The order of service with priorities and fair groups.
 //!
 //! # Theory
 //!
-//! A *level* per priority, in it a *flow* per group, in it the keys in order of their sequence
-//! numbers. A key gets a fresh number when it becomes ready; a key that was added again while it
-//! was held got its number then, and goes back to that place.
+//! There is a *level* per priority, in it a *flow* per group, and in it the keys in order of their
+//! sequence numbers. A key gets a new number when it becomes ready. A key that was added again
+//! while it was held got its number then, and goes back to that place.
 //!
-//! [`Priorities`] say which level is served next, deficit round robin says which of its flows
-//! (every key costs one, a flow has its group's weight to spend per round), the number says which
-//! key.
+//! [`Priorities`] choose the next level. Deficit round robin chooses the flow: every key costs one,
+//! and a flow may spend its group's weight per round. The number chooses the key.
 //!
-//! A key that is raised leaves a *stale* entry behind: one whose number is not the key's number any
-//! more. Stale entries are dropped when they come up; a flow where they outnumber the others is
-//! swept, so a flow holds at most twice its keys, plus [`STALE_MIN`]. A level without keys is
-//! removed when there are more than [`LEVELS_MIN`], a flow when its level has more than
+//! A key that is raised leaves a *stale* entry behind, whose number is no longer the key's number.
+//! Stale entries are dropped when they come to the front. A flow with more stale than live entries
+//! is swept, so a flow holds at most twice its keys, plus [`STALE_MIN`]. A level without keys is
+//! removed when there are more than [`LEVELS_MIN`], and a flow when its level has more than
 //! [`FLOWS_MIN`](level::FLOWS_MIN).
 
 mod flow;
@@ -31,14 +29,14 @@ use super::{
     options::{Group, Priorities},
 };
 
-/// So many stale entries of a flow are not worth a sweep.
+/// Up to this many stale entries of a flow are not swept.
 const STALE_MIN: usize = 32;
 
-/// So many levels stay when their last key has left, so that coming and going keys do not build and
-/// tear them down.
+/// Number of levels that stay when their last key has left, so that they are not rebuilt for keys
+/// that come and go.
 const LEVELS_MIN: usize = 16;
 
-/// Where in the order of service a key stands; kept per slot.
+/// The place of a key in the order of service. One per slot.
 #[derive(Debug, Clone, Copy)]
 struct Rank {
     priority: i32,
@@ -54,16 +52,15 @@ struct Place {
     idx: SlotIdx,
 }
 
-/// How many keys of a priority are ready.
+/// Number of ready keys of a priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LevelStats {
     /// The priority.
     pub priority: i32,
-    /// Keys that are ready at it, those that a worker still holds included: `workqueue_depth` with
-    /// this priority.
+    /// Ready keys, including those that a worker still holds: `workqueue_depth` with this priority.
     pub ready: usize,
-    /// How long the first key of the level has been ready: what grows without bound when the level
+    /// How long the first key of the level has been ready. Grows without bound if the level
     /// starves. `None` if all its keys are held, or without ages; see
     /// [`Builder::ages`](crate::Builder::ages).
     pub oldest: Option<Duration>,
@@ -80,9 +77,9 @@ pub(super) struct Lanes {
     levels: BTreeMap<i32, Level>,
     seq: u64,
     n_ready: usize,
-    /// Keys in workers' hands per group, where their number is limited.
+    /// Number of held keys per group, if it is limited.
     held: HashMap<u64, u32>,
-    /// Hand-outs in a row that passed over an older key.
+    /// Consecutive hand-outs that passed over an older key.
     n_passed_over: u32,
 }
 
@@ -114,7 +111,7 @@ impl Lanes {
         self.ranks[idx as usize].priority
     }
 
-    /// What is asked for, where priorities count.
+    /// The priority of an add, if priorities count.
     fn asked(&self, priority: i32) -> i32 {
         if self.has_priorities() { priority } else { 0 }
     }
@@ -139,13 +136,12 @@ impl Lanes {
         }
     }
 
-    /// A key that is held is wanted again, at once or later: with no memory of the priority it was
-    /// handed out with.
+    /// A held key is added again, now or with a delay. The priority of its hand-out is dropped.
     pub(super) fn start_over(&mut self, idx: SlotIdx, priority: i32) {
         self.ranks[idx as usize].priority = self.asked(priority);
     }
 
-    /// A key that waits is added again.
+    /// A waiting key is added again.
     pub(super) fn raise_waiting(&mut self, idx: SlotIdx, priority: i32) {
         let priority = self.asked(priority);
         let rank = &mut self.ranks[idx as usize];
@@ -168,7 +164,7 @@ impl Lanes {
         self.n_ready += 1;
     }
 
-    /// A ready key is added again; only a real raise moves it, to the end of its new level.
+    /// A ready key is added again. Only a higher priority moves it, to the end of its new level.
     pub(super) fn raise_ready(&mut self, idx: SlotIdx, priority: i32) {
         let priority = self.asked(priority);
         let rank = self.ranks[idx as usize];
@@ -179,30 +175,30 @@ impl Lanes {
         self.ranks[idx as usize] = Rank { priority, seq, ..rank };
         let ranks = &self.ranks;
         if let Some(level) = self.levels.get_mut(&rank.priority) {
-            level.lose(rank.group, |place| ranks[place.idx as usize].seq == place.seq);
+            level.mark_stale(rank.group, |place| ranks[place.idx as usize].seq == place.seq);
             self.n_ready -= 1;
             self.remove_if_empty(rank.priority);
         }
         self.place(idx);
     }
 
-    /// A held key is wanted now: it gets its number.
-    pub(super) fn soil(&mut self, idx: SlotIdx) {
+    /// A held key becomes dirty and gets its number.
+    pub(super) fn mark_dirty(&mut self, idx: SlotIdx) {
         self.ranks[idx as usize].seq = self.next_seq();
         self.levels.entry(self.priority(idx)).or_default().n_dirty += 1;
     }
 
-    /// A held key that is wanted is added again.
+    /// A dirty key is added again.
     pub(super) fn raise_dirty(&mut self, idx: SlotIdx, priority: i32) {
         let priority = self.asked(priority);
         if priority > self.priority(idx) {
-            self.unsoil(idx);
+            self.unmark_dirty(idx);
             self.ranks[idx as usize].priority = priority;
-            self.soil(idx);
+            self.mark_dirty(idx);
         }
     }
 
-    fn unsoil(&mut self, idx: SlotIdx) {
+    fn unmark_dirty(&mut self, idx: SlotIdx) {
         let priority = self.priority(idx);
         if let Some(level) = self.levels.get_mut(&priority) {
             level.n_dirty -= 1;
@@ -210,18 +206,18 @@ impl Lanes {
         }
     }
 
-    /// A key that was wanted while it was held is given back: to the place of its number.
+    /// A dirty key is given back: it goes to the place of its number.
     pub(super) fn push_dirty(&mut self, idx: SlotIdx) {
-        self.unsoil(idx);
+        self.unmark_dirty(idx);
         self.place(idx);
     }
 
-    /// A key that was wanted while it was held is not wanted any more.
+    /// A dirty key is abandoned.
     pub(super) fn drop_dirty(&mut self, idx: SlotIdx) {
-        self.unsoil(idx);
+        self.unmark_dirty(idx);
     }
 
-    /// The next key. `since` is when a slot's key became ready, if ages are kept.
+    /// The next key. `since` returns when a slot's key became ready, if ages are recorded.
     #[inline]
     pub(super) fn pop(&mut self, since: impl Fn(SlotIdx) -> Moment) -> Option<SlotIdx> {
         if self.n_ready == 0 {
@@ -238,7 +234,7 @@ impl Lanes {
         Some(place.idx)
     }
 
-    /// Which level is served next, and which of its keys.
+    /// The next level, and which of its keys.
     #[inline]
     fn next_place(&mut self, since: impl Fn(SlotIdx) -> Moment) -> Option<(i32, Place)> {
         let (ranks, held, held_max) = (&self.ranks, &self.held, self.held_max);
@@ -251,8 +247,8 @@ impl Lanes {
         match self.priorities {
             None | Some(Priorities::Strict) => Some((highest, first)),
             Some(Priorities::Ageing { step }) => {
-                // Who rises by one a step from `priority` at `since` overtakes whoever does so from
-                // a later point of the same line.
+                // A key that rises by one per step from `priority` at `since` overtakes any key
+                // that starts later on the same line.
                 let step = step.as_nanos().min(u128::from(u64::MAX)) as i128;
                 let line = |(priority, place): (i32, Place)| {
                     i128::from(since(place.idx).0) - i128::from(priority) * step
@@ -282,7 +278,7 @@ impl Lanes {
         }
     }
 
-    /// A key is given back; says whether keys of its group may be served again because of that.
+    /// A key is given back. Returns whether this makes keys of its group ready again.
     #[inline]
     pub(super) fn release(&mut self, idx: SlotIdx) -> bool {
         let Some(max) = self.held_max else { return false };
@@ -310,7 +306,7 @@ impl Lanes {
         }
     }
 
-    /// Empties the flows; gives the keys that were in them.
+    /// Empties the flows and returns their keys.
     pub(super) fn clear(&mut self) -> Vec<SlotIdx> {
         let ranks = &self.ranks;
         let levels = std::mem::take(&mut self.levels);
@@ -319,7 +315,7 @@ impl Lanes {
             .flat_map(Level::places)
             .filter(|place| ranks[place.idx as usize].seq == place.seq)
             .collect();
-        // The order of a hash table is nobody's.
+        // Sorted, because the order of a hash table is not deterministic.
         places.sort_unstable();
         for (priority, level) in levels {
             if level.n_dirty > 0 {

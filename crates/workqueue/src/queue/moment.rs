@@ -1,22 +1,22 @@
-//! Points in time, eight bytes each.
+//! Points in time of eight bytes.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Nanoseconds since the queue's epoch; below zero where a test's clock stood before it. Reaches
-/// 292 years each way.
+/// Nanoseconds since the queue's epoch; negative if a test's clock was before it. Reaches 292 years
+/// each way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Moment(pub(super) i64);
 
 impl Moment {
-    /// How long `self` is before `now`; zero if it is not.
+    /// Time from `self` to `now`; zero if `self` is later.
     pub(super) fn age(self, now: Self) -> Duration {
         Duration::from_nanos(now.0.saturating_sub(self.0).max(0) as u64)
     }
 }
 
-/// What moments count from: when the queue was built.
+/// The origin of moments: when the queue was built.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Epoch(Instant);
 

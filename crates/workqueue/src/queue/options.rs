@@ -1,4 +1,4 @@
-//! What may be said about a key when it is added, and about the order in which a queue serves.
+//! Options of an add, and of the order of service.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -8,77 +8,77 @@ use std::{
 
 use super::tag::Tag;
 
-/// How a key is added; see [`WorkQueue::add_with`](crate::WorkQueue::add_with). The default is a
+/// Options of an add; see [`WorkQueue::add_with`](crate::WorkQueue::add_with). The default is a
 /// plain add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AddOptions {
-    /// Wait this long first; zero is at once.
+    /// Delay; zero means at once.
     pub after: Option<Duration>,
-    /// Wait as long as the rate limiter says, which counts an attempt. With `after` too, the
-    /// shorter of the two.
+    /// Uses the rate limiter's delay, which counts an attempt. With `after` too, the shorter of the
+    /// two.
     pub rate_limited: bool,
-    /// The higher, the sooner; absent is 0. Without effect unless the queue was built with
-    /// [`priorities`](crate::Builder::priorities).
+    /// Priority: higher ones are served first. 0 if absent. No effect unless the queue was built
+    /// with [`priorities`](crate::Builder::priorities).
     pub priority: Option<i32>,
-    /// Goes with the add to its hand-out: [`Item::tag`](crate::Item::tag).
+    /// The hand-out returns it: [`Item::tag`](crate::Item::tag).
     pub tag: Tag,
 }
 
 impl AddOptions {
-    /// The same, after `delay`.
+    /// Sets the delay.
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         Self { after: Some(delay), ..self }
     }
 
-    /// The same, but when the rate limiter allows.
+    /// Uses the rate limiter's delay.
     #[must_use]
     pub fn rate_limited(self) -> Self {
         Self { rate_limited: true, ..self }
     }
 
-    /// The same, at `priority`.
+    /// Sets the priority.
     #[must_use]
     pub fn priority(self, priority: i32) -> Self {
         Self { priority: Some(priority), ..self }
     }
 
-    /// The same, with `tag`.
+    /// Sets the tag.
     #[must_use]
     pub fn tag(self, tag: Tag) -> Self {
         Self { tag, ..self }
     }
 }
 
-/// The priority of what is not urgent: -100, what controller-runtime gives to the initial list and
-/// to resyncs.
+/// Priority for work that is not urgent: -100, which controller-runtime gives to the initial list
+/// and to resyncs.
 pub const PRIORITY_LOW: i32 = -100;
 
-/// How priorities decide who is served next. Within one priority it is first ready, first served.
+/// The order of service between priorities. Within one priority it is first ready, first served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Priorities {
-    /// The highest first, always: a steady supply at one priority starves all lower ones, as in
+    /// The highest first, always. A steady supply at one priority starves all lower ones, as in
     /// controller-runtime.
     Strict,
-    /// Waiting counts: a ready key rises by one for each `step` it has been ready. A key a hundred
-    /// below is served before fresh ones once it has been ready for a hundred steps longer. The
-    /// clock is read at every add. A step of zero is first ready, first served.
+    /// A ready key rises by one priority for each `step` it has been ready. So a key with a
+    /// priority lower by 100 is served before new ones once it has been ready for a hundred steps
+    /// longer. Reads the clock at every add. A step of zero is first ready, first served.
     Ageing {
-        /// How long a key is ready until it counts as one priority higher.
+        /// Time a key must be ready to rise by one priority.
         step: Duration,
     },
-    /// The highest first, but of every `one_in` hand-outs that pass over a key of lower priority
-    /// that has been ready for longer, one goes to the key that has been ready for longest. One in
+    /// The highest first, with a share for the oldest: of every `one_in` hand-outs that pass over
+    /// an older key of lower priority, one goes to the key that has been ready for longest. One in
     /// one is first ready, first served.
     Share {
-        /// How many hand-outs make a round.
+        /// Number of hand-outs in a round.
         one_in: NonZeroU32,
     },
 }
 
-/// Whose a key is; see [`Builder::groups`](crate::Builder::groups).
+/// The group of a key; see [`Builder::groups`](crate::Builder::groups).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group {
     pub(super) id: u64,
@@ -86,29 +86,29 @@ pub struct Group {
 }
 
 impl Group {
-    /// The group named `name`: a tenant, a namespace, a shard. Names are told apart by 64 bits of
-    /// their hash, which is the same in every run.
+    /// The group named `name`: a tenant, a namespace, a shard. Groups are identified by a 64-bit
+    /// hash of the name, which is the same in every run.
     pub fn of(name: &(impl Hash + ?Sized)) -> Self {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         Self { id: hasher.finish(), weight: 1 }
     }
 
-    /// The same, but served `weight` keys a round instead of one.
+    /// Sets the number of keys served per round, instead of one.
     #[must_use]
     pub fn weight(self, weight: NonZeroU32) -> Self {
         Self { weight: weight.get(), ..self }
     }
 }
 
-/// What becomes of queued keys at a shutdown.
+/// What happens to queued keys at a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtShutdown {
-    /// They are handed out, then every `get` ends: client-go's queue, and the default without
-    /// priorities.
+    /// They are handed out, then every `get` returns `None`: client-go's queue, and the default
+    /// without priorities.
     HandOut,
-    /// They are dropped, and every `get` ends at once: controller-runtime's priority queue, and the
-    /// default with priorities. What reads its work anew at its next start misses nothing.
+    /// They are dropped, and every `get` returns `None` at once: controller-runtime's priority
+    /// queue, and the default with priorities. Safe if the next start lists all work again.
     Abandon,
 }

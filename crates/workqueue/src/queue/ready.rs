@@ -1,16 +1,16 @@
-//! Which key is served next: plain first come, first served, or [`Lanes`].
+//! Ready keys in the order of service: first come, first served, or [`Lanes`].
 
 use std::collections::VecDeque;
 
 use super::{keys::SlotIdx, lanes::Lanes, moment::Moment, options::Group, tag::Tag};
 
-/// How much longer than its content a queue may stay after a peak, as a factor.
+/// After a peak, the queue shrinks if its capacity is more than this many times its length.
 const ROOM_FACTOR: usize = 8;
 
-/// Queues up to this length keep their room.
+/// Queues up to this capacity do not shrink.
 const ROOM_MIN: usize = 4096;
 
-/// What is said about a key when it is added.
+/// The options of an add that the order of service and the tags need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Want {
     pub(super) priority: i32,
@@ -20,7 +20,7 @@ pub(super) struct Want {
 
 #[derive(Debug)]
 pub(super) enum Ready {
-    /// Priorities and groups count for nothing, and nothing is kept about them.
+    /// Without priorities and groups.
     Fifo(VecDeque<SlotIdx>),
     Lanes(Box<Lanes>),
 }
@@ -64,8 +64,7 @@ impl Ready {
         }
     }
 
-    /// A key that was wanted while it was held becomes ready: at the tail, or with lanes at the
-    /// place of its add.
+    /// A dirty key becomes ready: at the tail, or with lanes at the place of its add.
     #[inline]
     pub(super) fn push_dirty(&mut self, idx: SlotIdx) {
         match self {
@@ -88,7 +87,7 @@ impl Ready {
         }
     }
 
-    /// The next keys, as far as they are known without a search.
+    /// The next keys, if they are known without a search.
     pub(super) fn next(&self) -> impl Iterator<Item = SlotIdx> {
         let fifo = match self {
             Self::Fifo(queue) => Some(queue),
@@ -105,7 +104,7 @@ impl Ready {
         }
     }
 
-    /// Empties it; gives the keys that were ready.
+    /// Empties it and returns the keys that were ready.
     pub(super) fn clear(&mut self) -> Vec<SlotIdx> {
         match self {
             Self::Fifo(queue) => std::mem::take(queue).into(),

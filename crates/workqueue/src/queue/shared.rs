@@ -1,9 +1,9 @@
-//! What all handles and all items of a queue share: a lock around [`State`], and the ways to wait
-//! for it.
+//! State shared by all handles and items of a queue: a lock around [`State`], and the futures that
+//! wait for it.
 //!
 //! Every step goes through [`Shared::step`]: take the lock, change the state, release the lock,
-//! then wake and tell those whom the change concerns. Nothing of the user's but `Clone`, `Eq` and
-//! `Drop` of keys runs under the lock.
+//! then wake waiters and report metrics. Of the user's code, only `Clone`, `Eq` and `Drop` of keys
+//! run under the lock.
 
 use std::{
     future::poll_fn,
@@ -23,22 +23,40 @@ use tokio::time::Instant;
 
 use super::{
     keys::SlotIdx,
-    lock::Lock,
     moment::{Epoch, Moment},
     options::Group,
-    parking::SeatIdx,
     ready::Want,
     state::{Handed, State, Taken},
     tag::Tag,
+    waiters::WaiterIdx,
 };
 use crate::{Metrics, RateLimiter};
 
-/// One of so many hand-outs costs a worker a unit of its budget, of which tokio gives 128 at a
-/// time.
+/// One of this many hand-outs takes a unit of the worker's cooperative budget, which tokio sets to
+/// 128.
 const TURNS: u32 = 4;
 
-/// Says whose a key is.
+/// Returns the group of a key.
 pub(super) type GroupOf<K> = Box<dyn Fn(&K) -> Group + Send + Sync>;
+
+/// A lock that is held for one step. It hands out no guard.
+pub(super) trait Lock<T> {
+    fn new(value: T) -> Self;
+
+    /// Runs `step` under the lock.
+    fn with<R>(&self, step: impl FnOnce(&mut T) -> R) -> R;
+}
+
+impl<T> Lock<T> for Mutex<T> {
+    fn new(value: T) -> Self {
+        Self::new(value)
+    }
+
+    #[inline]
+    fn with<R>(&self, step: impl FnOnce(&mut T) -> R) -> R {
+        step(&mut self.lock())
+    }
+}
 
 pub(super) struct Shared<K, L = Mutex<State<K>>> {
     // Settings.
@@ -52,38 +70,37 @@ pub(super) struct Shared<K, L = Mutex<State<K>>> {
 
     // State.
     pub(super) state: L,
-    /// Whether the state is shutting down, to be seen without the lock.
+    /// Whether the state is shutting down, readable without the lock.
     pub(super) is_closed: AtomicBool,
-    /// Counts hand-outs, nearly.
+    /// Approximate count of hand-outs.
     pub(super) turns: AtomicU32,
     pub(super) key: PhantomData<fn(K)>,
 }
 
 impl<K, L: Lock<State<K>>> Shared<K, L> {
-    /// Runs one step of the state, then wakes and tells those whom it concerns.
+    /// Runs one step of the state, then wakers waiters and reports metrics.
     #[inline]
     pub(super) fn step<T>(&self, step: impl FnOnce(&mut State<K>) -> T) -> T {
         let (seen, effects) = self.state.with(|state| (step(state), state.take_effects()));
         if let Some(effects) = effects {
             if let Some(metrics) = &self.metrics {
-                (0..effects.n_wanted).for_each(|_| metrics.added());
+                (0..effects.n_added).for_each(|_| metrics.added());
             }
-            effects.wakes.wake();
+            effects.wakers.wake();
         }
         seen
     }
 
-    /// Whether this hand-out is one that is counted against a worker's budget: one of [`TURNS`],
-    /// which saves time.
+    /// Whether this hand-out counts against the worker's budget: one of [`TURNS`], to save time.
     #[inline]
     pub(super) fn is_turn(&self) -> bool {
-        // Two workers at once may count as one: it is about now and then.
+        // Concurrent workers may count as one, because an approximate count is enough.
         let turn = self.turns.load(Ordering::Relaxed).wrapping_add(1);
         self.turns.store(turn, Ordering::Relaxed);
         turn.is_multiple_of(TURNS)
     }
 
-    /// The time, if ages are kept.
+    /// The current time, if ages are recorded.
     #[inline]
     pub(super) fn aged_now(&self) -> Option<Moment> {
         self.has_ages.then(|| self.epoch.now())
@@ -102,7 +119,7 @@ impl<K, L: Lock<State<K>>> Shared<K, L> {
         }
     }
 
-    /// Frees the worker of a key, which counts as worked off.
+    /// Frees the worker of a key, whose work counts as done.
     pub(super) fn rest(&self, idx: SlotIdx) {
         let now = self.aged_now();
         let worked_for = self.step(|state| state.rest(idx, now));
@@ -118,22 +135,23 @@ impl<K, L: Lock<State<K>>> Shared<K, L> {
 
     pub(super) async fn shut_down_with_drain(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        let (drain, seat) = self.step(|state| (state.drain(), state.drains().enter()));
-        let _seat = DrainSeat { shared: self, seat };
+        let (drain, waiter) = self.step(|state| (state.drain(), state.drains().register()));
+        let _guard = DrainGuard { shared: self, waiter };
         loop {
             let is_over = self.step(|state| {
-                state.drains().wake_up(seat);
+                state.drains().check(waiter);
                 let is_over = state.is_drained(drain);
                 if !is_over {
-                    state.drains().fall_asleep(seat);
+                    state.drains().park(waiter);
                 }
                 is_over
             });
             if is_over {
                 return;
             }
-            // Cancel safe: the seat is left when it is dropped, and a drain's end is called to all.
-            poll_fn(|cx| match self.step(|state| state.drains().is_called(seat, cx.waker())) {
+            // Cancel safe: dropping the guard removes the waiter, and all drains are notified
+            // together.
+            poll_fn(|cx| match self.step(|state| state.drains().is_notified(waiter, cx.waker())) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             })
@@ -170,9 +188,9 @@ impl<K: Clone + Eq + Hash, L: Lock<State<K>>> Shared<K, L> {
         self.step(|state| state.add(key, hash, want, Some(at), now));
     }
 
-    /// Tells how long a key was queued that was handed out.
+    /// Reports how long a handed-out key was queued.
     #[inline]
-    fn tell(&self, queued_for: Option<Duration>) {
+    fn report_hand_out(&self, queued_for: Option<Duration>) {
         if let (Some(metrics), Some(queued_for)) = (&self.metrics, queued_for) {
             metrics.handed_out(queued_for);
         }
@@ -182,40 +200,40 @@ impl<K: Clone + Eq + Hash, L: Lock<State<K>>> Shared<K, L> {
     pub(super) fn take(&self) -> Taken<K> {
         let now = self.aged_now();
         let (taken, queued_for) = self.step(|state| state.take(now));
-        self.tell(queued_for);
+        self.report_hand_out(queued_for);
         taken
     }
 
-    /// The next key, when there is none at once; `None` when there never will be.
+    /// Waits for the next key. `None` once the queue is shut down and empty.
     pub(super) async fn wait(&self) -> Option<Handed<K>> {
-        let seat = self.step(|state| state.workers().enter());
-        let _seat = WorkerSeat { shared: self, seat };
+        let waiter = self.step(|state| state.workers().register());
+        let _guard = WorkerGuard { shared: self, waiter };
         loop {
             let now = self.aged_now();
-            let (taken, queued_for, wake) = self.step(|state| state.take_or_sleep(seat, now));
-            self.tell(queued_for);
+            let (taken, queued_for, wake) = self.step(|state| state.take_or_park(waiter, now));
+            self.report_hand_out(queued_for);
             match taken {
                 Taken::Key(handed) => return Some(handed),
                 Taken::ShutDown => return None,
                 Taken::Nothing => {}
             }
-            let called = poll_fn(|cx| {
-                match self.step(|state| state.workers().is_called(seat, cx.waker())) {
+            let notified = poll_fn(|cx| {
+                match self.step(|state| state.workers().is_notified(waiter, cx.waker())) {
                     true => Poll::Ready(()),
                     false => Poll::Pending,
                 }
             });
             let Some(wake) = wake else {
-                // Cancel safe: a call that is not heard is passed on when the seat is left.
-                called.await;
+                // Cancel safe: removing the waiter passes an unconsumed notification on.
+                notified.await;
                 continue;
             };
             tokio::select! {
-                // Otherwise the first arm to be asked is drawn by lot, and which waiter gets a key
-                // could differ from run to run.
+                // Without `biased`, tokio picks the first arm at random, and which waiter gets a
+                // key could differ from run to run.
                 biased;
                 // Cancel safe: as above.
-                () = called => {}
+                () = notified => {}
                 // Cancel safe: a due key moves only in `take`.
                 () = tokio::time::sleep_until(self.epoch.instant(wake)) => {}
             }
@@ -223,26 +241,26 @@ impl<K: Clone + Eq + Hash, L: Lock<State<K>>> Shared<K, L> {
     }
 }
 
-/// The seat of a worker that waits; perhaps that of the one who keeps the time.
-struct WorkerSeat<'a, K, L: Lock<State<K>>> {
+/// Registers a waiting worker, which may be the timekeeper, until dropped.
+struct WorkerGuard<'a, K, L: Lock<State<K>>> {
     shared: &'a Shared<K, L>,
-    seat: SeatIdx,
+    waiter: WaiterIdx,
 }
 
-impl<K, L: Lock<State<K>>> Drop for WorkerSeat<'_, K, L> {
+impl<K, L: Lock<State<K>>> Drop for WorkerGuard<'_, K, L> {
     fn drop(&mut self) {
-        self.shared.step(|state| state.leave(self.seat));
+        self.shared.step(|state| state.leave(self.waiter));
     }
 }
 
-/// The seat of one who waits for the end of a drain.
-struct DrainSeat<'a, K, L: Lock<State<K>>> {
+/// Registers a waiting drain until dropped.
+struct DrainGuard<'a, K, L: Lock<State<K>>> {
     shared: &'a Shared<K, L>,
-    seat: SeatIdx,
+    waiter: WaiterIdx,
 }
 
-impl<K, L: Lock<State<K>>> Drop for DrainSeat<'_, K, L> {
+impl<K, L: Lock<State<K>>> Drop for DrainGuard<'_, K, L> {
     fn drop(&mut self) {
-        self.shared.step(|state| _ = state.drains().leave(self.seat));
+        self.shared.step(|state| _ = state.drains().deregister(self.waiter));
     }
 }

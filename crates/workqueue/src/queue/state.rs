@@ -1,24 +1,24 @@
-//! What the lock guards: every key's state, and the transitions between them.
+//! The state under the lock: every key's state, and the transitions between them.
 
 mod add;
-mod look;
+mod read;
 
 use std::time::Duration;
 
-use self::add::Fresh;
+use self::add::DeferredAdd;
 use super::{
     ages::Ages,
     due::{Due, DueTimes},
     keys::{Keys, SlotIdx, Stage},
     moment::{Epoch, Moment},
     options::AtShutdown,
-    parking::{Parking, SeatIdx, Wakes},
     ready::Ready,
     tag::Tags,
+    waiters::{WaiterIdx, Waiters, Wakers},
 };
 
-/// So many slots are looked at together, where they may be far apart in memory.
-const TOUCHED: usize = 32;
+/// Number of slots prefetched together.
+const PREFETCHED: usize = 32;
 
 /// A key that is handed out.
 #[derive(Debug, Clone)]
@@ -29,12 +29,12 @@ pub(super) struct Handed<K> {
     pub(super) n_adds: u16,
 }
 
-/// What a `take` found.
+/// The result of `take`.
 pub(super) enum Taken<K> {
     Key(Handed<K>),
-    /// No key now.
+    /// No key is ready.
     Nothing,
-    /// No key, and never again.
+    /// The queue is shut down and empty.
     ShutDown,
 }
 
@@ -45,10 +45,11 @@ pub(super) struct State<K> {
 
     // The keys.
     keys: Keys<K>,
-    /// Adds that wait to be looked up together.
-    fresh: Vec<Fresh<K>>,
-    /// Looks them up, which needs more of a key than whoever gives one back knows of it.
-    absorb_all: fn(&mut Self),
+    /// Deferred adds, to be applied together.
+    deferred: Vec<DeferredAdd<K>>,
+    /// Applies the deferred adds. A function pointer, because it needs more trait bounds than
+    /// `done` has.
+    apply_all_deferred: fn(&mut Self),
 
     // Their order.
     ready: Ready,
@@ -58,19 +59,19 @@ pub(super) struct State<K> {
 
     // Counts.
     n_waiting: usize,
-    /// Keys that were handed out and not given back, those that rest included.
+    /// Keys that were handed out and not given back, including resting keys.
     n_in_flight: usize,
-    /// Keys that were handed out and that no worker holds any more.
+    /// Resting keys.
     n_resting: usize,
     n_dirty: usize,
-    /// So many of the next keys' slots have been looked at already.
-    n_touched: usize,
+    /// Number of next keys whose slots are already prefetched.
+    n_prefetched: usize,
 
-    // Those who wait.
-    workers: Parking,
-    /// Who among them sleeps until the earliest due time.
-    timekeeper: Option<SeatIdx>,
-    drains: Parking,
+    // Waiters.
+    workers: Waiters,
+    /// The worker that sleeps until the earliest due time.
+    timekeeper: Option<WaiterIdx>,
+    drains: Waiters,
     shutdown: Shutdown,
     n_drains: u64,
     effects: Effects,
@@ -85,27 +86,27 @@ enum Shutdown {
     },
 }
 
-/// What is to be done once the lock is released.
+/// What must be done after the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    pub(super) wakes: Wakes,
-    /// How many keys became wanted, if ages are kept: metrics want to know, and need ages.
-    pub(super) n_wanted: usize,
+    pub(super) wakers: Wakers,
+    /// Number of keys added, if ages are recorded: only metrics need it.
+    pub(super) n_added: usize,
 }
 
 impl<K> State<K> {
-    fn with_absorb(
+    fn with_apply_deferred(
         ready: Ready,
         at_shutdown: AtShutdown,
         ages: Option<Ages>,
-        absorb_all: fn(&mut Self),
+        apply_all_deferred: fn(&mut Self),
     ) -> Self {
         Self {
             epoch: Epoch::start(),
             at_shutdown,
             keys: Keys::default(),
-            fresh: Vec::new(),
-            absorb_all,
+            deferred: Vec::new(),
+            apply_all_deferred,
             ready,
             due: DueTimes::default(),
             ages,
@@ -114,20 +115,20 @@ impl<K> State<K> {
             n_in_flight: 0,
             n_resting: 0,
             n_dirty: 0,
-            n_touched: 0,
-            workers: Parking::default(),
+            n_prefetched: 0,
+            workers: Waiters::default(),
             timekeeper: None,
-            drains: Parking::default(),
+            drains: Waiters::default(),
             shutdown: Shutdown::No,
             n_drains: 0,
             effects: Effects::default(),
         }
     }
 
-    /// What is to be done about what happened since this was last asked.
+    /// The effects since the last call.
     #[inline]
     pub(super) fn take_effects(&mut self) -> Option<Effects> {
-        let is_any = self.effects.n_wanted > 0 || !self.effects.wakes.is_empty();
+        let is_any = self.effects.n_added > 0 || !self.effects.wakers.is_empty();
         is_any.then(|| std::mem::take(&mut self.effects))
     }
 
@@ -142,9 +143,9 @@ impl<K> State<K> {
         self.ready.push(idx);
         if let (Some(ages), Some(now)) = (&mut self.ages, now) {
             ages.begin(idx, now);
-            self.effects.n_wanted += 1;
+            self.effects.n_added += 1;
         }
-        self.workers.call_one(&mut self.effects.wakes);
+        self.workers.notify_one(&mut self.effects.wakers);
     }
 
     /// Makes a key absent.
@@ -159,20 +160,20 @@ impl<K> State<K> {
         }
     }
 
-    /// Marks a held key as wanted again.
-    fn soil(&mut self, idx: SlotIdx, now: Option<Moment>) {
+    /// Marks a held key as dirty.
+    fn mark_dirty(&mut self, idx: SlotIdx, now: Option<Moment>) {
         self.keys.slot_mut(idx).stage = Stage::Dirty;
         if let Some(lanes) = self.ready.lanes() {
-            lanes.soil(idx);
+            lanes.mark_dirty(idx);
         }
         if let (Some(ages), Some(now)) = (&mut self.ages, now) {
-            ages.soil(idx, now);
-            self.effects.n_wanted += 1;
+            ages.mark_dirty(idx, now);
+            self.effects.n_added += 1;
         }
         self.n_dirty += 1;
     }
 
-    /// A key waits no more; its entry among the due times is stale.
+    /// Ends a key's wait. Its entry among the due times becomes stale.
     fn stop_waiting(&mut self, idx: SlotIdx, stage: Stage) {
         self.keys.slot_mut(idx).stage = stage;
         self.n_waiting -= 1;
@@ -180,7 +181,7 @@ impl<K> State<K> {
         self.due.expire(|due| is_waited_for(keys, due));
     }
 
-    /// A key waits until `at`, and whoever keeps the time hears of it.
+    /// Makes a key wait until `at`, and notifies the timekeeper if necessary.
     fn await_due(&mut self, idx: SlotIdx, at: Moment, stage: Stage) {
         let slot = self.keys.slot_mut(idx);
         slot.due = at;
@@ -189,41 +190,41 @@ impl<K> State<K> {
         self.due.insert(at, idx);
         if is_first {
             match self.timekeeper {
-                // Sleeps too long now.
-                Some(seat) => self.workers.call(seat, &mut self.effects.wakes),
-                // Somebody is to take the post.
-                None => self.workers.call_one(&mut self.effects.wakes),
+                // Its sleep is too long now.
+                Some(waiter) => self.workers.notify(waiter, &mut self.effects.wakers),
+                // Another waiter must become timekeeper.
+                None => self.workers.notify_one(&mut self.effects.wakers),
             }
         }
     }
 
-    /// Moves every key whose time has come.
+    /// Moves every key that has fallen due.
     #[inline]
     pub(super) fn fire(&mut self) {
-        self.absorb();
+        self.apply_deferred();
         if let Some(first) = self.due.first() {
-            self.fire_ripe(first);
+            self.fire_due(first);
         }
     }
 
     #[inline(never)]
-    fn fire_ripe(&mut self, first: Due) {
+    fn fire_due(&mut self, first: Due) {
         let now = self.epoch.now();
         if first.at > now {
             return;
         }
-        for ripe in self.due.take_ripe(now).chunks(TOUCHED) {
-            if self.keys.are_far() {
-                self.keys.touch(ripe.iter().map(|due| due.idx));
+        for due_now in self.due.take_due(now).chunks(PREFETCHED) {
+            if self.keys.exceed_caches() {
+                self.keys.prefetch(due_now.iter().map(|due| due.idx));
             }
-            for due in ripe {
+            for due in due_now {
                 if !is_waited_for(&self.keys, *due) {
-                    self.due.met_stale();
+                    self.due.count_stale();
                     continue;
                 }
                 self.n_waiting -= 1;
                 match self.keys.slot(due.idx).stage {
-                    Stage::Returning => self.soil(due.idx, Some(now)),
+                    Stage::Returning => self.mark_dirty(due.idx, Some(now)),
                     _ => self.enqueue(due.idx, Some(now)),
                 }
             }
@@ -241,34 +242,34 @@ impl<K> State<K> {
         None
     }
 
-    /// Gives a key back; says how long it was held, if ages are kept.
+    /// Gives a key back. Returns how long it was held, if ages are recorded.
     #[inline]
     pub(super) fn done(&mut self, idx: SlotIdx, now: Option<Moment>) -> Option<Duration> {
-        self.absorb();
+        self.apply_deferred();
         let worked_for = self.ages.as_mut().zip(now).map(|(ages, now)| ages.give_back(idx, now));
         let is_freed = self.ready.lanes().is_some_and(|lanes| lanes.release(idx));
         self.give_back(idx);
         if is_freed {
-            self.workers.call_one(&mut self.effects.wakes);
+            self.workers.notify_one(&mut self.effects.wakers);
         }
         worked_for
     }
 
-    /// Frees the worker of a key, and its place in its group; says how long it was held, if ages
-    /// are kept. Nobody gets the key before [`end_rest`](Self::end_rest).
+    /// Frees the worker of a key, and the key's place in its group. Returns how long it was held,
+    /// if ages are recorded. The key is not handed out before [`end_rest`](Self::end_rest).
     pub(super) fn rest(&mut self, idx: SlotIdx, now: Option<Moment>) -> Option<Duration> {
-        self.absorb();
+        self.apply_deferred();
         self.n_resting += 1;
         let worked_for = self.ages.as_mut().zip(now).map(|(ages, now)| ages.rest(idx, now));
         if self.ready.lanes().is_some_and(|lanes| lanes.release(idx)) {
-            self.workers.call_one(&mut self.effects.wakes);
+            self.workers.notify_one(&mut self.effects.wakers);
         }
         worked_for
     }
 
     /// Gives a resting key back.
     pub(super) fn end_rest(&mut self, idx: SlotIdx) {
-        self.absorb();
+        self.apply_deferred();
         self.n_resting -= 1;
         if let Some(ages) = &mut self.ages {
             ages.end_rest(idx);
@@ -276,7 +277,7 @@ impl<K> State<K> {
         self.give_back(idx);
     }
 
-    /// Moves a held key on: it is absent, waits, or is queued again.
+    /// Moves a held key on: it becomes absent, waits, or is queued again.
     #[inline]
     fn give_back(&mut self, idx: SlotIdx) {
         self.n_in_flight -= 1;
@@ -287,23 +288,23 @@ impl<K> State<K> {
                 self.n_dirty -= 1;
                 self.keys.slot_mut(idx).stage = Stage::Queued;
                 self.ready.push_dirty(idx);
-                self.workers.call_one(&mut self.effects.wakes);
+                self.workers.notify_one(&mut self.effects.wakers);
             }
             Stage::Absent | Stage::Waiting | Stage::Queued => {
                 unreachable!("only a held key is done")
             }
         }
         if self.is_shutting_down() {
-            self.tell_the_end();
+            self.notify_if_ended();
         }
     }
 
-    /// Calls those who wait for the end of the queue, if it has come.
-    fn tell_the_end(&mut self) {
+    /// Notifies all waiters if the queue is empty after a shutdown.
+    fn notify_if_ended(&mut self) {
         if self.ready.is_empty() {
-            self.workers.call_all(&mut self.effects.wakes);
+            self.workers.notify_all(&mut self.effects.wakers);
             if self.n_in_flight == 0 {
-                self.drains.call_all(&mut self.effects.wakes);
+                self.drains.notify_all(&mut self.effects.wakers);
             }
         }
     }
@@ -311,10 +312,10 @@ impl<K> State<K> {
     pub(super) fn shut_down(&mut self) {
         self.close();
         self.shutdown = Shutdown::Yes { released: self.n_drains };
-        self.drains.call_all(&mut self.effects.wakes);
+        self.drains.notify_all(&mut self.effects.wakers);
     }
 
-    /// Shuts down; the number is for [`is_drained`](Self::is_drained).
+    /// Shuts down. The number is for [`is_drained`](Self::is_drained).
     pub(super) fn drain(&mut self) -> u64 {
         self.close();
         self.n_drains += 1;
@@ -326,17 +327,17 @@ impl<K> State<K> {
         released || (self.ready.is_empty() && self.n_in_flight == 0)
     }
 
-    /// Those who wait for a drain to end.
-    pub(super) fn drains(&mut self) -> &mut Parking {
+    /// Waiters for the end of a drain.
+    pub(super) fn drains(&mut self) -> &mut Waiters {
         &mut self.drains
     }
 
-    /// Drops what waits and refuses what comes.
+    /// Drops waiting keys and refuses further adds.
     fn close(&mut self) {
         if self.is_shutting_down() {
             return;
         }
-        self.absorb();
+        self.apply_deferred();
         self.shutdown = Shutdown::Yes { released: 0 };
         let is_abandoned = self.at_shutdown == AtShutdown::Abandon;
         self.due.clear();
@@ -359,8 +360,8 @@ impl<K> State<K> {
                 Some(Stage::Absent | Stage::Queued | Stage::InFlight | Stage::Dirty) | None => {}
             }
         }
-        self.workers.call_all(&mut self.effects.wakes);
-        self.tell_the_end();
+        self.workers.notify_all(&mut self.effects.wakers);
+        self.notify_if_ended();
     }
 }
 
@@ -372,18 +373,18 @@ fn is_waited_for<K>(keys: &Keys<K>, due: Due) -> bool {
 }
 
 impl<K: Clone> State<K> {
-    /// With how long it was queued, if ages are kept.
+    /// Takes the next key. Also returns how long it was queued, if ages are recorded.
     #[inline(always)]
     pub(super) fn take(&mut self, now: Option<Moment>) -> (Taken<K>, Option<Duration>) {
         self.fire();
-        if self.keys.are_far() {
-            self.touch_next();
+        if self.keys.exceed_caches() {
+            self.prefetch_next();
         }
         let ages = &self.ages;
         let since = |idx| ages.as_ref().map_or_else(Moment::default, |ages: &Ages| ages.since(idx));
         let Some(idx) = self.ready.pop(since) else {
-            // A dirty key is still to come: to the worker that holds it, who calls `done` and then
-            // `get`. Nobody holds one that rests.
+            // A dirty key is still to come: the worker that holds it calls `done` and then `get`.
+            // No worker holds a resting key.
             let is_over = self.is_shutting_down() && self.ready.is_empty() && self.n_resting == 0;
             return (if is_over { Taken::ShutDown } else { Taken::Nothing }, None);
         };
@@ -396,39 +397,40 @@ impl<K: Clone> State<K> {
         self.n_in_flight += 1;
         let queued_for = self.ages.as_mut().zip(now).map(|(ages, now)| ages.hand_out(idx, now));
         if self.is_shutting_down() {
-            self.tell_the_end();
+            self.notify_if_ended();
         }
         (Taken::Key(Handed { key, idx, priority, n_adds }), queued_for)
     }
 
-    /// Now and then looks at the slots of the next keys, if it is known which they are.
+    /// Prefetches the next keys' slots once for every [`PREFETCHED`] hand-outs, if the next keys
+    /// are known.
     #[inline]
-    fn touch_next(&mut self) {
-        if self.n_touched == 0 {
-            self.keys.touch(self.ready.next().take(TOUCHED));
-            self.n_touched = TOUCHED;
+    fn prefetch_next(&mut self) {
+        if self.n_prefetched == 0 {
+            self.keys.prefetch(self.ready.next().take(PREFETCHED));
+            self.n_prefetched = PREFETCHED;
         }
-        self.n_touched -= 1;
+        self.n_prefetched -= 1;
     }
 
-    /// Takes a key for one who sits at `seat`; if there is none, it falls asleep, until the time
-    /// given if it is the one to keep the time.
-    pub(super) fn take_or_sleep(
+    /// Takes a key for a waiter. If there is none, parks the waiter, and returns until when if it
+    /// is the timekeeper.
+    pub(super) fn take_or_park(
         &mut self,
-        seat: SeatIdx,
+        waiter: WaiterIdx,
         now: Option<Moment>,
     ) -> (Taken<K>, Option<Duration>, Option<Moment>) {
-        self.workers.wake_up(seat);
+        self.workers.check(waiter);
         let (taken, queued_for) = self.take(now);
         if !matches!(taken, Taken::Nothing) {
             return (taken, queued_for, None);
         }
-        let is_free = self.timekeeper.is_none_or(|keeper| keeper == seat);
+        let is_free = self.timekeeper.is_none_or(|keeper| keeper == waiter);
         let wake = if is_free { self.next_due() } else { None };
         if is_free {
-            self.timekeeper = wake.map(|_| seat);
+            self.timekeeper = wake.map(|_| waiter);
         }
-        self.workers.fall_asleep(seat);
+        self.workers.park(waiter);
         (taken, None, wake)
     }
 }

@@ -1,37 +1,38 @@
-//! Which slot a key is in.
+//! A hash table from keys to slots.
 //!
 //! # Theory
 //!
-//! An array of words of four bytes. A key is looked for from the place that the upper bits of its
-//! hash name up to the first empty word. A word is the index of a slot and, in the bits that this
-//! leaves free, the lower bits of the hash: so slots of other keys are hardly ever looked at, and a
-//! search waits for memory once. (A table that keeps its marks apart from its entries waits twice,
-//! and behind a lock nothing else goes on meanwhile.)
+//! An array of words of four bytes with open addressing. The search for a key starts at the word
+//! that the upper bits of its hash select, and ends at the first empty word. A word holds the index
+//! of a slot and, in the remaining bits, the lower bits of the hash. So slots of other keys are
+//! rarely read, and a search waits for memory once. A table with separate control bytes and entries
+//! waits twice, while the lock is held. `benches/RESULTS.md` measures the table only as a part of
+//! the whole queue (1M distinct keys).
 //!
-//! At most five of eight words are in use. A removed word that has an empty neighbor becomes empty,
-//! another one is marked; marks count as used until the table is built anew.
+//! At most five of eight words are in use. A removed word becomes empty if the next word is empty,
+//! and a tombstone otherwise. Tombstones count as used until the table is rebuilt.
 
 #[cfg(test)]
 mod tests;
 
 use super::keys::SlotIdx;
 
-/// Nothing was ever here.
+/// Never used.
 const EMPTY: u32 = 0;
-/// Something was removed here: a search goes on.
-const GONE: u32 = 1;
-/// Words of slots begin here.
+/// A tombstone: a search continues.
+const TOMBSTONE: u32 = 1;
+/// The first value of a word with a slot.
 const FIRST: u32 = 2;
 
-/// The shortest table: 64 words.
+/// The smallest table: 64 words.
 const BITS_MIN: u32 = 6;
-/// The longest: so that an index leaves a bit of the hash.
+/// The largest table, so that an index leaves a bit for the hash.
 const BITS_MAX: u32 = 31;
 
-/// The most keys a table has room for: a billion.
+/// Maximum number of keys in a table: a billion.
 pub(super) const LEN_MAX: usize = 1 << 30;
 
-/// Where a word may be put.
+/// A place for a new word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Vacancy(usize);
 
@@ -45,7 +46,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// How many slots are in it.
+    /// Number of slots in the table.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
@@ -61,8 +62,8 @@ impl Table {
         ((hash << self.bits) | idx) + FIRST
     }
 
-    /// The slot with this hash that `is_it`, or where it could be put. With no room left there is
-    /// no such place.
+    /// The slot with this hash for which `is_it` holds, or else a place for it. No place if the
+    /// table is full.
     #[inline]
     pub(super) fn find(
         &self,
@@ -73,28 +74,28 @@ impl Table {
             return Err(None);
         }
         let mask = self.words.len() - 1;
-        let mark = hash << self.bits;
+        let hash_bits = hash << self.bits;
         let mut at = self.home(hash);
-        let mut gone = None;
+        let mut tombstone = None;
         loop {
             let word = self.words[at & mask];
             if word == EMPTY {
                 break;
             }
-            let idx = word.wrapping_sub(FIRST) ^ mark;
-            if word == GONE {
-                gone = gone.or(Some(Vacancy(at & mask)));
+            let idx = word.wrapping_sub(FIRST) ^ hash_bits;
+            if word == TOMBSTONE {
+                tombstone = tombstone.or(Some(Vacancy(at & mask)));
             } else if idx >> self.bits == 0 && is_it(idx) {
                 return Ok(idx);
             }
             at += 1;
         }
-        // A mark is used again for nothing; an empty word must leave three of eight.
+        // Reusing a tombstone needs no room. An empty word must leave three of eight empty.
         let has_room = (self.n_used + 1) * 8 <= self.words.len() * 5;
-        Err(gone.or(has_room.then_some(Vacancy(at & mask))))
+        Err(tombstone.or(has_room.then_some(Vacancy(at & mask))))
     }
 
-    /// Puts a slot where [`find`](Self::find) said.
+    /// Inserts a slot at a place that [`find`](Self::find) returned.
     #[inline]
     pub(super) fn insert(&mut self, Vacancy(at): Vacancy, hash: u32, idx: SlotIdx) {
         if self.words[at] == EMPTY {
@@ -104,17 +105,17 @@ impl Table {
         self.len += 1;
     }
 
-    /// Reads the first word of a search. What is read is of no use, but it is near when the search
-    /// comes: many of these wait for memory together, searches wait one after the other.
+    /// Prefetches the first word of a search. The value does not matter: many prefetches wait for
+    /// memory together, while searches wait one after the other.
     #[inline]
-    pub(super) fn touch(&self, hash: u32) -> u32 {
+    pub(super) fn prefetch(&self, hash: u32) -> u32 {
         if self.words.is_empty() { EMPTY } else { self.words[self.home(hash)] }
     }
 
-    /// The slot that the first word of a search names, if it has this hash.
+    /// The slot that the first word of a search points to, if it has this hash.
     #[inline]
     pub(super) fn first(&self, hash: u32) -> Option<SlotIdx> {
-        let idx = self.touch(hash).wrapping_sub(FIRST) ^ (hash << self.bits);
+        let idx = self.prefetch(hash).wrapping_sub(FIRST) ^ (hash << self.bits);
         (idx >> self.bits == 0).then_some(idx)
     }
 
@@ -128,28 +129,27 @@ impl Table {
         }
         self.len -= 1;
         if self.words[(at + 1) & mask] != EMPTY {
-            self.words[at & mask] = GONE;
+            self.words[at & mask] = TOMBSTONE;
             return;
         }
         self.words[at & mask] = EMPTY;
         self.n_used -= 1;
-        // Never all the way round: at least one word is empty, and it was not marked.
+        // Ends, because at least one word is empty.
         at = at.wrapping_sub(1);
-        while self.words[at & mask] == GONE {
+        while self.words[at & mask] == TOMBSTONE {
             self.words[at & mask] = EMPTY;
             self.n_used -= 1;
             at = at.wrapping_sub(1);
         }
     }
 
-    /// Builds the table anew, with room for one more, from the hashes of all slots that are in it
-    /// and their indices, which are below `end`. In the order of the slots, so that they are read
-    /// in a row.
+    /// Rebuilds the table, with room for one more, from the hashes and indices of all slots in it.
+    /// Indices are below `end`. Slots are in order, so that they are read sequentially.
     #[cold]
     pub(super) fn rebuild(&mut self, end: usize, slots: impl Iterator<Item = (u32, SlotIdx)>) {
         let wanted = ((self.len + 1) * 2).max(end + FIRST as usize + 1);
         self.bits = wanted.next_power_of_two().trailing_zeros().clamp(BITS_MIN, BITS_MAX);
-        // The old one is freed first.
+        // Frees the old table first.
         self.words = Vec::new();
         self.words = vec![EMPTY; 1 << self.bits];
         let mask = self.words.len() - 1;

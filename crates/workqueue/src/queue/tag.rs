@@ -1,18 +1,17 @@
-//! What a queue carries from an add to a hand-out.
+//! Tags, from an add to its hand-out.
 
 use super::keys::SlotIdx;
 
-/// A small value that goes with an add and comes out with the hand-out it leads to; what it means
-/// is its user's.
+/// A small value from an add to its hand-out. Its meaning is up to the user.
 ///
-/// Of several adds before a hand-out, the tag of the one that *decides* when it is stays: the add
-/// that made the key queued or dirty, or that set the due time it waits for. If that one had none,
-/// the first tag stays that came after it. A hand-out starts over.
+/// Of several adds before a hand-out, the tag of the *deciding* add stays: the one that made the
+/// key queued or dirty, or that set its due time. If that add had no tag, the first tag after it
+/// stays. A hand-out starts over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag(pub u64, pub u32);
 
 impl Tag {
-    /// The tag of an add that says none.
+    /// No tag.
     pub const NONE: Self = Self(0, 0);
 
     /// Whether this is [`NONE`](Self::NONE).
@@ -22,8 +21,8 @@ impl Tag {
     }
 }
 
-/// Per slot the tag of its key, as it will be handed out and as it was; empty until the first add
-/// that has one.
+/// Per slot the tag of the key for its next hand-out, and of its last one. Empty until the first
+/// add with a tag.
 #[derive(Debug, Default)]
 pub(super) struct Tags(Vec<[Tag; 2]>);
 
@@ -33,19 +32,19 @@ impl Tags {
         self.0.get(idx as usize).copied().unwrap_or_default()
     }
 
-    /// The tag of what the key is wanted for.
+    /// The tag for the key's next hand-out.
     #[inline]
     pub(super) fn get(&self, idx: SlotIdx) -> Tag {
         self.of(idx)[0]
     }
 
-    /// The tag the key was handed out with.
+    /// The tag of the key's last hand-out.
     #[inline]
     pub(super) fn held(&self, idx: SlotIdx) -> Tag {
         self.of(idx)[1]
     }
 
-    /// The add with this tag decides.
+    /// Sets the tag of a deciding add.
     #[inline]
     pub(super) fn set(&mut self, idx: SlotIdx, tag: Tag) {
         match self.0.get_mut(idx as usize) {
@@ -55,7 +54,7 @@ impl Tags {
         }
     }
 
-    /// The add with this tag comes after the one that decides.
+    /// Sets the tag of a later add, if there is none yet.
     #[inline]
     pub(super) fn fill(&mut self, idx: SlotIdx, tag: Tag) {
         if !tag.is_none() && self.get(idx).is_none() {

@@ -1,4 +1,4 @@
-//! Several threads at once.
+//! Several threads.
 
 use std::{
     sync::Arc,
@@ -81,7 +81,7 @@ async fn cancelled_waiters_lose_nothing() {
     let mut served = 0;
     for n in 0..200_u64 {
         queue.add_after(n, Duration::from_millis(n % 7));
-        // Give up before, at and after the due time.
+        // Gives up before, at and after the due time.
         if let Ok(Some(item)) =
             tokio::time::timeout(Duration::from_millis(n % 5), queue.get()).await
         {
@@ -96,7 +96,7 @@ async fn cancelled_waiters_lose_nothing() {
     assert_eq!(queue.stats(), setpoint_workqueue::Stats::default());
 }
 
-/// WQ-14: a hot key does not hold a thread.
+/// WQ-14: a hot key does not monopolize a thread.
 #[tokio::test(start_paused = true)]
 async fn worker_that_always_finds_a_key_yields_to_others() {
     let queue = WorkQueue::builder().build();

@@ -1,4 +1,4 @@
-//! The figures as text: section 6 of the rules.
+//! Metrics as text: section 6 of the rules.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,15 +12,15 @@ fn exposed<'a>(name: &'a str, recorder: &'a Recorder, queue: &WorkQueue<u32>) ->
     Exposed { name, recorder, stats: queue.stats(), levels: queue.levels() }
 }
 
-/// The lines without comments, and of histograms only what is not zero.
+/// The lines without comments, and without zeros of histograms.
 fn lines(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The names and labels of the field; ages of this moment; what client-go lacks (MET-6).
+/// Names and labels as in client-go; current ages; families that client-go lacks (MET-6).
 #[tokio::test(start_paused = true)]
-async fn families_have_the_names_of_the_field() {
+async fn families_have_the_names_of_client_go() {
     let recorders = [Arc::new(Recorder::new()), Arc::new(Recorder::new())];
     let plain = WorkQueue::builder().metrics(recorders[0].clone()).build();
     let strict =
@@ -85,9 +85,10 @@ async fn families_have_the_names_of_the_field() {
     .assert_eq(&lines(&text));
 }
 
-/// MET-1: ten times longer each, from 10 ns to 1000 s; a bound belongs to its bucket.
+/// MET-1: each bound is ten times the one before, from 10 ns to 1000 s. A bound belongs to its
+/// bucket.
 #[test]
-fn buckets_are_those_of_the_field() {
+fn buckets_are_those_of_client_go() {
     let bounds = setpoint_workqueue::metrics::BUCKETS;
     assert_eq!(
         bounds.map(|bound| bound.as_nanos()),
@@ -95,8 +96,8 @@ fn buckets_are_those_of_the_field() {
     );
 }
 
-/// MET-3: more than 25 priorities are not told apart any more, for ever; MET-4 and property 16: the
-/// sum stays right.
+/// MET-3: more than 25 priorities lose their labels for good. MET-4 and property 16: the sum stays
+/// right.
 #[test]
 fn too_many_priorities_lose_their_labels() {
     let recorder = Arc::new(Recorder::new());

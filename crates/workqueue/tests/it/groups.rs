@@ -31,7 +31,7 @@ fn groups_take_turns_and_keys_of_a_group_come_in_order() {
 }
 
 #[test]
-fn group_is_served_its_weight_a_round() {
+fn group_is_served_its_weight_per_round() {
     check(
         "add a1; add a2; add w1; add w2; add w3; add w4; get; get; get; get; get; get",
         expect!["got a1 · got w1 · got w2 · got w3 · got a2 · got w4"],
@@ -39,12 +39,12 @@ fn group_is_served_its_weight_a_round() {
 }
 
 #[test]
-fn group_that_comes_late_waits_a_round_not_the_storm() {
+fn late_group_waits_one_round_only() {
     check("add a1; add a2; add a3; get; add b1; get; get", expect!["got a1 · got a2 · got b1"]);
 }
 
 #[test]
-fn priority_goes_before_fairness_and_fairness_holds_within() {
+fn priority_comes_before_fairness_which_holds_within_a_level() {
     check_on(
         |builder| by_letter(builder).priorities(Priorities::Strict),
         "add a1; add b1; add a2 5; add a3 5; add b2 5; get; get; get; get; get",
@@ -53,7 +53,7 @@ fn priority_goes_before_fairness_and_fairness_holds_within() {
 }
 
 #[test]
-fn group_holds_no_more_workers_than_it_may() {
+fn group_holds_at_most_its_limit_of_workers() {
     check_on(
         |builder| by_letter(builder).group_in_flight_max(NonZeroU32::new(2).unwrap()),
         "add a1; add a2; add a3; add a4; get; get; get; len; wait w; add b1; poll w; wait w; poll w; done a1; poll w; get; done a2; get",
@@ -63,9 +63,9 @@ fn group_holds_no_more_workers_than_it_may() {
     );
 }
 
-/// WQ-20 where keys are kept from workers: the queue has not ended while they are there.
+/// WQ-20 with blocked groups: the queue has not ended while it has their keys.
 #[test]
-fn shutdown_ends_after_the_last_key_that_was_kept_back() {
+fn shutdown_ends_after_the_last_blocked_key() {
     check_on(
         |builder| by_letter(builder).group_in_flight_max(NonZeroU32::MIN),
         "add a1; add a2; get; wait w; wait x; shut_down; poll w; done a1; poll w; poll x; done a2; get",
@@ -74,15 +74,15 @@ fn shutdown_ends_after_the_last_key_that_was_kept_back() {
 }
 
 proptest! {
-    /// However the storm of one tenant comes, nobody waits for more than one key of each other
-    /// tenant at a time.
+    /// Whatever the storm of one tenant, no key waits for more than one key of each other tenant at
+    /// a time.
     #[test]
-    fn nobody_waits_for_a_storm(
+    fn no_tenant_waits_for_a_storm(
         adds in proptest::collection::vec((0..6_u32, 0..40_u32), 1..200),
         takes in proptest::collection::vec(0..3_usize, 200),
     ) {
         let queue = WorkQueue::builder().groups(|key: &(u32, u32)| Group::of(&key.0)).build();
-        // Per tenant: keys queued, and hand-outs to others since it was served or came.
+        // Per tenant: keys queued, and hand-outs to others since it was last served or arrived.
         let mut queued = [0_usize; 6];
         let mut passed_over = [0_usize; 6];
         let served = |queued: &mut [usize; 6], passed_over: &mut [usize; 6]| {
@@ -109,7 +109,7 @@ proptest! {
         prop_assert_eq!(queued, [0; 6]);
     }
 
-    /// Whatever is switched on, every key comes out once per want, nobody is left behind.
+    /// With any settings, every key is handed out once per add, and no waiter is left behind.
     #[test]
     fn all_settings_lose_nothing(
         adds in proptest::collection::vec((0..30_u32, -3..3_i32), 1..200),
@@ -147,9 +147,9 @@ proptest! {
     }
 }
 
-/// A peak of groups leaves no trace in the order of those that stay and those that come after.
+/// A peak of groups does not change the order of the groups that stay or come after.
 #[test]
-fn many_groups_come_and_go_in_their_turns() {
+fn many_groups_come_and_go_in_turn() {
     let queue = WorkQueue::builder().groups(|key: &u32| Group::of(&(key / 2))).build();
     let drain =
         || -> Vec<u32> { std::iter::from_fn(|| queue.try_get().map(|item| *item.key())).collect() };

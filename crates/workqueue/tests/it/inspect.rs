@@ -1,4 +1,4 @@
-//! What a queue shows of its keys (MET-6).
+//! Inspection of keys (MET-6).
 
 use std::time::Duration;
 
@@ -39,13 +39,13 @@ async fn each_key_shows_its_phase_age_due_time_and_attempts() {
     drop(held);
     assert_eq!(seen("returning"), (Phase::Waiting, Some(ms(1)), Some(ms(9)), 0, 0));
     assert_eq!(seen("dirty"), (Phase::Queued, Some(ms(1)), None, 0, 0));
-    assert_eq!(queue.entry(&"held"), None, "a key that is done is not kept");
+    assert_eq!(queue.entry(&"held"), None, "a key that is done is absent");
     assert_eq!(queue.entries(10).len(), 4);
 }
 
-/// A hand-out tells why it is, how many adds it took, and how long the first of them waited.
+/// A hand-out has its tag, its number of adds, and how long the first of them waited.
 #[tokio::test(start_paused = true)]
-async fn hand_out_tells_its_tag_its_adds_and_its_wait() {
+async fn hand_out_has_its_tag_its_adds_and_its_wait() {
     let queue = WorkQueue::builder().ages(true).build();
     let ms = Duration::from_millis;
     let plain = AddOptions::default();
@@ -58,11 +58,10 @@ async fn hand_out_tells_its_tag_its_adds_and_its_wait() {
     let item = queue.try_get().unwrap();
     assert_eq!(item.tag_and_waited(), (Tag(1, 2), Some(ms(4))));
     let item = item.into_owned();
-    assert_eq!(seen(&item), (Tag(1, 2), 3, Some(ms(4))), "the first that says why");
+    assert_eq!(seen(&item), (Tag(1, 2), 3, Some(ms(4))), "the first tag");
     assert_eq!(queue.entry(&"a").unwrap().tag, Tag(1, 2));
 
-    // While it is held, the next hand-out's begins; a plain add takes the place of the timer it
-    // consumes.
+    // While the key is held, the next hand-out begins. A plain add replaces the timer it consumes.
     queue.add_with("a", plain.after(ms(10)).tag(Tag(4, 0)));
     queue.add_with("a", plain.after(ms(20)).tag(Tag(5, 0)));
     assert_eq!(seen(&item).0, Tag(1, 2));
@@ -72,7 +71,7 @@ async fn hand_out_tells_its_tag_its_adds_and_its_wait() {
     let item = queue.try_get().unwrap().into_owned();
     assert_eq!(seen(&item), (Tag(6, 0), 3, Some(ms(0))));
 
-    // A delay that was cancelled leaves no trace.
+    // A cancelled delay leaves no trace.
     queue.add_with("a", plain.after(ms(10)).tag(Tag(7, 0)));
     assert!(queue.cancel_delayed(&"a"));
     queue.add("a");
@@ -86,21 +85,21 @@ async fn hand_out_tells_its_tag_its_adds_and_its_wait() {
     assert_eq!(queue.try_get().unwrap().n_adds(), ADDS_MAX);
 }
 
-/// MET-6: ages are kept only where somebody asks for them.
+/// MET-6: ages are recorded only on request.
 #[tokio::test(start_paused = true)]
-async fn without_ages_there_are_none() {
+async fn ages_are_none_unless_turned_on() {
     let queue = WorkQueue::builder().build();
     queue.add("a");
     assert_eq!(queue.entry(&"a").unwrap().age, None);
     assert_eq!(queue.stats().oldest_queued, Duration::ZERO);
 }
 
-/// Keys that are done are kept for a while, and nobody sees them.
+/// Keys that are done stay in the table for a while, invisibly.
 #[tokio::test]
-async fn many_keys_come_and_go_in_their_order() {
+async fn many_keys_come_and_go_in_order() {
     let queue = WorkQueue::builder().build();
     for round in 0..4_u32 {
-        // Some are those of the round before, some are new.
+        // Some keys of the round before, and some new ones.
         let keys = || round * 2_500..round * 2_500 + 5_000;
         keys().for_each(|key| queue.add(key));
         for key in keys() {

@@ -1,4 +1,4 @@
-//! How long each limiter makes a key wait.
+//! The delays of each limiter.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn bucket_is_refilled_at_its_rate_up_to_its_burst() {
     assert_eq!(RateLimiter::<&str>::num_requeues(&bucket, &"a"), 0);
 }
 
-/// RL-12, RL-13: under overload the delay grows without bound, long after the burst; the bucket
+/// RL-12, RL-13: under overload the delay grows without bound, long after the burst. The bucket
 /// does not see that delays end together.
 #[test]
 fn thousand_failures_at_once_wait_for_their_tokens() {
@@ -113,7 +113,7 @@ fn max_of_charges_every_member_once() {
     assert_eq!(limiter.num_requeues(&"a"), 3);
 }
 
-/// An error as a client's: its cause says when to come back.
+/// An error like a client's: its cause has the delay.
 #[derive(Debug, thiserror::Error)]
 #[error("the request failed")]
 struct Failed(#[source] Cause);
@@ -128,9 +128,9 @@ enum Cause {
     Other,
 }
 
-/// controller-runtime#2040: the limiter sees the error, through whatever is wrapped around it.
+/// controller-runtime#2040: the limiter sees the error through any wrapper.
 #[tokio::test(start_paused = true)]
-async fn error_says_when_to_come_back() {
+async fn error_sets_the_delay() {
     let ms = Duration::from_millis;
     let pace = |error: &(dyn std::error::Error + 'static)| {
         let mut chain = std::iter::successors(Some(error), |error| error.source());
@@ -169,7 +169,7 @@ async fn error_says_when_to_come_back() {
 
 /// RL-14.
 #[test]
-fn figures_that_cannot_work_are_refused() {
+fn invalid_parameters_are_refused() {
     let second = Duration::from_secs(1);
     let errors = [
         Exponential::<u8>::new(Duration::ZERO, second).map(drop),
@@ -180,7 +180,7 @@ fn figures_that_cannot_work_are_refused() {
         MaxOf::<u8>::new(Vec::new()).map(drop),
         Jitter::new((), -0.1, 1).map(drop),
     ];
-    let said: Vec<String> = errors
+    let errors: Vec<String> = errors
         .into_iter()
         .map(|error: Result<(), LimiterError>| error.unwrap_err().to_string())
         .collect();
@@ -192,13 +192,13 @@ fn figures_that_cannot_work_are_refused() {
         the burst is zero
         there is no limiter to take the largest delay of
         the jitter is -0.1 of the delay: it must be zero or above, and finite"#]]
-    .assert_eq(&said.join("\n"));
+    .assert_eq(&errors.join("\n"));
 }
 
 proptest! {
     /// RL-10.
     #[test]
-    fn jitter_adds_up_to_its_part_and_is_a_function_of_its_seed(seed: u64, fraction in 0.0..2.0_f64) {
+    fn jitter_adds_up_to_its_fraction_and_depends_on_its_seed_only(seed: u64, fraction in 0.0..2.0_f64) {
         let make = || Jitter::new(FastSlow::new(Duration::from_secs(1), Duration::from_secs(1), 0), fraction, seed).unwrap();
         let (one, other) = (make(), make());
         let now = Instant::now();
@@ -211,7 +211,7 @@ proptest! {
 
     /// Property 9.
     #[test]
-    fn bucket_never_lets_more_through_than_burst_and_rate(steps in proptest::collection::vec(0..500_u64, 1..60), burst in 1..5_u32) {
+    fn bucket_never_exceeds_burst_and_rate(steps in proptest::collection::vec(0..500_u64, 1..60), burst in 1..5_u32) {
         let bucket = Bucket::new(10.0, burst).unwrap();
         let start = Instant::now();
         let mut now = start;

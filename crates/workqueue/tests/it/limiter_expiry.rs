@@ -1,4 +1,4 @@
-//! What limiters keep, for how long (RL-11), and the windowed one.
+//! The state of limiters and its expiry (RL-11), and the windowed limiter.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// RL-11, property 18: what is forgotten is gone, however many keys it was.
+/// RL-11, property 18: `forget` leaves no state, for any number of keys.
 #[test]
 fn forget_leaves_nothing() {
     let limiter = Exponential::new(SECOND, SECOND).unwrap();
@@ -21,22 +21,22 @@ fn forget_leaves_nothing() {
     assert!(limiter.is_empty());
 }
 
-/// RL-11: keys that fail and vanish are dropped after the idle time, at the latest after twice
-/// that.
+/// RL-11: keys that fail and vanish are dropped after the idle time, and after twice that at the
+/// latest.
 #[test]
 fn idle_keys_expire() {
     let limiter = Exponential::new(SECOND, 4 * SECOND).unwrap().expire_idle(8 * SECOND).unwrap();
     let start = Instant::now();
     (0..100).for_each(|key| _ = limiter.when(&key, start));
     for second in 1..=16 {
-        // One key goes on failing: it is used, so it stays and its delay grows.
+        // One key keeps failing: it is used, so it stays and its delay grows.
         let delay = limiter.when(&0, start + second * SECOND);
         assert_eq!(delay, SECOND * 2_u32.pow(second.min(2)));
         let expected = if second < 16 { 100 } else { 1 };
         assert_eq!(limiter.len(), expected, "after {second} s");
     }
     assert_eq!((limiter.num_requeues(&0), limiter.num_requeues(&1)), (17, 0));
-    // After a long silence all is gone, and the first delay comes first again.
+    // After a long pause all state is gone, and the first delay comes first again.
     assert_eq!(limiter.when(&1, start + 100 * SECOND), SECOND);
     assert_eq!(limiter.len(), 1);
     limiter.forget(&1);
@@ -44,7 +44,7 @@ fn idle_keys_expire() {
 }
 
 #[test]
-fn idle_time_that_would_forget_a_waiting_key_is_refused() {
+fn idle_time_that_would_expire_a_waiting_key_is_refused() {
     let limiter = Exponential::<u8>::new(SECOND, 4 * SECOND).unwrap();
     let error = limiter.expire_idle(7 * SECOND).unwrap_err();
     assert_eq!(error, LimiterError::Idle { idle: 7 * SECOND, longest: 4 * SECOND });
@@ -59,14 +59,14 @@ fn idle_time_that_would_forget_a_waiting_key_is_refused() {
 
 /// RL-14 for the windowed limiter.
 #[test]
-fn window_that_cannot_work_is_refused() {
+fn invalid_window_is_refused() {
     assert!(Windowed::<u8>::new(0, SECOND).is_err());
     assert!(Windowed::<u8>::new(WINDOW_ATTEMPTS_MAX + 1, SECOND).is_err());
     assert!(Windowed::<u8>::new(1, Duration::ZERO).is_err());
 }
 
 #[test]
-fn windowed_lets_through_at_once_until_the_window_is_full() {
+fn windowed_has_no_delay_until_the_window_is_full() {
     let limiter = Windowed::new(2, 10 * SECOND).unwrap();
     let start = Instant::now();
     let when = |second: u32| limiter.when(&"a", start + second * SECOND).as_secs();
@@ -79,9 +79,9 @@ fn windowed_lets_through_at_once_until_the_window_is_full() {
 }
 
 proptest! {
-    /// In no window, wherever it begins, do more than `n` come through.
+    /// No window has more than `n` attempts, wherever it begins.
     #[test]
-    fn no_window_lets_more_through(steps in proptest::collection::vec(0..3000_u64, 1..80), n in 1..6_u32) {
+    fn no_window_exceeds_its_limit(steps in proptest::collection::vec(0..3000_u64, 1..80), n in 1..6_u32) {
         let window = 2 * SECOND;
         let limiter = Windowed::new(n, window).unwrap();
         let mut now = Instant::now();

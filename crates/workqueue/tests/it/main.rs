@@ -1,6 +1,6 @@
-//! What the crate page promises, as scripts and against a model.
+//! The contract of the crate page, as scripts and against a model.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a failed test")]
 
 mod concurrency;
 mod exposition;

@@ -1,4 +1,4 @@
-//! What a metrics handle is told.
+//! The calls of a metrics handle.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,9 +24,9 @@ impl Metrics for Log {
     }
 }
 
-/// The table of section 6; MET-2: ages are of the moment of the question.
+/// The table of section 6. MET-2: ages are current.
 #[tokio::test(start_paused = true)]
-async fn each_event_is_told_once_with_its_times() {
+async fn each_event_is_reported_once_with_its_times() {
     let log = Arc::new(Log::default());
     let queue = WorkQueue::builder().metrics(log.clone()).build();
     let sleep = |ms| tokio::time::advance(Duration::from_millis(ms));

@@ -16,12 +16,12 @@ enum Step {
     ShutDown,
 }
 
-/// What the table says, with no cleverness: per key whether it is wanted, held, and due.
+/// The simplest model of the table: per key whether it is wanted, held, and due.
 #[derive(Debug, Default)]
 struct Model {
     keys: BTreeMap<u8, (bool, bool, Option<u64>)>,
     order: Vec<u8>,
-    /// Why a key is wanted or waits, and how many adds that took.
+    /// The tag of a wanted or waiting key, and its number of adds.
     notes: BTreeMap<u8, (Tag, u32)>,
     now: u64,
     shut: bool,
@@ -39,7 +39,8 @@ impl Model {
         }
     }
 
-    /// An add with `tag`, which decides if it is the first or now or earlier than what is there.
+    /// An add with `tag`, which decides if it is the first, or plain, or earlier than the current
+    /// one.
     fn note(&mut self, key: u8, tag: Tag, at: Option<u64>) {
         let (wanted, _, due) = *self.keys.entry(key).or_default();
         let (old, n_adds) = self.notes.entry(key).or_default();
@@ -104,8 +105,7 @@ fn step() -> impl Strategy<Value = Step> {
     let key = 0..5_u8;
     prop_oneof![
         4 => key.clone().prop_map(Step::Add),
-        // One due time per key, so that the order of equal due times, which nobody promises, does
-        // not matter.
+        // One due time per key, because the order of equal due times is unspecified.
         4 => (key.clone(), 0..8_u64).prop_map(|(key, eighths)| Step::After(key, eighths * 8 + u64::from(key) * u64::from(eighths > 0))),
         1 => key.clone().prop_map(Step::Cancel),
         6 => Just(Step::Get),
@@ -115,10 +115,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// So many keys that the queue holds adds back, to look them up together.
+/// More keys than fit in the caches, so that the queue defers adds.
 const FAR: u32 = 17_000;
 
-/// With `n_far` keys more in the queue, which wait for a day.
+/// With `n_far` more keys in the queue, which wait for a day.
 fn check(steps: &[Step], n_far: u32) -> Result<(), TestCaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -140,7 +140,7 @@ fn check(steps: &[Step], n_far: u32) -> Result<(), TestCaseError> {
             match *step {
                 Step::Add(key) => {
                     queue.add_with(key.into(), options);
-                    // Nobody looks: the next step may be another add.
+                    // No check: the next step may be another add.
                     continue;
                 }
                 Step::After(key, delay) => {
@@ -175,10 +175,10 @@ fn check(steps: &[Step], n_far: u32) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    /// Properties 1 to 7 and 11 of the rules; the invariants at rest of section 2 (property 4);
-    /// tags and counts of adds.
+    /// Properties 1 to 7 and 11 of the rules; the invariants of section 2 (property 4); tags and
+    /// counts of adds.
     #[test]
-    fn queue_does_what_the_model_does(steps in proptest::collection::vec(step(), 0..120)) {
+    fn queue_agrees_with_the_model(steps in proptest::collection::vec(step(), 0..120)) {
         check(&steps, 0)?;
     }
 }
@@ -186,9 +186,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// The same with so many keys that adds are held back: nobody can tell.
+    /// The same with so many keys that adds are deferred, which has no visible effect.
     #[test]
-    fn far_queue_does_what_the_model_does(steps in proptest::collection::vec(step(), 0..300)) {
+    fn far_queue_agrees_with_the_model(steps in proptest::collection::vec(step(), 0..300)) {
         check(&steps, FAR)?;
     }
 }

@@ -19,7 +19,7 @@ fn on(n_workers: usize) -> Parallelizer {
     Parallelizer::new(NonZeroUsize::new(n_workers).unwrap())
 }
 
-/// Runs `n_pieces` of one millisecond each; what was begun, and the most at a time.
+/// Runs `n_pieces` of one millisecond each. Returns which began, and the maximum at a time.
 async fn begun(
     parallelizer: Parallelizer,
     stop: impl Future<Output = ()>,
@@ -44,7 +44,7 @@ async fn begun(
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_piece_runs_once_on_as_many_tasks_as_chunks_need() {
+async fn each_piece_runs_once_on_as_many_tasks_as_needed() {
     let never = std::future::pending;
     let (mut seen, peak) = begun(on(3), never(), 10).await;
     seen.sort_unstable();

@@ -12,7 +12,7 @@ fn check(script: &'static str, expect: Expect) {
     check_on(|builder| builder.priorities(Priorities::Strict), script, expect);
 }
 
-/// PQ-1, PQ-9: absent is 0, the higher goes first; PQ-23: a hand-out tells its priority.
+/// PQ-1, PQ-9: absent means 0, the higher goes first. PQ-23: a hand-out has its priority.
 #[test]
 fn higher_goes_first_and_absent_is_zero() {
     check(
@@ -21,8 +21,8 @@ fn higher_goes_first_and_absent_is_zero() {
     );
 }
 
-/// PQ-2: the smaller of the limiter's delay and the given one; the limiter is charged, also for a
-/// key that is ready.
+/// PQ-2: the smaller of the limiter's delay and the given one. The limiter is charged, also for a
+/// ready key.
 #[test]
 fn rate_limited_and_after_is_the_shorter_and_always_charged() {
     check(
@@ -32,10 +32,10 @@ fn rate_limited_and_after_is_the_shorter_and_always_charged() {
     check("add a; retry a; retry a; requeues a; waiting", expect!["requeues 2 · waiting 0"]);
 }
 
-/// PQ-5: the maximum; a real raise goes to the end of the new level, an equal or lower add keeps
-/// the place.
+/// PQ-5: the maximum. A higher add moves the key to the end of the new level; an equal or lower one
+/// keeps its place.
 #[test]
-fn raise_moves_to_the_end_and_nothing_lowers() {
+fn raise_moves_to_the_end_and_no_add_lowers() {
     check(
         "add a; add b 5; add c 5; add a 5; levels; get; get; get",
         expect!["[5: 3] · got b@5 · got c@5 · got a@5"],
@@ -44,10 +44,10 @@ fn raise_moves_to_the_end_and_nothing_lowers() {
     check("after a 10 3; add b 2; after a 10; sleep 10; get; get", expect!["got a@3 · got b@2"]);
 }
 
-/// PQ-6: now beats any wait, the earlier of two waits wins, a delay for a ready key is ignored, its
-/// priority is not.
+/// PQ-6: now beats any delay, and the earlier of two delays wins. The delay of an add for a ready
+/// key is ignored, its priority is not.
 #[test]
-fn earliest_time_and_highest_priority_hold_whatever_the_order() {
+fn earliest_time_and_highest_priority_win_in_any_order() {
     check(
         "after a 10 5; add a; waiting; len; get; done a; sleep 10; get",
         expect!["waiting 0 · len 1 · got a@5 · nothing"],
@@ -59,10 +59,10 @@ fn earliest_time_and_highest_priority_hold_whatever_the_order() {
     check("add b 5; add a; after a 10 9; waiting; get", expect!["waiting 0 · got a@9"]);
 }
 
-/// PQ-7, PQ-24, PQ-25: a held key that is added again counts as ready, and is handed out after
-/// `done` only.
+/// PQ-7, PQ-24, PQ-25: a held key that is added again counts as ready, but is handed out only after
+/// `done`.
 #[test]
-fn held_key_counts_as_ready_but_stays_where_it_is() {
+fn dirty_key_counts_as_ready_but_is_not_handed_out() {
     check(
         "add a; get; add a 3; len; levels; stats; get; done a; len; get; done a; len; levels",
         expect![
@@ -72,7 +72,7 @@ fn held_key_counts_as_ready_but_stays_where_it_is() {
     check("after a 10; add b; len", expect!["len 1"]);
 }
 
-/// The table of section 9: a key that was added again while it was held has the place of that add.
+/// The table of section 9: a key that is added again while it is held gets the place of that add.
 #[test]
 fn key_added_while_in_flight_keeps_its_place() {
     check(
@@ -91,8 +91,8 @@ fn adds_after_a_shutdown_are_ignored() {
     check("shut_down; add a 5; retry b; len; requeues b", expect!["len 0 · requeues 0"]);
 }
 
-/// PQ-20: the order within a level is that of becoming ready, which is noticed by whoever looks;
-/// equal due times fall due in the order of their adds.
+/// PQ-20: the order within a level is that of becoming ready, which happens at the next call. Equal
+/// due times fall due in the order of their adds.
 #[test]
 fn due_key_gets_its_place_when_it_falls_due() {
     check(
@@ -105,9 +105,9 @@ fn due_key_gets_its_place_when_it_falls_due() {
     );
 }
 
-/// PQ-21: one key per waiter, held keys are passed over.
+/// PQ-21: one key per waiter; held keys are skipped.
 #[test]
-fn waiters_get_one_key_each_and_held_keys_are_passed_over() {
+fn waiters_get_one_key_each_and_held_keys_are_skipped() {
     check(
         "add a 9; get; add a 9; wait w; wait x; add b; add c; poll w; poll x; wait y; done a; poll y",
         expect!["got a@9 · w: got b · x: got c · y: got a@9"],
@@ -121,7 +121,7 @@ fn re_add_starts_clean() {
     check("add a 9; get; after a 10; done a; sleep 10; get", expect!["got a@9 · got a"]);
 }
 
-/// PQ-30, PQ-33: `get` ends at once, ready keys are abandoned; a second shutdown is harmless.
+/// PQ-30, PQ-33: `get` ends at once, ready keys are abandoned; a second shutdown has no effect.
 #[test]
 fn shutdown_abandons_what_is_ready() {
     check(
@@ -132,17 +132,17 @@ fn shutdown_abandons_what_is_ready() {
     );
 }
 
-/// PQ-31, PQ-34: there is no hand-over that could be flagged or could block: a waiter that has left
-/// takes nothing with it.
+/// PQ-31, PQ-34: there is no hand-over that could block: a waiter that has left takes no key with
+/// it.
 #[test]
-fn waiter_that_left_at_a_shutdown_holds_nothing() {
+fn waiter_that_left_at_a_shutdown_holds_no_key() {
     check(
         "wait w; wait x; add a 3; leave w; poll x; shut_down; done a; get; stats",
         expect!["x: got a@3 · none · queued 0 waiting 0 in flight 0 dirty 0 limited 0"],
     );
 }
 
-/// PQ-32, by choice: a drain waits for the keys in flight, and for nothing else.
+/// PQ-32, by choice: a drain waits for the keys in flight only.
 #[test]
 fn drain_waits_for_held_keys_only() {
     check(
@@ -153,7 +153,7 @@ fn drain_waits_for_held_keys_only() {
 
 /// The other choice at a shutdown: WQ-20 with priorities.
 #[test]
-fn shutdown_hands_out_if_asked_to() {
+fn shutdown_hands_out_if_configured() {
     let choose = |builder: setpoint_workqueue::Builder<_>| {
         builder.priorities(Priorities::Strict).at_shutdown(AtShutdown::HandOut)
     };
@@ -173,7 +173,7 @@ fn plain_queue_ignores_priorities() {
     );
 }
 
-/// How many hand-outs of a steady supply at 0 come before the key at -100.
+/// Number of hand-outs of a steady supply at 0 before the key at -100.
 async fn passed_over(priorities: Priorities) -> Option<usize> {
     let queue = WorkQueue::builder().priorities(priorities).build();
     queue.add_with(u32::MAX, AddOptions::default().priority(-100));
@@ -189,7 +189,7 @@ async fn passed_over(priorities: Priorities) -> Option<usize> {
 
 /// PQ-26: strict priorities starve, ageing and share do not.
 #[tokio::test(start_paused = true)]
-async fn starvation_is_a_choice() {
+async fn only_strict_priorities_starve() {
     assert_eq!(passed_over(Priorities::Strict).await, None);
     let step = Duration::from_millis(20);
     let aged = passed_over(Priorities::Ageing { step }).await;
@@ -200,7 +200,7 @@ async fn starvation_is_a_choice() {
     assert_eq!(passed_over(Priorities::Share { one_in: NonZeroU32::MIN }).await, Some(0));
 }
 
-/// PQ-26: the gauge that shows starvation.
+/// PQ-26: the gauge of starvation.
 #[tokio::test(start_paused = true)]
 async fn oldest_of_each_level_is_shown() {
     let queue = WorkQueue::builder().priorities(Priorities::Strict).ages(true).build();
@@ -218,9 +218,9 @@ async fn oldest_of_each_level_is_shown() {
     assert_eq!(queue.stats().oldest_queued, Duration::from_secs(4));
 }
 
-/// Entries that a raise leaves behind do not pile up.
+/// Stale entries of raised keys do not pile up.
 #[tokio::test]
-async fn raising_over_and_over_costs_nothing_that_stays() {
+async fn repeated_raises_use_no_memory() {
     let queue = WorkQueue::builder().priorities(Priorities::Strict).build();
     queue.add_with(0_u32, AddOptions::default().priority(i32::MIN));
     for n in 0..5_000 {

@@ -1,4 +1,4 @@
-//! Random interleavings of the priority queue, against a model with no cleverness.
+//! Random interleavings of the priority queue, compared with the simplest model.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,11 +21,11 @@ struct Want {
     priority: i32,
     seq: u64,
     due: Option<u64>,
-    /// Of the add that decides; how many adds there were.
+    /// The tag of the deciding add, and the number of adds.
     note: (Tag, u32),
 }
 
-/// Section 5 of the rules: entries, keys that are locked, a clock.
+/// Section 5 of the rules: entries, held keys, a clock.
 #[derive(Debug, Default)]
 struct Model {
     wants: BTreeMap<u8, Want>,
@@ -41,8 +41,7 @@ impl Model {
         self.seq += 1;
         let new = Want { priority, seq: self.seq, due, note: (tag, 0) };
         let want = self.wants.entry(key).or_insert(new);
-        // PQ-5 and PQ-6: the maximum, the minimum; a fresh number for a raise and for becoming
-        // ready.
+        // PQ-5 and PQ-6: the maximum, the minimum; a new number for a raise and for becoming ready.
         let is_raised = priority > want.priority;
         let is_ready_now = want.due.is_some() && due.is_none();
         let is_earlier = want.due.is_some_and(|old| due.is_none_or(|due| due < old));
@@ -105,7 +104,7 @@ impl Model {
 
 fn step() -> impl Strategy<Value = Step> {
     let key = 0..6_u8;
-    // One due time per key, so that equal due times, whose order nobody promises, do not matter.
+    // One due time per key, because the order of equal due times is unspecified.
     let delay = |key: u8, eighths: u64| eighths * 8 + u64::from(key) * u64::from(eighths > 0);
     prop_oneof![
         10 => (key.clone(), prop_oneof![Just(0), 0..6_u64], -2..3_i32)
@@ -121,7 +120,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// Properties 1, 5, 6, 7 (one hand-out), 11, 14, 15 and 16 of section 10.
     #[test]
-    fn priority_queue_does_what_the_model_does(steps in proptest::collection::vec(step(), 0..150)) {
+    fn priority_queue_agrees_with_the_model(steps in proptest::collection::vec(step(), 0..150)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let limiter = Exponential::new(Duration::from_millis(1), Duration::from_millis(1)).unwrap();

@@ -1,4 +1,4 @@
-//! Keys that rest: nobody's work, and not to be handed out.
+//! Resting keys: held by no worker, and not handed out.
 
 use std::num::NonZeroU32;
 
@@ -8,7 +8,7 @@ use setpoint_workqueue::{AtShutdown, Group, Priorities};
 use crate::script::{check, check_on};
 
 #[test]
-fn resting_key_is_not_handed_out_and_what_is_added_meanwhile_is_one_hand_out_after() {
+fn resting_key_is_not_handed_out_and_adds_meanwhile_are_one_hand_out_after() {
     check(
         "add a; rest a; stats; add a; add a; get; stats; done a; get; done a; get; stats",
         expect![
@@ -26,7 +26,7 @@ fn delay_passes_while_a_key_rests() {
 }
 
 #[test]
-fn resting_key_keeps_no_place_of_its_group() {
+fn resting_key_does_not_count_for_its_group() {
     check_on(
         |builder| builder.groups(|_| Group::of("all")).group_in_flight_max(NonZeroU32::MIN),
         "add a; add b; rest a; rest b; add c; get; done a; done b; get",
@@ -35,7 +35,7 @@ fn resting_key_keeps_no_place_of_its_group() {
 }
 
 #[test]
-fn drain_waits_for_keys_that_rest_and_hands_out_what_became_dirty() {
+fn drain_waits_for_resting_keys_and_hands_out_dirty_ones() {
     check(
         "add a; rest a; add a; drain; get; done a; get; drained; done a; drained; get",
         expect!["draining · nothing · got a · draining · drained · none"],
@@ -43,7 +43,7 @@ fn drain_waits_for_keys_that_rest_and_hands_out_what_became_dirty() {
 }
 
 #[test]
-fn worker_that_waits_at_shutdown_is_told_of_the_end_when_nothing_rests() {
+fn waiting_worker_sees_the_shutdown_when_no_key_rests() {
     check(
         "add a; rest a; wait w; shut_down; poll w; done a; poll w",
         expect!["w: nothing · w: none"],
@@ -51,7 +51,7 @@ fn worker_that_waits_at_shutdown_is_told_of_the_end_when_nothing_rests() {
 }
 
 #[test]
-fn what_a_resting_key_is_wanted_for_is_dropped_where_a_shutdown_abandons() {
+fn adds_of_a_resting_key_are_dropped_by_an_abandoning_shutdown() {
     check_on(
         |builder| builder.priorities(Priorities::Strict).at_shutdown(AtShutdown::Abandon),
         "add a; rest a; add a; shut_down; done a; get; stats",

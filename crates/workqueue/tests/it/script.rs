@@ -1,4 +1,4 @@
-//! A queue driven by a line of text: what happens is a line of text too.
+//! Runs a queue from a line of text, and returns what happens as a line of text.
 
 use std::{
     collections::BTreeMap,
@@ -16,11 +16,11 @@ use setpoint_workqueue::{
 pub(crate) type Key = &'static str;
 type Getting = Pin<Box<dyn Future<Output = Option<OwnedItem<Key>>>>>;
 
-/// Runs `script` on a fresh plain queue on a paused clock and compares what it says.
+/// Runs `script` on a new plain queue with a paused clock and compares the output.
 ///
-/// Steps are divided by `;`: `add k`, `add k PRIORITY`, `after k MS`, `after k MS PRIORITY`, `retry
-/// k`, `retry k MS` (the shorter of both), `forget k`, `requeues k`, `cancel k`, `get`, `try`,
-/// `rest k` (takes the next key, which is to be this, and lets it rest), `done k`, `panic k`,
+/// Steps are separated by `;`: `add k`, `add k PRIORITY`, `after k MS`, `after k MS PRIORITY`,
+/// `retry k`, `retry k MS` (the shorter of both), `forget k`, `requeues k`, `cancel k`, `get`,
+/// `try`, `rest k` (takes the next key, which must be `k`, and lets it rest), `done k`, `panic k`,
 /// `sleep MS`, `len`, `waiting`, `stats`, `shut_down`, `drain`, and for waiters `wait NAME`, `poll
 /// NAME`, `leave NAME`.
 #[track_caller]
@@ -28,7 +28,7 @@ pub(crate) fn check(script: &'static str, expect: Expect) {
     check_on(|builder| builder, script, expect);
 }
 
-/// The same with a queue of one's own choice. A priority other than 0 is told as `k@PRIORITY`.
+/// The same with another queue. A priority other than 0 is printed as `k@PRIORITY`.
 #[track_caller]
 pub(crate) fn check_on(
     choose: impl FnOnce(Builder<Key>) -> Builder<Key>,
@@ -50,7 +50,7 @@ async fn run(choose: impl FnOnce(Builder<Key>) -> Builder<Key>, script: &'static
     let mut resting: BTreeMap<Key, RestingItem<Key>> = BTreeMap::new();
     let mut waiters: BTreeMap<&str, Getting> = BTreeMap::new();
     let mut drains: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
-    let mut said: Vec<String> = Vec::new();
+    let mut output: Vec<String> = Vec::new();
 
     for step in script.split(';') {
         let words: Vec<&'static str> = step.split_whitespace().collect();
@@ -71,20 +71,20 @@ async fn run(choose: impl FnOnce(Builder<Key>) -> Builder<Key>, script: &'static
                 let levels = queue.levels().into_iter();
                 let levels: Vec<String> =
                     levels.map(|level| format!("{}: {}", level.priority, level.ready)).collect();
-                said.push(format!("[{}]", levels.join(", ")));
+                output.push(format!("[{}]", levels.join(", ")));
             }
             ["retry", key] => queue.add_rate_limited(key),
             ["forget", key] => queue.forget(&key),
-            ["requeues", key] => said.push(format!("requeues {}", queue.num_requeues(&key))),
-            ["cancel", key] => said.push(format!("cancelled {}", queue.cancel_delayed(&key))),
+            ["requeues", key] => output.push(format!("requeues {}", queue.num_requeues(&key))),
+            ["cancel", key] => output.push(format!("cancelled {}", queue.cancel_delayed(&key))),
             ["get"] => {
                 let queue = queue.clone();
                 let mut get: Getting =
                     Box::pin(async move { queue.get().await.map(Item::into_owned) });
-                said.push(see(poll(&mut get), &mut held));
+                output.push(see(poll(&mut get), &mut held));
             }
             ["try"] => {
-                said.push(see(Poll::Ready(queue.try_get().map(Item::into_owned)), &mut held))
+                output.push(see(Poll::Ready(queue.try_get().map(Item::into_owned)), &mut held))
             }
             ["rest", key] => {
                 let item = queue.try_get().unwrap();
@@ -109,7 +109,7 @@ async fn run(choose: impl FnOnce(Builder<Key>) -> Builder<Key>, script: &'static
                     Box::pin(async move { queue.get().await.map(Item::into_owned) });
                 match poll(&mut get) {
                     Poll::Pending => _ = waiters.insert(name, get),
-                    ready => said.push(format!("{name}: {}", see(ready, &mut held))),
+                    ready => output.push(format!("{name}: {}", see(ready, &mut held))),
                 }
             }
             ["poll", name] => {
@@ -117,15 +117,15 @@ async fn run(choose: impl FnOnce(Builder<Key>) -> Builder<Key>, script: &'static
                 if ready.is_ready() {
                     waiters.remove(name);
                 }
-                said.push(format!("{name}: {}", see(ready, &mut held)));
+                output.push(format!("{name}: {}", see(ready, &mut held)));
             }
             ["leave", name] => drop(waiters.remove(name).unwrap()),
             ["sleep", ms] => tokio::time::advance(millis(ms)).await,
-            ["len"] => said.push(format!("len {}", queue.len())),
-            ["waiting"] => said.push(format!("waiting {}", queue.waiting())),
+            ["len"] => output.push(format!("len {}", queue.len())),
+            ["waiting"] => output.push(format!("waiting {}", queue.waiting())),
             ["stats"] => {
                 let stats = queue.stats();
-                said.push(format!(
+                output.push(format!(
                     "queued {} waiting {} in flight {} dirty {} limited {}",
                     stats.queued, stats.waiting, stats.in_flight, stats.dirty, stats.limited
                 ));
@@ -135,19 +135,19 @@ async fn run(choose: impl FnOnce(Builder<Key>) -> Builder<Key>, script: &'static
                 let queue = queue.clone();
                 let mut drain: Pin<Box<dyn Future<Output = ()>>> =
                     Box::pin(async move { queue.shut_down_with_drain().await });
-                said.push(
+                output.push(
                     if poll(&mut drain).is_ready() { "drained" } else { "draining" }.to_owned(),
                 );
                 drains.push(drain);
             }
             ["drained"] => {
                 let drain = drains.last_mut().unwrap();
-                said.push(if poll(drain).is_ready() { "drained" } else { "draining" }.to_owned());
+                output.push(if poll(drain).is_ready() { "drained" } else { "draining" }.to_owned());
             }
             _ => panic!("no such step: {step:?}"),
         }
     }
-    said.join(" · ")
+    output.join(" · ")
 }
 
 fn millis(text: &str) -> Duration {
@@ -163,12 +163,12 @@ fn see(got: Poll<Option<OwnedItem<Key>>>, held: &mut BTreeMap<Key, OwnedItem<Key
         Poll::Pending => "nothing".to_owned(),
         Poll::Ready(None) => "none".to_owned(),
         Poll::Ready(Some(item)) => {
-            let said = match item.priority() {
+            let output = match item.priority() {
                 0 => format!("got {}", item.key()),
                 priority => format!("got {}@{priority}", item.key()),
             };
             assert!(held.insert(item.key(), item).is_none(), "a key is held twice");
-            said
+            output
         }
     }
 }

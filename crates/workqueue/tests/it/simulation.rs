@@ -1,5 +1,5 @@
-//! Whole lives of a queue on a paused clock: producers, workers that fail, are slow, panic or are
-//! cancelled, all from a seed.
+//! Simulated runs of a queue on a paused clock: producers, and workers that fail, are slow, panic
+//! or are cancelled, all from a seed.
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -10,8 +10,7 @@ use tokio::task::JoinSet;
 
 const N_KEYS: u32 = 12;
 
-/// What the story knows: per key the newest change, the newest one that a successful pass had seen
-/// at its begin, and who holds it.
+/// Per key the newest change, the newest one at the start of a successful pass, and the holder.
 #[derive(Debug, Default)]
 struct Story {
     changes: BTreeMap<u32, u64>,
@@ -22,7 +21,7 @@ struct Story {
 
 async fn work(worker: usize, queue: WorkQueue<u32>, story: Arc<Mutex<Story>>, mut rng: SmallRng) {
     loop {
-        // Some waits are given up, at any time.
+        // Some waits are dropped, at any time.
         let patience = Duration::from_millis(rng.random_range(1..40));
         let Ok(item) = tokio::time::timeout(patience, queue.get()).await else { continue };
         let Some(item) = item else { return };
@@ -53,8 +52,8 @@ async fn work(worker: usize, queue: WorkQueue<u32>, story: Arc<Mutex<Story>>, mu
     }
 }
 
-/// Tells one life from `seed`; its trace.
-fn live(seed: u64, choose: fn(Builder<u32>) -> Builder<u32>) -> Vec<(u32, u64)> {
+/// Runs one simulation from `seed` and returns its trace.
+fn simulate(seed: u64, choose: fn(Builder<u32>) -> Builder<u32>) -> Vec<(u32, u64)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -85,7 +84,7 @@ fn live(seed: u64, choose: fn(Builder<u32>) -> Builder<u32>) -> Vec<(u32, u64)> 
             }
             tokio::time::sleep(Duration::from_micros(rng.random_range(0..4000))).await;
         }
-        // Every change is served at its newest, in bounded time.
+        // Every change is processed at its newest state, in bounded time.
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(queue.stats(), Stats::default(), "seed {seed}");
         {
@@ -101,10 +100,10 @@ fn live(seed: u64, choose: fn(Builder<u32>) -> Builder<u32>) -> Vec<(u32, u64)> 
     })
 }
 
-/// Properties 1, 2 and 13 of the rules, and that the same seed gives the same run, whatever the
-/// order of service is.
+/// Properties 1, 2 and 13 of the rules; the same seed gives the same run, with any order of
+/// service.
 #[test]
-fn lives_lose_nothing_and_repeat_themselves() {
+fn simulations_lose_nothing_and_are_deterministic() {
     let choices: [fn(Builder<u32>) -> Builder<u32>; 4] = [
         |builder| builder,
         |builder| builder.priorities(Priorities::Share { one_in: NonZeroU32::new(5).unwrap() }),
@@ -116,8 +115,8 @@ fn lives_lose_nothing_and_repeat_themselves() {
     ];
     for choose in choices {
         for seed in 0..8 {
-            let once = live(seed, choose);
-            assert_eq!(once, live(seed, choose), "seed {seed} gave two runs");
+            let once = simulate(seed, choose);
+            assert_eq!(once, simulate(seed, choose), "seed {seed} gave two runs");
         }
     }
 }

@@ -24,11 +24,11 @@ fn key_added_while_in_flight_is_handed_out_again_after_done() {
 
 /// WQ-7.
 #[test]
-fn key_added_while_in_flight_goes_behind_those_that_wait() {
+fn key_added_while_in_flight_goes_behind_queued_keys() {
     check("add a; get; add a; add b; done a; get; get", expect!["got a · got b · got a"]);
 }
 
-/// WQ-33, WQ-34, WQ-38: what waits is seen by `waiting`; property 5.
+/// WQ-33, WQ-34, WQ-38: `waiting` counts waiting keys; property 5.
 #[test]
 fn waiting_key_becomes_queued_when_due() {
     check(
@@ -79,7 +79,7 @@ fn delay_for_a_queued_or_dirty_key_is_ignored() {
 
 /// WQ-33, WQ-42.
 #[test]
-fn delay_while_in_flight_starts_at_the_call_and_is_kept_over_done() {
+fn delay_while_in_flight_starts_at_the_call_and_survives_done() {
     check(
         "add a; get; after a 10; waiting; sleep 4; done a; waiting; get; sleep 6; get",
         expect!["got a · waiting 1 · waiting 1 · nothing · got a"],
@@ -112,7 +112,7 @@ fn zero_delay_is_a_plain_add() {
 
 /// WQ-37.
 #[test]
-fn cancelled_delay_is_no_hand_out() {
+fn cancelled_delay_causes_no_hand_out() {
     check(
         "after a 10; cancel a; cancel a; waiting; sleep 10; get; add a; get; after a 5; cancel a; done a; sleep 5; get",
         expect![
@@ -139,7 +139,7 @@ fn rate_limited_adds_double_until_forgotten() {
 
 /// WQ-41.
 #[test]
-fn forget_touches_the_limiter_only() {
+fn forget_changes_the_limiter_only() {
     check(
         "add a; retry b; forget a; forget b; stats",
         expect!["queued 1 waiting 1 in flight 0 dirty 0 limited 0"],
@@ -155,7 +155,7 @@ fn stats_count_each_state() {
     );
 }
 
-/// WQ-13, property 17. WQ-8 cannot be written: only an item that was handed out has `done`.
+/// WQ-13, property 17. WQ-8 cannot be written: only a handed-out item has `done`.
 #[test]
 fn panicking_worker_gives_its_key_back() {
     check("add a; get; add a; panic a; get", expect!["got a · got a"]);
@@ -199,7 +199,7 @@ fn drain_waits_for_queued_and_held_keys() {
 
 /// WQ-39.
 #[test]
-fn drain_of_an_idle_queue_returns_at_once_whatever_waits() {
+fn drain_of_an_idle_queue_returns_at_once_despite_waiting_keys() {
     check("after a 1000; drain; waiting; get", expect!["drained · waiting 0 · none"]);
 }
 
@@ -223,7 +223,7 @@ fn waiter_is_woken_by_an_add_a_due_time_and_a_shutdown() {
 
 /// WQ-14, property 13.
 #[test]
-fn waiter_that_leaves_swallows_nothing() {
+fn waiter_that_leaves_takes_no_notification_with_it() {
     check("wait w; wait x; add a; leave w; poll x", expect!["x: got a"]);
     check(
         "wait w; wait x; after a 10; poll w; poll x; leave w; poll x; sleep 10; poll x",
@@ -231,9 +231,9 @@ fn waiter_that_leaves_swallows_nothing() {
     );
 }
 
-/// WQ-35: whoever keeps the time hears of an earlier one, without a heartbeat.
+/// WQ-35: the timekeeper is notified of an earlier due time, without a heartbeat.
 #[test]
-fn earlier_due_time_wakes_the_one_who_sleeps_until_a_later_one() {
+fn earlier_due_time_wakes_the_timekeeper() {
     check(
         "after a 100; wait w; after b 10; poll w; sleep 10; poll w",
         expect!["w: nothing · w: got b"],
@@ -251,7 +251,7 @@ fn several_waiters_share_what_falls_due_together() {
 
 /// WQ-35.
 #[test]
-fn one_who_slept_until_a_due_time_that_went_hears_of_the_next() {
+fn timekeeper_of_a_cancelled_due_time_wakes_for_the_next() {
     check(
         "after a 10; wait w; cancel a; sleep 10; poll w; after b 10; sleep 10; poll w",
         expect!["cancelled true · w: nothing · w: got b"],

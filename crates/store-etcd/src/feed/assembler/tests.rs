@@ -1,4 +1,4 @@
-//! What a watch says, in parts and out of shape.
+//! Responses of a watch in parts, and invalid ones.
 
 use super::*;
 use crate::proto::ResponseHeader;
@@ -26,7 +26,7 @@ fn answer(events: Vec<Event>, fragment: bool) -> WatchAnswer {
     WatchAnswer { header, events, fragment, ..WatchAnswer::default() }
 }
 
-fn said(assembled: Assembled) -> String {
+fn describe(assembled: Assembled) -> String {
     match assembled {
         Assembled::Batch(batch) => {
             let changes = batch.changes.iter().map(|change| {
@@ -39,70 +39,78 @@ fn said(assembled: Assembled) -> String {
 }
 
 #[test]
-fn an_answer_in_one_part_is_a_batch() {
+fn a_response_in_one_part_is_a_batch() {
     let mut a = assembler(4);
     let events = vec![put("ns/a", 5), put("ns/b", 5), put("ns/c", 7)];
-    assert_eq!(said(a.take(answer(events, false), true)), "/a@5 /b@5 /c@7 to 7");
+    assert_eq!(describe(a.take(answer(events, false), true)), "/a@5 /b@5 /c@7 to 7");
 }
 
 #[test]
-fn what_was_delivered_before_is_dropped() {
+fn changes_delivered_before_are_dropped() {
     let mut a = assembler(5);
-    assert_eq!(said(a.take(answer(vec![put("ns/a", 5)], false), true)), "Nothing");
+    assert_eq!(describe(a.take(answer(vec![put("ns/a", 5)], false), true)), "Nothing");
     assert_eq!(
-        said(a.take(answer(vec![put("ns/a", 5), put("ns/b", 6)], false), true)),
+        describe(a.take(answer(vec![put("ns/a", 5), put("ns/b", 6)], false), true)),
         "/b@6 to 6"
     );
 }
 
 #[test]
-fn a_revision_in_parts_comes_whole() {
+fn a_revision_in_parts_is_delivered_whole() {
     let mut a = assembler(4);
     let first = vec![put("ns/a", 5), put("ns/b", 6)];
-    assert_eq!(said(a.take(answer(first, true), true)), "/a@5 to 5");
-    assert_eq!(said(a.take(answer(vec![put("ns/c", 6)], true), true)), "Nothing");
-    assert_eq!(said(a.take(answer(vec![put("ns/d", 6)], false), true)), "/b@6 /c@6 /d@6 to 6");
+    assert_eq!(describe(a.take(answer(first, true), true)), "/a@5 to 5");
+    assert_eq!(describe(a.take(answer(vec![put("ns/c", 6)], true), true)), "Nothing");
+    assert_eq!(describe(a.take(answer(vec![put("ns/d", 6)], false), true)), "/b@6 /c@6 /d@6 to 6");
 }
 
 #[test]
 fn the_last_part_may_be_empty() {
     let mut a = assembler(4);
-    assert_eq!(said(a.take(answer(vec![put("ns/a", 5)], true), true)), "Nothing");
-    assert_eq!(said(a.take(answer(vec![], false), true)), "/a@5 to 5");
+    assert_eq!(describe(a.take(answer(vec![put("ns/a", 5)], true), true)), "Nothing");
+    assert_eq!(describe(a.take(answer(vec![], false), true)), "/a@5 to 5");
 }
 
 #[test]
-fn half_an_answer_of_a_lost_watch_is_forgotten() {
+fn a_partial_response_of_a_lost_watch_is_dropped() {
     let mut a = assembler(4);
-    assert_eq!(said(a.take(answer(vec![put("ns/a", 5)], true), true)), "Nothing");
+    assert_eq!(describe(a.take(answer(vec![put("ns/a", 5)], true), true)), "Nothing");
     a.begin();
     assert_eq!(
-        said(a.take(answer(vec![put("ns/a", 5), put("ns/b", 5)], false), true)),
+        describe(a.take(answer(vec![put("ns/a", 5), put("ns/b", 5)], false), true)),
         "/a@5 /b@5 to 5"
     );
 }
 
 #[test]
-fn progress_of_the_stream_counts_where_it_may_be_believed() {
+fn progress_of_the_stream_counts_if_reliable() {
     let of_stream = || WatchAnswer { watch_id: -1, ..answer(vec![], false) };
-    assert_eq!(said(assembler(4).take(of_stream(), true)), "to 100");
-    assert_eq!(said(assembler(4).take(of_stream(), false)), "Nothing");
-    assert_eq!(said(assembler(4).take(answer(vec![], false), false)), "to 100", "the watch's own");
-    assert_eq!(said(assembler(100).take(of_stream(), true)), "Nothing");
+    assert_eq!(describe(assembler(4).take(of_stream(), true)), "to 100");
+    assert_eq!(describe(assembler(4).take(of_stream(), false)), "Nothing");
+    assert_eq!(
+        describe(assembler(4).take(answer(vec![], false), false)),
+        "to 100",
+        "the watch's own"
+    );
+    assert_eq!(describe(assembler(100).take(of_stream(), true)), "Nothing");
     let created = WatchAnswer { created: true, ..answer(vec![], false) };
-    assert_eq!(said(assembler(4).take(created, true)), "Nothing", "that it began says nothing");
+    assert_eq!(
+        describe(assembler(4).take(created, true)),
+        "Nothing",
+        "its creation is no progress"
+    );
 }
 
 #[test]
-fn keys_of_others_are_progress() {
+fn changes_of_other_keys_are_progress() {
     let mut a = assembler(4);
     let events = vec![put("ns/a", 5), put("other", 6)];
-    assert_eq!(said(a.take(answer(events, false), false)), "/a@5 to 6");
-    assert_eq!(said(a.take(answer(vec![put("other", 7)], false), false)), "to 7");
+    assert_eq!(describe(a.take(answer(events, false), false)), "/a@5 to 6");
+    assert_eq!(describe(a.take(answer(vec![put("other", 7)], false), false)), "to 7");
 }
 
 #[test]
-fn an_update_tells_what_was_before() {
+fn an_update_has_its_previous_value() {
     let mut a = assembler(4);
     let update =
         Event { kind: Event::PUT, kv: Some(wire("ns/a", 2, 5)), prev_kv: Some(wire("ns/a", 2, 3)) };
@@ -120,17 +128,17 @@ fn an_update_tells_what_was_before() {
 }
 
 #[test]
-fn a_previous_value_that_is_gone_means_compacted() {
+fn a_missing_previous_value_means_compacted() {
     let update = Event { kind: Event::PUT, kv: Some(wire("ns/a", 2, 5)), prev_kv: None };
     assert_eq!(assembler(4).take(answer(vec![update], false), true), Assembled::PreviousCompacted);
     let delete = Event { kind: Event::DELETE, kv: Some(wire("ns/a", 0, 5)), prev_kv: None };
     assert_eq!(assembler(4).take(answer(vec![delete], false), true), Assembled::PreviousCompacted);
     let others = Event { kind: Event::DELETE, kv: Some(wire("x", 0, 5)), prev_kv: None };
-    assert_eq!(said(assembler(4).take(answer(vec![others], false), true)), "to 5");
+    assert_eq!(describe(assembler(4).take(answer(vec![others], false), true)), "to 5");
 }
 
 #[test]
-fn what_cannot_be_is_broken_and_no_panic() {
+fn invalid_responses_are_broken_without_a_panic() {
     let broken = |event: Event| {
         matches!(assembler(4).take(answer(vec![event], false), true), Assembled::Broken(_))
     };

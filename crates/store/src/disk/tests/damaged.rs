@@ -1,6 +1,6 @@
-//! Damage at many places of a real file: it is refused with the names of what it hit, or served
-//! without that. Nothing is ever read that was not written, and nothing is read as absent that was
-//! there and can be named.
+//! Damage at many places of a real file. Opening fails and names the damaged objects, or serves the
+//! others. Reads never return data that was not written, and never report a known damaged object as
+//! absent.
 
 use super::*;
 
@@ -10,8 +10,8 @@ fn key(n: usize) -> String {
     format!("/registry/configmaps/default/object-{n:04}")
 }
 
-/// A file of some hundred pages with history, a value that dies and compacted deletions; and the
-/// state that it holds.
+/// Creates a file of some hundred pages with history, an expiring value and compacted deletions.
+/// Returns its state.
 async fn make(folder: &Path) -> BTreeMap<String, String> {
     let store = DiskStore::open(folder, options()).unwrap();
     for round in 0..3 {
@@ -36,7 +36,7 @@ async fn make(folder: &Path) -> BTreeMap<String, String> {
     state
 }
 
-/// Changes some bytes: a bit, a sector of noise, a page of zeros, or the end of the file is cut.
+/// Flips a bit, fills a sector with noise, zeros a page, or truncates the file.
 fn damage(whole: &[u8], rng: &mut SmallRng, seed: u64) -> Vec<u8> {
     let mut file = whole.to_vec();
     let at = rng.random_range(0..file.len());
@@ -48,7 +48,7 @@ fn damage(whole: &[u8], rng: &mut SmallRng, seed: u64) -> Vec<u8> {
         }
         2 => file[at / 4096 * 4096..][..4096].fill(0),
         _ => {
-            // Where the tables are: most of a file's end is free.
+            // The range of the tables. Most of the file's end is free.
             let at = rng.random_range(4096..file.len() / 2) / 4096 * 4096;
             rng.fill(&mut file[at..at + 16]);
         }
@@ -70,14 +70,14 @@ fn names_something(error: &str) -> bool {
         "system",
         "freed",
         "head",
-        "no store",
+        "not a store",
     ]
     .iter()
     .any(|name| error.contains(name))
 }
 
 #[tokio::test]
-async fn damage_is_named_or_served_around_wherever_it_is() {
+async fn damage_anywhere_is_named_or_the_rest_is_served() {
     let folder = tempfile::tempdir().unwrap();
     let state = make(folder.path()).await;
     let path = folder.path().join(FILE);
@@ -88,7 +88,7 @@ async fn damage_is_named_or_served_around_wherever_it_is() {
         fs::write(&path, damage(&whole, &mut rng, seed)).unwrap();
         let serve = DiskOptions { on_damage: OnDamage::Serve, ..options() };
         match DiskStore::open(folder.path(), options()) {
-            // It hit what the file does not use.
+            // The damage is in a free page.
             Ok(store) => {
                 assert_eq!(values(&store, At::Latest).await, state, "seed {seed}");
                 store.close().await;
@@ -102,7 +102,7 @@ async fn damage_is_named_or_served_around_wherever_it_is() {
                 let is_older =
                     matches!(&error, DiskError::DamagedObjects { damage, .. } if damage.is_older);
                 if is_older {
-                    // It says so, and what is served then is a state that once was.
+                    // The error says so, and the served state is a former one.
                     assert!(error.to_string().contains("former state"), "seed {seed}: {error}");
                     DiskStore::open(folder.path(), serve).unwrap().close().await;
                     n_older += 1;
@@ -116,31 +116,31 @@ async fn damage_is_named_or_served_around_wherever_it_is() {
             Err(error) => {
                 assert!(
                     error.to_string().contains("nothing of it can be read")
-                        || error.to_string().contains("no store"),
+                        || error.to_string().contains("not a store"),
                     "seed {seed}: {error}"
                 );
                 n_lost += 1;
                 continue;
             }
         };
-        let n = hold(&store, &state, seed).await;
+        let n = verify(&store, &state, seed).await;
         n_damaged += n;
-        // It is served on, and written on.
+        // The store can still be read and written.
         let first = state.keys().next().unwrap();
         commit(&store, vec![put(first, "new"), put("/other", "new")]).await.unwrap();
         let mut after = state.clone();
         after.insert(first.clone(), "new".into());
         after.insert("/other".into(), "new".into());
-        hold(&store, &after, seed).await;
+        verify(&store, &after, seed).await;
         let marked = store.damage().map_or(0, |damage| damage.n_objects);
         assert_eq!(marked, n, "seed {seed}");
         store.close().await;
         drop(store);
-        // Damaged objects stay known, until they are written.
+        // Damaged objects are reported until they are written.
         let again = DiskStore::open(folder.path(), options()).map(drop);
         assert!(n <= 1 || again.is_err(), "seed {seed}");
         let store = DiskStore::open(folder.path(), serve).unwrap();
-        hold(&store, &after, seed).await;
+        verify(&store, &after, seed).await;
         store.close().await;
         drop(store);
         for file in fs::read_dir(folder.path()).unwrap() {
@@ -156,8 +156,9 @@ async fn damage_is_named_or_served_around_wherever_it_is() {
     );
 }
 
-/// Every object reads as it was, or says that it is damaged; how many do.
-async fn hold(store: &DiskStore, state: &BTreeMap<String, String>, seed: u64) -> u64 {
+/// Checks that every object is unchanged or reported as damaged. Returns the number of damaged
+/// ones.
+async fn verify(store: &DiskStore, state: &BTreeMap<String, String>, seed: u64) -> u64 {
     let range = store.range(RangeRequest::prefix("")).await.unwrap().value;
     let mut ranged: BTreeMap<_, _> = range
         .entries
@@ -175,7 +176,7 @@ async fn hold(store: &DiskStore, state: &BTreeMap<String, String>, seed: u64) ->
             Err(StoreError::Unreadable { key: named, reason }) => {
                 assert!(named == *key && reason.contains("damaged"), "seed {seed}: {reason}");
                 assert!(is_sealed(&ranged), "seed {seed}: {key}");
-                // Nobody makes another object of its name.
+                // No client can create another object of its name.
                 let compares = vec![Compare::Absent(key.clone().into())];
                 let txn = Txn { compares, ops: vec![put(key, "other")], ttl: None };
                 let refused = store.commit(txn).await;
@@ -192,10 +193,10 @@ async fn hold(store: &DiskStore, state: &BTreeMap<String, String>, seed: u64) ->
     n_damaged
 }
 
-/// A page of each table, of a file that was closed and of one that was not: what it held is named,
-/// and all else is saved.
+/// Damages a page of each table, in a file that was closed and in one that was not. The objects on
+/// it are named, and all others are saved.
 #[tokio::test]
-async fn what_can_be_read_of_a_damaged_folder_is_saved() {
+async fn readable_objects_of_a_damaged_folder_are_saved() {
     let folder = tempfile::tempdir().unwrap();
     let from = folder.path().join("from");
     let state = make(&from).await;
@@ -214,8 +215,7 @@ async fn what_can_be_read_of_a_damaged_folder_is_saved() {
     for (n, (file, state)) in [(closed, state), (killed, later)].into_iter().enumerate() {
         let all = file.windows(needle.len()).enumerate().filter(|(_, at)| at == needle);
         let all: Vec<usize> = all.map(|(place, _)| place).collect();
-        // One after the other, and then all: pages that the file no longer uses may have the same
-        // record.
+        // Each page alone, then all together, because free pages may have the same record.
         let each = all.iter().map(|place| vec![*place]);
         for (m, places) in each.chain([all.clone()]).enumerate() {
             let mut damaged = file.clone();

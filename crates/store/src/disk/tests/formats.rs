@@ -1,15 +1,15 @@
-//! Files of older programs open, and hold what they held.
+//! Files of older programs open with unchanged content.
 //!
-//! `fixtures/format-1.redb.zst` is a store that a program of format 1 has written by [`script`];
+//! `fixtures/format-1.redb.zst` is a store that a program of format 1 wrote with [`script`].
 //! `SETPOINT_WRITE_FIXTURE=FILE` writes one with this program.
 
 use super::*;
 
 const FORMAT_1: &[u8] = include_bytes!("../../../tests/fixtures/format-1.redb.zst");
-/// Where the script's history begins, and where it ends.
+/// First and last revision of the script's history.
 const OLDEST: u64 = 20;
 
-/// Writes what a fixture holds, and gives the states at each revision that is kept.
+/// Writes a fixture's content. Returns the state at each retained revision.
 async fn script(store: &DiskStore) -> BTreeMap<u64, BTreeMap<String, String>> {
     let mut states = BTreeMap::from([(1, BTreeMap::new())]);
     let mut state = BTreeMap::new();
@@ -19,7 +19,7 @@ async fn script(store: &DiskStore) -> BTreeMap<u64, BTreeMap<String, String>> {
             state.remove(&key);
             delete(&key)
         } else {
-            // Short ones are kept as they are, long ones packed.
+            // Short values are stored as they are, long ones compressed.
             let value = format!("{{\"n\": {n}}}").repeat(usize::try_from(n).unwrap() + 1);
             state.insert(key.clone(), value.clone());
             put(&key, &value)
@@ -52,7 +52,7 @@ async fn write_fixture() {
     }
 }
 
-/// What the fixture holds, in the order in which it became so.
+/// The states of the fixture by revision.
 async fn expected() -> BTreeMap<u64, BTreeMap<String, String>> {
     let disk = Disk::new();
     script(&open_torn(&disk, options()).unwrap()).await
@@ -64,7 +64,7 @@ fn unpack(folder: &Path) -> Vec<u8> {
     file
 }
 
-async fn hold(store: &DiskStore, states: &BTreeMap<u64, BTreeMap<String, String>>) {
+async fn verify(store: &DiskStore, states: &BTreeMap<u64, BTreeMap<String, String>>) {
     let (newest, _) = states.last_key_value().unwrap();
     assert_eq!(store.revision().await.unwrap().0, *newest);
     assert_eq!(oldest(store).await, OLDEST);
@@ -77,19 +77,19 @@ async fn hold(store: &DiskStore, states: &BTreeMap<u64, BTreeMap<String, String>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_of_format_1_opens_and_holds_what_it_held() {
+async fn a_file_of_format_1_opens_with_unchanged_content() {
     let folder = tempfile::tempdir().unwrap();
     unpack(folder.path());
     let states = expected().await;
-    // Twice: brought forward, and as it then is.
+    // First with the migration, then migrated.
     for _ in 0..2 {
         let store = DiskStore::open(folder.path(), options()).unwrap();
-        hold(&store, &states).await;
+        verify(&store, &states).await;
         store.close().await;
         drop(store);
         assert_eq!(DiskStore::check(folder.path()).unwrap().mortal, 1);
     }
-    // It is written on, and what was to die does.
+    // The store can be written, and the expiring value expires.
     let store = DiskStore::open(folder.path(), options()).unwrap();
     commit(&store, vec![put("/each", "new"), delete("/registry/configmaps/default/0")])
         .await
@@ -103,7 +103,7 @@ async fn a_file_of_format_1_opens_and_holds_what_it_held() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
+async fn a_file_of_a_newer_format_is_refused_and_stays_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     DiskStore::open(folder.path(), options()).unwrap().close().await;
     let path = folder.path().join(FILE);
@@ -129,13 +129,13 @@ async fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
     assert!(fs::read(&path).unwrap() == before, "the file was changed");
 }
 
-/// Steps that are there only here, and a disk that fails in every call of them: the file has all of
-/// them or none.
+/// Steps that exist only in this test, and a disk that fails at each of their calls: the file has
+/// all of the steps or none.
 #[test]
-fn a_migration_is_whole_or_has_not_happened() {
+fn a_migration_happens_whole_or_not_at_all() {
     use super::super::{
         layout::FORMAT,
-        migrate::{Step, bring_forward},
+        migrate::{Step, migrate_to},
     };
     use redb::{ReadableDatabase, TableDefinition};
     const NEW: TableDefinition<'_, u64, u64> = TableDefinition::new("new");
@@ -166,11 +166,11 @@ fn a_migration_is_whole_or_has_not_happened() {
         let disk = Disk::new();
         let database = open(&disk).unwrap();
         file::prepare(&database, Path::new("torn")).unwrap();
-        // A step that fails takes those before it back.
-        assert!(bring_forward(&database, FORMAT, 5, &steps).is_err());
+        // A failing step reverts the steps before it.
+        assert!(migrate_to(&database, FORMAT, 5, &steps).is_err());
         assert_eq!(format(&database), (FORMAT, false));
         disk.fail(torn::Fault::Gone { after: n_calls });
-        let migrated = bring_forward(&database, FORMAT, 4, &steps);
+        let migrated = migrate_to(&database, FORMAT, 4, &steps);
         disk.crash(n_calls);
         drop(database);
         let found = format(&open(&disk).unwrap());

@@ -1,5 +1,4 @@
-//! A disk that is full: deletions go on by the reserve, other commits are refused until there is
-//! room.
+//! A full disk: deletions continue with the reserve, other commits fail until there is room.
 
 use super::*;
 
@@ -7,12 +6,12 @@ fn small() -> DiskOptions {
     DiskOptions { reserve_bytes: 4 << 20, quick_repair_bytes: 1 << 30, ..options() }
 }
 
-/// Nothing that packs, of about two pages.
+/// A random value, which does not compress, of about two pages.
 fn value(rng: &mut SmallRng) -> String {
     (0..400).map(|_| rng.random::<u64>().to_string()).collect()
 }
 
-/// Fills a store until it refuses; how many objects it took.
+/// Fills a store until a commit fails. Returns the number of objects.
 async fn fill(store: &DiskStore, rng: &mut SmallRng) -> usize {
     for n in 0..20_000 {
         match commit(store, vec![put(&format!("/{n:05}"), &value(rng))]).await {
@@ -37,14 +36,14 @@ async fn every_object_of_a_full_disk_can_be_deleted() {
         let mut rng = SmallRng::seed_from_u64(seed);
         let disk = Disk::new();
         let store = open_torn(&disk, small()).unwrap();
-        // Objects that were there before, with history.
+        // Existing objects, with history.
         for n in 0..300 {
             commit(&store, vec![put("/first", &n.to_string())]).await.unwrap();
         }
         disk.fail(torn::Fault::Full { sectors: 2000 + 137 * seed });
         let n = fill(&store, &mut rng).await;
         assert!(n > 20, "seed {seed}: {n}");
-        // What makes no room is refused at once, and says why.
+        // A commit that frees no space fails at once, with the reason.
         let refused = commit(&store, vec![put("/other", &value(&mut rng))]).await;
         assert!(matches!(&refused, Err(StoreError::Full(why)) if !why.is_empty()), "{refused:?}");
         assert_eq!(store.get(b"/first", At::Latest).await.unwrap().value.unwrap().value, "299");
@@ -56,7 +55,7 @@ async fn every_object_of_a_full_disk_can_be_deleted() {
             let put = commit(&store, vec![put(&format!("/{n:05}"), &value(&mut rng))]).await;
             assert!(put.is_ok(), "seed {seed}: {put:?}");
         }
-        // And all of it, once there is room on the disk.
+        // After there is room on the disk, all of it.
         disk.heal();
         tokio::time::advance(Duration::from_secs(10)).await;
         commit(&store, vec![put("/other", "1")]).await.unwrap();
@@ -69,7 +68,7 @@ async fn every_object_of_a_full_disk_can_be_deleted() {
 }
 
 #[tokio::test]
-async fn a_real_disk_that_is_full_lets_go_of_objects() {
+async fn objects_of_a_real_full_disk_can_be_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let mounted = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"])
@@ -79,7 +78,7 @@ async fn a_real_disk_that_is_full_lets_go_of_objects() {
         eprintln!("skipped: a small file system cannot be mounted here: {mounted:?}");
         return;
     }
-    // A panic must not keep it mounted.
+    // A task, so that a panic does not skip the unmount.
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn({
         let data = folder.path().join("data");
@@ -92,7 +91,7 @@ async fn a_real_disk_that_is_full_lets_go_of_objects() {
             empty(&store, n / 2).await;
             store.close().await;
             drop(store);
-            // A start finds no more room than there was.
+            // After a restart there is no more room than before.
             let store = DiskStore::open(&data, options).unwrap();
             for at in n / 2..n {
                 commit(&store, vec![delete(&format!("/{at:05}"))]).await.unwrap();

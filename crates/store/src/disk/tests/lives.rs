@@ -1,11 +1,11 @@
-//! A store's lives over a disk that fails, by seed.
+//! Random runs of a store over a failing disk, by seed.
 //!
-//! Each seed gives a few lives: commits at once and alone, compares, times to live, compactions,
-//! backups, faults of the disk in the middle, and an end by a clean stop, a kill or a power cut.
-//! After each the whole history that is kept is read and held to what was asked and answered: every
-//! acknowledged commit is there at its revision and is what was asked for; one whose outcome was
-//! unknown is there whole or not at all; one that was refused is not; the feed has no gap, from
-//! wherever it starts; no revision that was known before reads otherwise. `SEED=7` runs one seed.
+//! Each seed has a few lives of the process: single and concurrent commits, compares, times to
+//! live, compactions, backups, disk faults, and an end by a clean stop, a kill or a power cut.
+//! After each life the whole retained history is compared with the requests and responses. Every
+//! acknowledged commit is at its revision with its content. A commit with an unknown outcome is
+//! there whole or not at all. A failed one is not there. Feeds have no gap, from any start. No
+//! revision that was read before has changed. `SEED=7` runs one seed.
 
 use super::torn::{Disk, Fault};
 use super::*;
@@ -13,29 +13,29 @@ use futures::future::join_all;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many seeds run.
+/// Number of seeds.
 const SEEDS: u64 = 5_000;
-/// How many lives each has.
+/// Number of lives per seed.
 const LIVES: u64 = 3;
-/// The key in which every transaction leaves its number.
+/// The key to which every transaction writes its number.
 const ID: &str = "/id";
 
 type State = BTreeMap<String, String>;
 
-/// What was asked in one transaction.
-struct Asked {
+/// The content of one transaction.
+struct Transaction {
     ops: Vec<(String, Option<String>)>,
-    dies: Option<Instant>,
+    expires: Option<Instant>,
 }
 
-/// What is known of a store from outside.
+/// What the client knows of a store.
 struct Model {
     seed: u64,
     life: u64,
-    asked: Vec<Asked>,
-    /// The transaction of each revision that was acknowledged, or found in the history.
+    asked: Vec<Transaction>,
+    /// The transaction of each revision that was acknowledged or read from the history.
     known: BTreeMap<u64, Option<usize>>,
-    /// What was refused for certain.
+    /// Transactions that certainly did not happen.
     refused: HashSet<usize>,
     /// The state at each revision that was read.
     states: BTreeMap<u64, State>,
@@ -70,7 +70,7 @@ impl Model {
         }
     }
 
-    /// A transaction as chance has it.
+    /// Creates a random transaction.
     fn ask(&mut self, rng: &mut SmallRng, now: Instant) -> (usize, Txn) {
         let id = self.asked.len();
         let ttl = rng.random_bool(0.15).then(|| Duration::from_secs(rng.random_range(5..60)));
@@ -78,7 +78,7 @@ impl Model {
         for n in 0..rng.random_range(0..3) {
             let key = format!("/{n}{}", rng.random_range(0..4));
             let value = rng.random_bool(0.7).then(|| {
-                // From a word to some pages, packed or not.
+                // From a word to some pages; the longer ones are compressed.
                 let n_words = [1, 8, 200][rng.random_range(0..3)];
                 let word = rng.random::<u64>();
                 (0..n_words).fold(format!("{id}:"), |value, n| {
@@ -98,7 +98,7 @@ impl Model {
                 .collect(),
             ttl,
         };
-        self.asked.push(Asked { ops, dies: ttl.map(|ttl| now + ttl) });
+        self.asked.push(Transaction { ops, expires: ttl.map(|ttl| now + ttl) });
         (id, txn)
     }
 
@@ -106,7 +106,7 @@ impl Model {
         match answer {
             Ok(Committed::Done(Revision(revision))) => {
                 let before = self.known.insert(revision, Some(id));
-                ensure!(self, before.is_none(), "revision {revision} was given twice");
+                ensure!(self, before.is_none(), "revision {revision} was returned twice");
                 self.acknowledged = self.acknowledged.max(revision);
                 true
             }
@@ -123,8 +123,7 @@ impl Model {
         }
     }
 
-    /// What one revision does to a state, if it is one that was asked for or the death of values
-    /// whose time was over.
+    /// Applies a revision to a state. It must be a known transaction or the expiry of values.
     fn apply(
         &self,
         revision: u64,
@@ -145,30 +144,30 @@ impl Model {
         } else {
             for change in changes {
                 let key = text(&change.key);
-                let Some(dead) = state.get(&key) else {
-                    panic!("SEED={}: {key} died twice", self.seed)
+                let Some(value) = state.get(&key) else {
+                    panic!("SEED={}: {key} expired twice", self.seed)
                 };
-                let dies = self.asked[writer(dead)].dies;
+                let expires = self.asked[writer(value)].expires;
                 ensure!(
                     self,
-                    dies.is_some_and(|at| at <= now),
-                    "{key} died before its time at {revision}"
+                    expires.is_some_and(|at| at <= now),
+                    "{key} expired before its time at {revision}"
                 );
                 expected.push((key, None));
             }
         }
-        let told: Vec<_> = changes
+        let found: Vec<_> = changes
             .iter()
             .map(|change| (text(&change.key), change.value.as_deref().map(text)))
             .collect();
-        ensure!(self, told == expected, "revision {revision} is {told:?}, asked was {expected:?}");
+        ensure!(self, found == expected, "revision {revision} is {found:?}, expected {expected:?}");
         for change in changes {
             let key = text(&change.key);
             let previous = change.previous.as_ref().map(|entry| text(&entry.value));
             ensure!(
                 self,
                 previous.as_ref() == state.get(&key),
-                "revision {revision}: what {key} was before"
+                "revision {revision}: the previous value of {key}"
             );
             match &change.value {
                 Some(value) => state.insert(key, text(value)),
@@ -178,7 +177,7 @@ impl Model {
         id
     }
 
-    /// Reads everything and holds it to what is known.
+    /// Reads everything and compares it with the model.
     async fn verify(&mut self, store: &DiskStore, rng: &mut SmallRng) {
         let newest = store.revision().await.unwrap().0;
         ensure!(
@@ -188,12 +187,12 @@ impl Model {
             self.acknowledged
         );
         let oldest = oldest(store).await;
-        // What was not acknowledged may have gone.
+        // Unacknowledged commits may be lost.
         self.states.retain(|revision, _| *revision <= newest);
         self.known.retain(|revision, _| *revision <= newest);
         let mut state = values(store, At::Exactly(Revision(oldest))).await;
         if let Some(known) = self.states.get(&oldest) {
-            ensure!(self, state == *known, "the oldest state, at {oldest}, was another");
+            ensure!(self, state == *known, "the oldest state, at {oldest}, differs");
         }
         let mut ids: HashSet<usize> =
             self.known.range(..=oldest).filter_map(|(_, id)| *id).collect();
@@ -217,7 +216,7 @@ impl Model {
                 "revision {revision} was {known:?} and is {id:?}"
             );
             if let Some(known) = self.states.insert(revision, state.clone()) {
-                ensure!(self, known == state, "the state at {revision} was another");
+                ensure!(self, known == state, "the state at {revision} differs");
             }
         }
         let end = changes.last().map_or(oldest, |change| change.revision.0);
@@ -225,23 +224,19 @@ impl Model {
         ensure!(
             self,
             values(store, At::Latest).await == state,
-            "the present is not what history leads to"
+            "the newest state does not match the history"
         );
         self.states.retain(|revision, _| *revision >= oldest);
-        // From the middle, the same.
+        // Feeds and reads from the middle must agree.
         for _ in 0..2 {
             let from = rng.random_range(oldest..=newest);
             if let Some(known) = self.states.get(&from) {
                 let found = values(store, At::Exactly(Revision(from))).await;
-                ensure!(self, found == *known, "the state at {from} reads otherwise");
+                ensure!(self, found == *known, "the state at {from} differs");
             }
             let tail: Vec<_> =
                 changes.iter().filter(|change| change.revision.0 > from).cloned().collect();
-            ensure!(
-                self,
-                feed(store, from, newest).await == tail,
-                "the feed from {from} is another"
-            );
+            ensure!(self, feed(store, from, newest).await == tail, "the feed from {from} differs");
         }
     }
 }
@@ -259,7 +254,7 @@ async fn feed(store: &DiskStore, after: u64, newest: u64) -> Vec<Change> {
     changes
 }
 
-/// The world of one seed.
+/// The disk, clock and random numbers of one seed.
 struct World {
     rng: SmallRng,
     disk: Disk,
@@ -282,15 +277,15 @@ impl World {
         Self { rng: SmallRng::seed_from_u64(seed), disk: Disk::new(), clock, options }
     }
 
-    /// Time goes on, in the process and outside.
+    /// Advances the time, in the process and outside.
     async fn pass(&self, time: Duration) {
         self.clock.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::Relaxed);
         tokio::time::advance(time).await;
     }
 
-    /// Whether what the process sees is what was written. Where pages are not synced before what
-    /// leads to them, a sync that failed may leave memory that the disk does not bear out: the
-    /// store serves no more, and a new process could not tell either.
+    /// Whether the process sees what is on the disk. Without quick repair, after a failed sync
+    /// memory may differ from the disk: the store stops serving, and a new process could not detect
+    /// it either.
     fn may_go_on(&self) -> bool {
         self.options.quick_repair_bytes == 0 || !self.disk.sync_failed().load(Ordering::Relaxed)
     }
@@ -309,7 +304,7 @@ impl World {
         }
     }
 
-    /// One life, from an opening to an end.
+    /// Runs one life, from opening to the end.
     async fn live(&mut self, model: &mut Model) {
         if self.rng.random_bool(0.1) {
             let fault = self.fault();
@@ -318,7 +313,7 @@ impl World {
             let seed = self.rng.random();
             self.disk.crash(seed);
             if opened.is_err() && model.life == 0 {
-                // A file gets its name once it is made.
+                // The file is renamed only once it is complete.
                 self.disk = Disk::new();
             }
         }
@@ -348,8 +343,8 @@ impl World {
                     is_faulty = false;
                     self.disk.heal();
                     if self.may_go_on() {
-                        // Opened again, if need be, and rid of what should have died meanwhile.
-                        self.pass(DEATHS_PERIOD).await;
+                        // Opens again if necessary, and deletes expired values.
+                        self.pass(EXPIRY_RETRY_PERIOD).await;
                         values(&store, At::Latest).await;
                         model.verify(&store, &mut self.rng).await;
                     }
@@ -378,7 +373,7 @@ impl World {
         self.end(store).await;
     }
 
-    /// A copy that is taken now is what the store says now.
+    /// Checks that a backup has the store's current state.
     async fn backup(&mut self, model: &Model, store: &DiskStore) {
         let copy = Copy::default();
         let Ok(Ok(revision)) = store.backup(copy.clone()).await else { return };
@@ -392,7 +387,7 @@ impl World {
         if let (Ok(here), there) =
             (store.range(request.clone()).await, restored.range(request).await)
         {
-            ensure!(model, here.value == there.unwrap().value, "a copy at {revision} is another");
+            ensure!(model, here.value == there.unwrap().value, "a copy at {revision} differs");
         }
     }
 
@@ -403,8 +398,8 @@ impl World {
         {
             store.close().await;
             drop(store);
-            // Memory that a failed sync has left wrong is not made right by a new process, where
-            // pages were not synced first.
+            // Without quick repair, a new process does not correct memory that a failed sync left
+            // wrong.
             if self.may_go_on() && self.rng.random_bool(0.5) {
                 self.defrag();
             }
@@ -415,11 +410,11 @@ impl World {
             let seed = self.rng.random();
             self.disk.crash(seed);
         }
-        // Whatever it still does reaches nothing.
+        // Its further calls have no effect.
         drop(store);
     }
 
-    /// The store in a new file, which takes the old one's place if it was made.
+    /// Copies the store into a new file, which replaces the old one if the copy is complete.
     fn defrag(&mut self) {
         let to = Disk::new();
         if self.rng.random_bool(0.5) {
@@ -428,11 +423,11 @@ impl World {
         let builder = redb::Database::builder();
         let made = || {
             let old = builder.create_with_backend(self.disk.attach())?;
-            let (standing, snapshot) = file::standing(&old)?;
-            let view = View::alone(snapshot, standing);
+            let (position, snapshot) = file::position(&old)?;
+            let view = View::unserved(snapshot, position);
             view.copy(&mut builder.create_with_backend(to.attach())?)?;
-            let copied = file::standing(&builder.create_with_backend(to.attach())?)?.0;
-            Ok(copied == standing)
+            let copied = file::position(&builder.create_with_backend(to.attach())?)?.0;
+            Ok(copied == position)
         };
         let made: Result<bool, super::super::error::Fault> = made();
         if made.is_ok_and(|is_same| is_same) {
@@ -442,32 +437,32 @@ impl World {
     }
 }
 
-/// Says which seed it was, whatever broke.
-struct Told(u64);
+/// Prints the seed on a panic.
+struct PrintSeed(u64);
 
-impl Drop for Told {
+impl Drop for PrintSeed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("SEED={} does it again", self.0);
+            eprintln!("SEED={} reproduces it", self.0);
         }
     }
 }
 
 async fn lives(seed: u64) -> u64 {
-    let _told = Told(seed);
+    let _print_seed = PrintSeed(seed);
     let mut world = World::new(seed);
     let mut model = Model::new(seed);
     for life in 0..LIVES {
         model.life = life;
         world.live(&mut model).await;
     }
-    // On a disk that does what it should, everything that was to die does.
+    // On a healthy disk, everything expires at its time.
     model.life = LIVES;
     let store = open_torn(&world.disk, world.options.clone()).unwrap();
     model.verify(&store, &mut world.rng).await;
     world.pass(Duration::from_secs(60)).await;
     for (key, value) in values(&store, At::Latest).await {
-        ensure!(model, model.asked[writer(&value)].dies.is_none(), "{key} lives on");
+        ensure!(model, model.asked[writer(&value)].expires.is_none(), "{key} did not expire");
     }
     model.verify(&store, &mut world.rng).await;
     world.disk.n_syncs()
@@ -482,7 +477,7 @@ fn nothing_acknowledged_is_lost_on_a_disk_that_fails() {
         }
         Err(_) => 0..SEEDS,
     };
-    // Two at a time: each is a world of its own.
+    // Two at a time. They share nothing.
     let next = AtomicU64::new(seeds.start);
     std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! A file that loses what was not synced, tears what was being written, and fails in every way that
-//! a disk does.
+//! A simulated disk with one file. It loses unsynced data, tears writes, and fails like a real
+//! disk.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use redb::StorageBackend;
@@ -12,42 +12,42 @@ use std::{
 use super::super::reserve::{Reserve, STEP_BYTES};
 use super::super::synced::SyncFailed;
 
-/// How much of a write survives by itself: a disk writes whole sectors.
+/// The unit of a write: a disk writes whole sectors.
 const SECTOR: usize = 512;
 
-/// A disk with one file. Shared by every opening of it.
+/// A disk with one file, shared by every opening of it.
 #[derive(Debug, Clone)]
 pub(super) struct Disk(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What a crash leaves for certain.
+    /// The content that survives every crash.
     synced: Vec<u8>,
-    /// What the process sees.
+    /// The content that the process sees.
     seen: Vec<u8>,
     /// Sectors written and lengths set since the last sync, oldest first.
     unsynced: Vec<Unsynced>,
-    /// Which sectors have room on the disk.
+    /// Which sectors are allocated on the disk.
     allocated: Vec<bool>,
-    /// Which opening may use it: an older one's calls fail, as those of a process that died.
+    /// The current process. Calls of older processes fail.
     life: u64,
     fault: Option<Fault>,
     n_syncs: u64,
     sync_failed: SyncFailed,
 }
 
-/// What goes wrong, after so many calls of its kind; until [`Disk::heal`], a crash, or as it says.
+/// A fault after a number of calls. It lasts until [`Disk::heal`] or a crash, or as the variant
+/// says.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
-    /// Every write and sync fails: the disk is gone.
+    /// Every write and sync fails.
     Gone { after: u64 },
-    /// One sync fails and loses some of what it should have written, by the seed; the next ones
-    /// know nothing of it. What was lost may still be seen, from memory, until it is forgotten
-    /// there.
+    /// One sync fails and loses some of its data, by the seed. The next syncs do not report it. The
+    /// process may still see the lost data in memory; `is_forgotten`: it does not.
     Sync { after: u64, seed: u64, is_forgotten: bool },
     /// One read fails.
     Read { after: u64 },
-    /// So many sectors more, and there is no room.
+    /// The disk is full after this many more sectors.
     Full { sectors: u64 },
 }
 
@@ -72,17 +72,17 @@ impl Disk {
         Attached { disk: self.clone(), life }
     }
 
-    /// Something goes wrong from now on.
+    /// Starts a fault.
     pub(super) fn fail(&self, fault: Fault) {
         self.state().fault = Some(fault);
     }
 
-    /// Ends what [`Disk::fail`] began, without a crash.
+    /// Ends a fault without a crash.
     pub(super) fn heal(&self) {
         self.state().fault = None;
     }
 
-    /// Room that is kept free on it: while it is full, it gives so many bytes in steps.
+    /// Reserves space, which is released in steps while the disk is full.
     pub(super) fn reserve(&self, bytes: u64) -> DiskReserve {
         let steps = bytes / STEP_BYTES;
         DiskReserve { disk: self.clone(), wanted: steps, steps }
@@ -93,12 +93,12 @@ impl Disk {
         self.state().sync_failed.clone()
     }
 
-    /// How many syncs there were.
+    /// Number of syncs.
     pub(super) fn n_syncs(&self) -> u64 {
         self.state().n_syncs
     }
 
-    /// The process ends in the middle, and the machine goes on.
+    /// Ends the process but not the machine.
     pub(super) fn kill(&self) {
         let mut state = self.state();
         state.life += 1;
@@ -106,8 +106,7 @@ impl Disk {
         state.sync_failed = SyncFailed::default();
     }
 
-    /// The power goes: of what was not synced, each sector is there or not, as chance has it, in
-    /// any order.
+    /// Cuts the power: each unsynced sector is written or not, at random and in any order.
     pub(super) fn crash(&self, seed: u64) {
         let mut state = self.state();
         state.lose(seed);
@@ -119,13 +118,13 @@ impl Disk {
 }
 
 impl State {
-    /// Writes some of what was not synced.
+    /// Writes a random part of the unsynced data.
     fn lose(&mut self, seed: u64) {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut newest = BTreeMap::new();
         for write in self.unsynced.drain(..) {
             match write {
-                // Later writes of a sector stand over earlier ones, if they made it at all.
+                // A later write of a sector replaces an earlier one, if it reaches the disk.
                 Unsynced::Sector(at, bytes) if rng.random_bool(0.5) => _ = newest.insert(at, bytes),
                 Unsynced::Length(length) if rng.random_bool(0.5) => self.synced.resize(length, 0),
                 Unsynced::Sector(..) | Unsynced::Length(_) => {}
@@ -136,7 +135,7 @@ impl State {
         }
     }
 
-    /// What is seen is read from the disk again.
+    /// Drops cached data, so that reads see the disk.
     fn forget(&mut self) {
         self.seen.clone_from(&self.synced);
         self.allocated.resize(self.seen.len().div_ceil(SECTOR), true);
@@ -148,7 +147,7 @@ impl State {
             if after == 0 {
                 self.fault = None;
                 self.lose(seed);
-                // A file as long as it was set to: the length is kept elsewhere than the content.
+                // The length of a file is stored apart from its content.
                 self.synced.resize(self.seen.len(), 0);
                 if is_forgotten {
                     self.forget();
@@ -171,7 +170,7 @@ impl State {
             let sector = at / SECTOR;
             if !self.allocated[sector] {
                 if let Some(Fault::Full { sectors }) = &mut self.fault {
-                    // What came before is written.
+                    // The sectors before it are written.
                     *sectors = sectors.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
                 }
                 self.allocated[sector] = true;
@@ -227,7 +226,7 @@ impl Reserve for DiskReserve {
     }
 }
 
-/// One process's file.
+/// The file as one process opened it.
 #[derive(Debug)]
 pub(super) struct Attached {
     disk: Disk,

@@ -9,32 +9,32 @@ use super::{
     flow::{Flow, Turn},
 };
 
-/// So many flows of a level stay when their last key has left.
+/// Number of flows of a level that stay when their last key has left.
 pub(super) const FLOWS_MIN: usize = 64;
 
-/// Where in [`Level::flows`] a flow is.
+/// Index of a flow in [`Level::flows`].
 type FlowIdx = u32;
 
 /// The flows of one priority.
 #[derive(Debug, Default)]
 pub(super) struct Level {
     flows: Vec<Flow>,
-    /// Where each group's flow is.
+    /// The flow of each group.
     by_group: HashMap<u64, FlowIdx>,
-    /// Flows of no group.
+    /// Unused flows.
     free: Vec<FlowIdx>,
-    /// The flow that was looked for last: where keys have no groups, that is always the one.
+    /// The flow that was found last. Without groups it is always the same.
     last: FlowIdx,
-    /// Flows that may be served, in the order of the round.
+    /// Flows that can be served, in the order of the round.
     round: VecDeque<FlowIdx>,
-    /// Keys in the flows.
+    /// Number of keys in the flows.
     pub(super) n_ready: usize,
-    /// Keys that are held by a worker and come back to this level.
+    /// Number of dirty keys that return to this level.
     pub(super) n_dirty: usize,
 }
 
 impl Level {
-    /// Of keys that are all held.
+    /// A level of dirty keys only.
     pub(super) fn of_dirty(n_dirty: usize) -> Self {
         Self { n_dirty, ..Self::default() }
     }
@@ -79,18 +79,18 @@ impl Level {
         self.n_ready += 1;
     }
 
-    /// An entry of `group`'s flow became stale. `is_live` tells which are not.
-    pub(super) fn lose(&mut self, group: u64, is_live: impl Fn(Place) -> bool) {
+    /// Counts a stale entry in the flow of `group`. `is_live` returns whether an entry is live.
+    pub(super) fn mark_stale(&mut self, group: u64, is_live: impl Fn(Place) -> bool) {
         let Some(at) = self.find(group) else { return };
         let flow = &mut self.flows[at as usize];
-        flow.lose(is_live);
+        flow.mark_stale(is_live);
         self.n_ready -= 1;
         if flow.is_empty() {
             self.leave_round(at);
         }
     }
 
-    /// What would be served next, after flows that may not be served have left the round.
+    /// The key to serve next. Removes flows that cannot be served from the round.
     #[inline]
     pub(super) fn front(
         &mut self,
@@ -112,7 +112,7 @@ impl Level {
         None
     }
 
-    /// Serves what [`front`](Self::front) showed.
+    /// Serves the key that [`front`](Self::front) returned.
     #[inline]
     pub(super) fn take(&mut self, place: Place) {
         let Some(at) = self.round.front().copied() else { return };
@@ -130,7 +130,7 @@ impl Level {
         }
     }
 
-    /// No key is left in a flow.
+    /// Handles a flow without keys.
     fn leave_round(&mut self, at: FlowIdx) {
         if self.round.front() == Some(&at) {
             self.round.pop_front();
@@ -152,25 +152,25 @@ impl Level {
         }
     }
 
-    /// Gives the room of free flows back.
+    /// Frees the memory of unused flows.
     #[cold]
     fn compact(&mut self) {
         let mut moved = vec![0; self.flows.len()];
-        let mut kept = Vec::with_capacity(self.by_group.len());
+        let mut used = Vec::with_capacity(self.by_group.len());
         for (flow, at) in std::mem::take(&mut self.flows).into_iter().zip(0..) {
             if let Some(group) = flow.group {
-                moved[at] = kept.len() as FlowIdx;
-                self.by_group.insert(group, kept.len() as FlowIdx);
-                kept.push(flow);
+                moved[at] = used.len() as FlowIdx;
+                self.by_group.insert(group, used.len() as FlowIdx);
+                used.push(flow);
             }
         }
-        self.flows = kept;
+        self.flows = used;
         self.free = Vec::new();
         self.round.iter_mut().for_each(|at| *at = moved[*at as usize]);
         self.last = 0;
     }
 
-    /// Puts the flow of `group` back into the round if it had left; says whether it had.
+    /// Puts the flow of `group` back into the round. Returns whether it had left the round.
     pub(super) fn unblock(&mut self, group: u64) -> bool {
         let Some(at) = self.find(group) else { return false };
         let flow = &mut self.flows[at as usize];
@@ -187,7 +187,7 @@ impl Level {
         self.flows.iter().filter_map(|flow| flow.first(ranks)).min()
     }
 
-    /// All entries, stale ones included.
+    /// All entries, including stale ones.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
         self.flows.iter().flat_map(Flow::places)
     }

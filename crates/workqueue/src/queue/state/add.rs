@@ -1,48 +1,49 @@
-//! What an add does.
+//! Adds.
 //!
 //! # Theory
 //!
-//! With many keys, the place where the table says whether a key is there is far away in memory, and
-//! behind a lock nothing else is done while it comes. So when nobody waits for a key, adds are held
-//! back, up to [`FRESH_MAX`], and looked up together: they wait for memory together too. Whoever
-//! looks at the state in any way, or changes it but by an add, has them looked up first
-//! ([`State::absorb`]). So nobody can tell.
+//! With many keys, looking up a key reads a table word that is not in the processor's caches, and
+//! nothing else happens under the lock while it loads. So if no worker waits for a key, adds are
+//! deferred, up to [`DEFERRED_MAX`], and looked up together, which loads their words together.
+//! Every other access to the state applies the deferred adds first ([`State::apply_deferred`]), so
+//! deferral has no visible effect. `benches/RESULTS.md` measures it only as a part of the whole
+//! queue (1M distinct keys).
 
 use std::{hash::Hash, mem};
 
 use super::{SlotIdx, Stage, State};
 use crate::queue::{ages::Ages, moment::Moment, options::AtShutdown, ready::Ready, ready::Want};
 
-/// So many adds are looked up together.
-const FRESH_MAX: usize = 32;
+/// Maximum number of adds that are looked up together.
+const DEFERRED_MAX: usize = 32;
 
-/// An add that was not looked up yet.
-pub(super) struct Fresh<K> {
+/// A deferred add.
+pub(super) struct DeferredAdd<K> {
     key: K,
     hash: u32,
     want: Want,
-    /// When it falls due; `None` is at once.
+    /// When it falls due; `None` means at once.
     at: Option<Moment>,
-    /// When it was added, if ages are kept.
+    /// When it was added, if ages are recorded.
     now: Option<Moment>,
 }
 
 impl<K> State<K> {
-    /// Looks up what was held back.
+    /// Applies the deferred adds.
     #[inline]
-    pub(super) fn absorb(&mut self) {
-        if !self.fresh.is_empty() {
-            (self.absorb_all)(self);
+    pub(super) fn apply_deferred(&mut self) {
+        if !self.deferred.is_empty() {
+            (self.apply_all_deferred)(self);
         }
     }
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
     pub(in crate::queue) fn new(ready: Ready, at_shutdown: AtShutdown, ages: Option<Ages>) -> Self {
-        Self::with_absorb(ready, at_shutdown, ages, Self::absorb_fresh)
+        Self::with_apply_deferred(ready, at_shutdown, ages, Self::apply_all_deferred)
     }
 
-    /// A key is wanted, at once or at a given time.
+    /// Adds a key, at once or with a due time.
     #[inline]
     pub(in crate::queue) fn add(
         &mut self,
@@ -55,10 +56,10 @@ impl<K: Clone + Eq + Hash> State<K> {
         if self.is_shutting_down() {
             return;
         }
-        if self.keys.are_far() && self.workers.n_asleep() == 0 {
-            self.fresh.push(Fresh { key, hash, want, at, now });
-            if self.fresh.len() >= FRESH_MAX {
-                self.absorb_fresh();
+        if self.keys.exceed_caches() && self.workers.n_parked() == 0 {
+            self.deferred.push(DeferredAdd { key, hash, want, at, now });
+            if self.deferred.len() >= DEFERRED_MAX {
+                self.apply_all_deferred();
             }
             return;
         }
@@ -69,21 +70,21 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 
     #[inline(never)]
-    fn absorb_fresh(&mut self) {
-        let mut fresh = mem::take(&mut self.fresh);
-        let hashes = fresh.iter().map(|add| add.hash);
-        self.keys.touch_words(hashes.clone());
-        self.keys.touch_named(hashes);
-        for Fresh { key, hash, want, at, now } in fresh.drain(..) {
+    fn apply_all_deferred(&mut self) {
+        let mut deferred = mem::take(&mut self.deferred);
+        let hashes = deferred.iter().map(|add| add.hash);
+        self.keys.prefetch_words(hashes.clone());
+        self.keys.prefetch_slots(hashes);
+        for DeferredAdd { key, hash, want, at, now } in deferred.drain(..) {
             match at {
                 None => self.add_now(key, hash, want, now),
                 Some(at) => self.add_at(key, hash, want, at, now),
             }
         }
-        self.fresh = fresh;
+        self.deferred = deferred;
     }
 
-    /// The slot of `key`, and the stage it was in before.
+    /// The slot of `key`, and its stage before.
     #[inline]
     fn enter(&mut self, key: K, hash: u32, want: Want) -> (SlotIdx, Stage) {
         let (idx, stage) = self.keys.enter(key, hash);
@@ -121,9 +122,9 @@ impl<K: Clone + Eq + Hash> State<K> {
             Stage::Returning => {
                 self.tags.set(idx, want.tag);
                 self.stop_waiting(idx, Stage::Dirty);
-                self.soil(idx, now);
+                self.mark_dirty(idx, now);
             }
-            Stage::InFlight => self.soil(idx, now),
+            Stage::InFlight => self.mark_dirty(idx, now),
         }
     }
 
@@ -148,7 +149,7 @@ impl<K: Clone + Eq + Hash> State<K> {
             Stage::InFlight => {
                 self.n_waiting += 1;
                 if let (Some(ages), Some(now)) = (&mut self.ages, now) {
-                    ages.soil(idx, now);
+                    ages.mark_dirty(idx, now);
                 }
                 self.await_due(idx, at, Stage::Returning);
             }
@@ -156,7 +157,7 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 
     pub(in crate::queue) fn cancel_delayed(&mut self, key: &K, hash: u32) -> bool {
-        // What is due already has left the wait, whether or not somebody has looked since.
+        // A key that has fallen due no longer waits, even if nothing has moved it yet.
         self.fire();
         let Some(idx) = self.keys.find(key, hash) else { return false };
         match self.keys.slot(idx).stage {

@@ -1,4 +1,4 @@
-//! The table against a map.
+//! The table compared with a map.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The slot of each key; a key's hash is chosen by the test.
+/// The slots of keys. The test chooses the hashes.
 #[derive(Default)]
 struct Slots {
     table: Table,
-    /// Per slot its key and hash.
+    /// Key and hash per slot.
     slots: Vec<Option<(u16, u32)>>,
     model: BTreeMap<u16, SlotIdx>,
     n_rebuilt: usize,
@@ -51,7 +51,7 @@ impl Slots {
     }
 }
 
-/// Hashes from far apart to all the same, those at the ends of the table among them.
+/// Hashes from far apart to all equal, including both ends of the table.
 fn hash(key: u16, kind: u8) -> u32 {
     let spread = u32::from(key).wrapping_mul(0x9E37_79B9);
     match kind {
@@ -75,7 +75,7 @@ proptest! {
     }
 }
 
-/// Keys that come and go leave marks behind, which never fill the table.
+/// Tombstones of keys that come and go never fill the table.
 #[test]
 fn table_stays_small_when_keys_come_and_go() {
     let mut slots = Slots::default();
@@ -86,5 +86,5 @@ fn table_stays_small_when_keys_come_and_go() {
         }
     }
     assert_eq!((slots.table.len(), slots.table.words.len()), (10, 64));
-    assert!(slots.n_rebuilt < 1000, "{} times built anew", slots.n_rebuilt);
+    assert!(slots.n_rebuilt < 1000, "{} rebuilds", slots.n_rebuilt);
 }

@@ -1,22 +1,22 @@
-//! What was read from the file and has not changed since.
+//! A cache of single values read from the file.
 //!
-//! Every create asks for its namespace, and every controller for its few objects, over and over:
-//! such a read is to cost no trip to a thread that may wait for the disk. What is kept is what was
-//! published; the next commit of a key takes it out.
+//! Every create reads its namespace, and every controller reads its few objects over and over. Such
+//! reads should not need a blocking thread. The cache holds published values; the next commit of a
+//! key removes its entry.
 
 use bytes::Bytes;
 use std::collections::HashMap;
 
 use crate::contract::*;
 
-/// How many values a generation keeps, and how many bytes of them. There are two.
+/// Maximum number of values, and of bytes, in one generation. There are two generations.
 const KEYS_MAX: usize = 1000;
 const BYTES_MAX: usize = 1 << 20;
 
-/// Two generations: what is asked for stays in the young one, and when that is full, what is in the
-/// old one goes.
+/// Two generations. A value that is read moves to the young one. When the young one is full, it
+/// replaces the old one.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct ReadCache {
     young: Generation,
     old: Generation,
 }
@@ -27,7 +27,7 @@ struct Generation {
     n_bytes: usize,
 }
 
-impl Kept {
+impl ReadCache {
     pub(super) fn get(&mut self, key: &[u8]) -> Option<KeyValue> {
         if let Some(entry) = self.young.entries.get(key) {
             return Some(entry.clone());
@@ -51,7 +51,7 @@ impl Kept {
         self.young.entries.insert(entry.key.clone(), entry);
     }
 
-    /// The key has changed.
+    /// Removes a key that has changed.
     pub(super) fn forget(&mut self, key: &[u8]) {
         self.young.remove(key);
         self.old.remove(key);
@@ -85,26 +85,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_stays_and_the_rest_is_bounded() {
+    fn recently_read_values_stay_and_the_cache_is_bounded() {
         for n_bytes in [10, 10_000] {
-            let mut kept = Kept::default();
+            let mut cache = ReadCache::default();
             let asked = entry(0, n_bytes);
-            kept.insert(asked.clone());
+            cache.insert(asked.clone());
             for n in 1..5000 {
-                kept.insert(entry(n, n_bytes));
-                assert_eq!(kept.get(&asked.key), Some(asked.clone()), "after {n}");
+                cache.insert(entry(n, n_bytes));
+                assert_eq!(cache.get(&asked.key), Some(asked.clone()), "after {n}");
             }
-            for generation in [&kept.young, &kept.old] {
+            for generation in [&cache.young, &cache.old] {
                 let sum: usize = generation.entries.values().map(size).sum();
                 assert_eq!(generation.n_bytes, sum);
                 assert!(generation.entries.len() <= KEYS_MAX && sum <= BYTES_MAX);
             }
-            assert_eq!(kept.get(&entry(1, n_bytes).key), None);
-            kept.forget(&asked.key);
-            assert_eq!(kept.get(&asked.key), None);
+            assert_eq!(cache.get(&entry(1, n_bytes).key), None);
+            cache.forget(&asked.key);
+            assert_eq!(cache.get(&asked.key), None);
         }
-        let mut kept = Kept::default();
-        kept.insert(entry(0, BYTES_MAX / 8));
-        assert_eq!(kept.young.n_bytes, 0);
+        let mut cache = ReadCache::default();
+        cache.insert(entry(0, BYTES_MAX / 8));
+        assert_eq!(cache.young.n_bytes, 0);
     }
 }

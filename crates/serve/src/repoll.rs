@@ -1,8 +1,8 @@
 //! A future that is polled again at once when it wakes itself.
 //!
-//! A connection's task holds parts that wake each other: a request that is answered wakes the
-//! connection that sends the answer. To the runtime this is a task that must be queued again, and
-//! perhaps another thread that must be woken to take it. Here it is another round of the same poll.
+//! Parts of a connection's task wake each other: a request that is answered wakes the connection
+//! that sends the response. The runtime would queue the task again, and perhaps wake another thread
+//! for it. Here the same poll runs another round instead.
 
 use futures::task::AtomicWaker;
 use std::pin::{Pin, pin};
@@ -10,28 +10,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// After so many rounds others have their turn.
+/// Maximum number of rounds before other tasks run.
 const ROUNDS_MAX: usize = 8;
 
 const IDLE: u8 = 0;
 const POLLING: u8 = 1;
-/// A wake came since the last poll began, and the task knows it.
+/// Woken since the last poll began, and the task has been notified.
 const WOKEN: u8 = 2;
 
-/// What the parts of a future wake.
+/// The waker of the parts of a future.
 #[derive(Debug, Default)]
-struct Bell {
+struct SelfWaker {
     state: AtomicU8,
     task: AtomicWaker,
 }
 
-impl Wake for Bell {
+impl Wake for SelfWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // While it is being polled, whoever polls looks again.
+        // During a poll, the poll itself checks again.
         if self.state.swap(WOKEN, Ordering::AcqRel) == IDLE {
             self.task.wake();
         }
@@ -39,27 +39,28 @@ impl Wake for Bell {
 }
 
 /// Runs a future to its end.
-pub(crate) async fn in_rounds<F: Future>(future: F) -> F::Output {
+pub(crate) async fn repoll<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let bell = Arc::<Bell>::default();
-    let waker = Waker::from(bell.clone());
-    std::future::poll_fn(|cx| poll(future.as_mut(), &bell, &waker, cx)).await
+    let self_waker = Arc::<SelfWaker>::default();
+    let waker = Waker::from(self_waker.clone());
+    std::future::poll_fn(|cx| poll(future.as_mut(), &self_waker, &waker, cx)).await
 }
 
 fn poll<F: Future>(
     mut future: Pin<&mut F>,
-    bell: &Bell,
+    self_waker: &SelfWaker,
     waker: &Waker,
     cx: &mut Context<'_>,
 ) -> Poll<F::Output> {
-    bell.task.register(cx.waker());
+    self_waker.task.register(cx.waker());
     for _ in 0..ROUNDS_MAX {
-        bell.state.store(POLLING, Ordering::Release);
+        self_waker.state.store(POLLING, Ordering::Release);
         let polled = future.as_mut().poll(&mut Context::from_waker(waker));
         if polled.is_ready() {
             return polled;
         }
-        let now = bell.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
+        let now =
+            self_waker.state.compare_exchange(POLLING, IDLE, Ordering::AcqRel, Ordering::Acquire);
         if now.is_ok() {
             return Poll::Pending;
         }
@@ -84,10 +85,10 @@ mod tests {
     }
 
     #[test]
-    fn wake_of_its_own_is_another_round_and_wakes_nobody() {
+    fn self_wake_is_another_round_and_wakes_no_task() {
         let task = Arc::<Counted>::default();
         let mut n_polls = 0;
-        let mut future = pin!(in_rounds(poll_fn(|cx| {
+        let mut future = pin!(repoll(poll_fn(|cx| {
             n_polls += 1;
             if n_polls < 4 {
                 cx.waker().wake_by_ref();
@@ -102,17 +103,17 @@ mod tests {
     }
 
     #[test]
-    fn wake_from_outside_wakes_the_task_once_and_one_without_end_lets_others_in() {
+    fn outside_wake_wakes_the_task_once_and_endless_self_wakes_yield() {
         let task = Arc::<Counted>::default();
         let waker = Waker::from(task.clone());
         let outside = Arc::<AtomicWaker>::default();
         let (theirs, mut is_over) = (outside.clone(), false);
-        let mut future = pin!(in_rounds(poll_fn(|cx| {
+        let mut future = pin!(repoll(poll_fn(|cx| {
             theirs.register(cx.waker());
             if !std::mem::replace(&mut is_over, true) {
                 return Poll::Pending;
             }
-            // Never content.
+            // Wakes itself forever.
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
         })));
@@ -127,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn task_that_moves_is_woken_where_it_is() {
+    fn moved_task_is_woken_in_its_new_place() {
         let (first, second) = (Arc::<Counted>::default(), Arc::<Counted>::default());
         let outside = Arc::<AtomicWaker>::default();
         let theirs = outside.clone();
-        let mut future = pin!(in_rounds(poll_fn(|cx| {
+        let mut future = pin!(repoll(poll_fn(|cx| {
             theirs.register(cx.waker());
             Poll::<()>::Pending
         })));

@@ -1,24 +1,24 @@
-//! How long a connection may do nothing.
+//! Timeouts of a connection.
 //!
 //! # Theory
 //!
 //! | the connection | since | at most |
 //! |---|---|---|
-//! | is new, or a head has begun to arrive | its begin, its first byte | `head_max` |
-//! | has sent no request yet (HTTP/2) | its begin | `head_max` |
-//! | is without a request | the last one's end, the last byte taken in of its answer | `idle_max` |
-//! | answers | | no bound here |
-//! | in all of them: takes in nothing of what is ready for it | the write that waits | [`STALL_MAX`] |
+//! | is new, or a head has begun to arrive | its start, its first byte | `head_max` |
+//! | has sent no request yet (HTTP/2) | its start | `head_max` |
+//! | is without a request | the end of the last request, the last byte of its response that the peer read | `idle_max` |
+//! | has a request in progress | | no limit here |
+//! | in any state: does not read data that is ready | the pending write | [`STALL_MAX`] |
 //!
-//! Over HTTP/2 a head is the client's preface: what comes later is checked by hyper, and bytes
-//! between requests are pings and settings.
+//! Over HTTP/2 the head is the client's preface. hyper checks what comes later, and bytes between
+//! requests are pings and settings.
 //!
-//! A request ends with its answer if that is whole, and with its body if that is a stream. What
-//! remains is to send it, which is writing over HTTP/1; over HTTP/2 the peer says how much it takes
-//! in, and one that takes nothing in idles.
+//! A request ends with its response if that is complete, and with its body if that is a stream.
+//! Over HTTP/1 the rest of the response is then still being written. Over HTTP/2 the peer controls
+//! how much it reads, and a peer that reads nothing is idle.
 //!
-//! The clock runs in the connection's own task: nearly all that changes the state is done by
-//! polling that task, and then no other needs to wake it.
+//! The timer runs in the connection's own task. Nearly all state changes happen while that task is
+//! polled, so no other task needs to wake it.
 
 use crate::connection::Protocol;
 use crate::limits::{Limits, STALL_MAX};
@@ -33,23 +33,23 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
-/// The bytes with which a client begins HTTP/2 (RFC 9113, section 3.4).
+/// The length of the bytes with which a client begins HTTP/2 (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 
-/// What did not come in time.
+/// What did not arrive in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overdue {
     /// The head of a request.
     Head,
     /// A request.
     Request,
-    /// Word that the peer has taken in some of its answer.
+    /// A sign that the peer has read some of its response.
     Taking,
 }
 
-/// The pace of one connection. Cheap to clone.
+/// The timeouts of one connection. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Pace(Arc<Mutex<State>>);
+pub(crate) struct Timeouts(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -60,28 +60,27 @@ struct State {
 
     // State.
     n_requests: usize,
-    /// When an HTTP/2 connection began that has sent no request yet.
+    /// When an HTTP/2 connection that has sent no request yet began.
     new_since: Option<Instant>,
-    /// What the peer still sends is discarded at the end.
+    /// Whether the rest of what the peer sends is discarded at the end.
     lingers: bool,
     idle_since: Instant,
     head_since: Option<Instant>,
     stalled_since: Option<Instant>,
     n_preface_left: usize,
-    /// Of the task that waits for what is overdue.
+    /// The waker of the task that waits in `overdue`.
     waker: Option<Waker>,
 }
 
 impl State {
-    /// When the peer has been waited for enough, and for what; `None` while there is nothing to
-    /// wait for.
+    /// When the next timeout expires, and which; `None` if there is nothing to wait for.
     fn deadline(&self) -> Option<(Instant, Overdue)> {
         let stall = self.stalled_since.map(|since| (since + STALL_MAX, Overdue::Taking));
         let quiet = match self.head_since {
             _ if self.n_requests > 0 => None,
             Some(since) => Some((since + self.head_max, Overdue::Head)),
             None => match (self.new_since, self.idle_max) {
-                // Pings and settings do not prolong it.
+                // Pings and settings do not extend it.
                 (Some(since), _) => Some((since + self.head_max, Overdue::Request)),
                 (None, idle_max) => idle_max.map(|max| (self.idle_since + max, Overdue::Request)),
             },
@@ -93,7 +92,7 @@ impl State {
         }
     }
 
-    /// For a change that another task may have made.
+    /// Wakes the timer after a change that another task may have made.
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -115,13 +114,13 @@ impl State {
         }
     }
 
-    /// Whether the peer took something in.
+    /// Records whether the peer read something.
     fn has_sent<T>(&mut self, sent: &Poll<T>) {
         if sent.is_ready() {
             self.stalled_since = None;
         } else if self.stalled_since.is_none() {
             self.stalled_since = Some(Instant::now());
-            // The conversation after an upgrade writes in a task of its own.
+            // After an upgrade, the conversation writes in a task of its own.
             self.wake();
         }
     }
@@ -135,8 +134,8 @@ impl State {
     }
 }
 
-impl Pace {
-    /// A connection that begins now.
+impl Timeouts {
+    /// The timeouts of a connection that begins now.
     pub(crate) fn new(protocol: Protocol, limits: &Limits) -> Self {
         let now = Instant::now();
         Self(Arc::new(Mutex::new(State {
@@ -157,33 +156,33 @@ impl Pace {
         })))
     }
 
-    /// Watches what is read of `io` and written to it.
-    pub(crate) fn watch<I>(&self, io: I) -> Paced<I> {
-        Paced { io, pace: self.clone(), is_shut_down: false, linger: None }
+    /// Wraps `io` to observe its reads and writes.
+    pub(crate) fn watch<I>(&self, io: I) -> Timed<I> {
+        Timed { io, timeouts: self.clone(), is_shut_down: false, linger: None }
     }
 
-    /// Notes whether the peer took in what was ready for it.
+    /// Records whether the peer accepted the data that was ready.
     pub(crate) fn sent(&self, sent: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
         self.0.lock().has_sent(&sent);
         sent
     }
 
-    /// A request has begun; it ends when the guard is dropped.
-    pub(crate) fn request(&self) -> Answering {
+    /// Begins a request, which ends when the guard is dropped.
+    pub(crate) fn request(&self) -> RequestGuard {
         let mut state = self.0.lock();
         state.n_requests += 1;
         state.head_since = None;
         state.new_since = None;
         drop(state);
-        Answering(self.clone())
+        RequestGuard(self.clone())
     }
 
-    /// The peer is sending what nobody will read: the connection lingers at its end.
+    /// The peer is sending data that will not be read: the connection lingers at its end.
     pub(crate) fn linger(&self) {
         self.0.lock().lingers = true;
     }
 
-    /// Waits until the peer has done nothing for too long. Cancel safe: it only looks.
+    /// Waits until a timeout expires. Cancel safe: it changes nothing.
     pub(crate) async fn overdue(&self) -> Overdue {
         let mut alarm = pin!(sleep_until(Instant::now() + self.0.lock().head_max));
         poll_fn(|cx| {
@@ -194,8 +193,7 @@ impl Pace {
                 }
                 let Some((deadline, overdue)) = state.deadline() else { return Poll::Pending };
                 drop(state);
-                // An alarm that is early is set anew when it goes off, not each time that the
-                // deadline moves.
+                // An early alarm is reset when it fires, not each time the deadline moves.
                 if deadline < alarm.deadline() || alarm.is_elapsed() {
                     alarm.as_mut().reset(deadline);
                 }
@@ -209,40 +207,40 @@ impl Pace {
     }
 }
 
-/// A request that is being answered.
+/// A request in progress.
 #[derive(Debug)]
-pub(crate) struct Answering(Pace);
+pub(crate) struct RequestGuard(Timeouts);
 
-impl Drop for Answering {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let mut state = self.0.0.lock();
         state.n_requests -= 1;
         state.idle_since = Instant::now();
-        // A stream of HTTP/2 is a task of its own.
+        // An HTTP/2 stream is a task of its own.
         if state.protocol == Protocol::Http2 && state.n_requests == 0 {
             state.wake();
         }
     }
 }
 
-/// A stream that tells its [`Pace`] what comes and goes.
+/// A stream that reports its reads and writes to [`Timeouts`].
 #[derive(Debug)]
-pub(crate) struct Paced<I> {
+pub(crate) struct Timed<I> {
     io: I,
-    pace: Pace,
-    /// This side is closed.
+    timeouts: Timeouts,
+    /// The write side is closed.
     is_shut_down: bool,
     linger: Option<Linger>,
 }
 
-impl<I> Paced<I> {
+impl<I> Timed<I> {
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.pace.0.lock().has_written(&written);
+        self.timeouts.0.lock().has_written(&written);
         written
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for Timed<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -252,13 +250,13 @@ impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         let n_bytes = buf.filled().len() - n_before;
         if n_bytes > 0 {
-            self.pace.0.lock().has_read(n_bytes);
+            self.timeouts.0.lock().has_read(n_bytes);
         }
         read
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -270,16 +268,16 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        self.pace.sent(flushed)
+        self.timeouts.sent(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.is_shut_down {
             let closed = Pin::new(&mut this.io).poll_shutdown(cx);
-            ready!(this.pace.sent(closed))?;
+            ready!(this.timeouts.sent(closed))?;
             this.is_shut_down = true;
-            this.linger = this.pace.0.lock().lingers.then(Linger::new);
+            this.linger = this.timeouts.0.lock().lingers.then(Linger::new);
         }
         if let Some(linger) = &mut this.linger {
             ready!(linger.poll(&mut this.io, cx));

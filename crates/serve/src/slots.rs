@@ -1,13 +1,13 @@
-//! Places for connections: how many there may be, and whose.
+//! Connection slots: how many connections there may be, authenticated or not.
 //!
 //! # Theory
 //!
 //! | a connection is | from | at most | when there are more |
 //! |---|---|---|---|
-//! | unauthenticated | its begin | [`Limits::unauthenticated_max`] | the oldest of them ends |
-//! | authenticated | the first request that somebody vouched for | the rest of [`Limits::connections_max`] | it stays unauthenticated |
+//! | unauthenticated | its start | [`Limits::unauthenticated_max`] | the oldest of them is closed |
+//! | authenticated | its first authenticated request | the rest of [`Limits::connections_max`] | it stays unauthenticated |
 //!
-//! So a new peer always finds a place, and peers that cannot authenticate push out each other only.
+//! So a new peer always gets a slot, and peers that cannot authenticate evict only each other.
 //! Without `unauthenticated_max` all connections are alike, and a new one waits until another ends.
 
 use crate::limits::Limits;
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// The places of one server. Cheap to clone.
+/// The slots of one server. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
-    /// Bounds what is accepted, in both kinds together.
+pub(crate) struct Slots {
+    /// Limits accepted connections of both kinds together.
     sockets: Arc<Semaphore>,
     kinds: Option<Arc<Kinds>>,
 }
@@ -37,11 +37,11 @@ struct Kinds {
 struct State {
     n_entered: u64,
     n_authenticated: usize,
-    /// In the order in which they came, with what ends them.
+    /// In order of arrival, each with the token that closes it.
     unauthenticated: BTreeMap<u64, CancellationToken>,
 }
 
-impl Places {
+impl Slots {
     pub(crate) fn new(limits: &Limits) -> Self {
         let kinds = limits.unauthenticated_max.map(|max| {
             let unauthenticated_max = max.min(limits.connections_max).max(1);
@@ -51,23 +51,22 @@ impl Places {
                 state: Mutex::default(),
             })
         });
-        // One more, where the kinds have their own bounds: for the connection that pushes another
-        // one out.
+        // With limits per kind, one more for the connection that evicts another one.
         let n_sockets = limits.connections_max + usize::from(kinds.is_some());
         Self { sockets: Arc::new(Semaphore::new(n_sockets)), kinds }
     }
 
-    /// Waits until another connection may be accepted. Cancel safe: what is dropped has taken
-    /// nothing.
+    /// Waits until another connection may be accepted. Cancel safe: dropping the future takes no
+    /// slot.
     pub(crate) async fn wait(&self) -> Option<OwnedSemaphorePermit> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.sockets.clone().acquire_owned().await.ok()
     }
 
-    /// The place of a connection that was accepted; ends the oldest unauthenticated one if there
-    /// are too many.
-    pub(crate) fn enter(&self, socket: Option<OwnedSemaphorePermit>) -> Place {
-        let (pushed_out, mut connection) = (CancellationToken::new(), None);
+    /// Assigns a slot to an accepted connection. Closes the oldest unauthenticated connection if
+    /// there are too many.
+    pub(crate) fn enter(&self, socket: Option<OwnedSemaphorePermit>) -> Slot {
+        let (evicted, mut connection) = (CancellationToken::new(), None);
         if let Some(kinds) = &self.kinds {
             let mut state = kinds.state.lock();
             if state.unauthenticated.len() >= kinds.unauthenticated_max
@@ -77,7 +76,7 @@ impl Places {
             }
             let number = state.n_entered;
             state.n_entered += 1;
-            state.unauthenticated.insert(number, pushed_out.clone());
+            state.unauthenticated.insert(number, evicted.clone());
             drop(state);
             connection = Some(ConnectionPlace(Arc::new(Connection {
                 kinds: kinds.clone(),
@@ -85,31 +84,31 @@ impl Places {
                 is_authenticated: AtomicBool::new(false),
             })));
         }
-        Place { _socket: socket, connection, pushed_out }
+        Slot { _socket: socket, connection, evicted }
     }
 }
 
-/// A connection's place until it is dropped.
+/// A connection's slot, until dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Slot {
     _socket: Option<OwnedSemaphorePermit>,
     connection: Option<ConnectionPlace>,
-    pushed_out: CancellationToken,
+    evicted: CancellationToken,
 }
 
-impl Place {
-    /// The place as requests see it; `None` where all connections are alike.
+impl Slot {
+    /// The slot as requests see it; `None` if all connections are alike.
     pub(crate) fn connection(&self) -> Option<&ConnectionPlace> {
         self.connection.as_ref()
     }
 
-    /// Ends when the place is another connection's. Cancel safe: it only looks.
-    pub(crate) async fn pushed_out(&self) {
-        self.pushed_out.cancelled().await;
+    /// Completes when the connection is evicted. Cancel safe: it changes nothing.
+    pub(crate) async fn evicted(&self) {
+        self.evicted.cancelled().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let Some(ConnectionPlace(connection)) = &self.connection else { return };
         let mut state = connection.kinds.state.lock();
@@ -121,8 +120,8 @@ impl Drop for Place {
     }
 }
 
-/// The place of the connection that a request came over: in the request's extensions until the
-/// connection is authenticated, where [`Limits::unauthenticated_max`] is set. Cheap to clone.
+/// The slot of a request's connection. It is in the request's extensions until the connection is
+/// authenticated, if [`Limits::unauthenticated_max`] is set. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ConnectionPlace(Arc<Connection>);
 
@@ -135,9 +134,8 @@ struct Connection {
 }
 
 impl ConnectionPlace {
-    /// Moves the connection to the places of the authenticated: a request over it was
-    /// authenticated. Without a free one among those it stays where it is, and the next request may
-    /// try again.
+    /// Marks the connection as authenticated, after a request over it was. If all slots for
+    /// authenticated connections are in use, nothing changes, and the next request may try again.
     pub fn authenticated(&self) {
         let Connection { kinds, number, is_authenticated } = &*self.0;
         let mut state = kinds.state.lock();
@@ -158,47 +156,47 @@ impl ConnectionPlace {
 mod tests {
     use super::*;
 
-    fn places() -> Places {
-        Places::new(&Limits {
+    fn slots() -> Slots {
+        Slots::new(&Limits {
             connections_max: 5,
             unauthenticated_max: Some(2),
             ..Limits::default()
         })
     }
-    fn is_pushed_out(place: &Place) -> bool {
-        place.pushed_out.is_cancelled()
+    fn is_evicted(slot: &Slot) -> bool {
+        slot.evicted.is_cancelled()
     }
 
     #[test]
-    fn oldest_unauthenticated_makes_room_and_the_authenticated_stay() {
-        let places = places();
-        let [first, second] = [(); 2].map(|()| places.enter(None));
+    fn oldest_unauthenticated_is_evicted_and_authenticated_stay() {
+        let slots = slots();
+        let [first, second] = [(); 2].map(|()| slots.enter(None));
         first.connection().unwrap().authenticated();
-        let third = places.enter(None);
-        assert!(!is_pushed_out(&second));
-        let fourth = places.enter(None);
-        assert!(is_pushed_out(&second) && !is_pushed_out(&first) && !is_pushed_out(&third));
-        // Too late: its place is another one's.
+        let third = slots.enter(None);
+        assert!(!is_evicted(&second));
+        let fourth = slots.enter(None);
+        assert!(is_evicted(&second) && !is_evicted(&first) && !is_evicted(&third));
+        // Too late: it was evicted.
         second.connection().unwrap().authenticated();
         assert!(!second.connection().unwrap().is_authenticated());
         drop((second, fourth));
-        let _fifth = places.enter(None);
-        assert!(!is_pushed_out(&third));
+        let _fifth = slots.enter(None);
+        assert!(!is_evicted(&third));
     }
 
     #[test]
-    fn places_of_the_authenticated_are_bounded_and_come_back() {
-        let places = places();
-        let mut held: Vec<_> = (0..3).map(|_| places.enter(None)).collect();
-        held.iter().for_each(|place| place.connection().unwrap().authenticated());
-        // Of three that entered, the first was pushed out before it could authenticate.
+    fn slots_of_authenticated_connections_are_bounded_and_freed() {
+        let slots = slots();
+        let mut held: Vec<_> = (0..3).map(|_| slots.enter(None)).collect();
+        held.iter().for_each(|slot| slot.connection().unwrap().authenticated());
+        // Of three connections, the first was evicted before it could authenticate.
         assert!(!held[0].connection().unwrap().is_authenticated());
         for _ in 0..2 {
-            held.push(places.enter(None));
+            held.push(slots.enter(None));
             held.last().unwrap().connection().unwrap().authenticated();
         }
-        let is_authenticated = |place: &Place| place.connection().unwrap().is_authenticated();
-        assert_eq!(held.iter().filter(|place| is_authenticated(place)).count(), 3);
+        let is_authenticated = |slot: &Slot| slot.connection().unwrap().is_authenticated();
+        assert_eq!(held.iter().filter(|slot| is_authenticated(slot)).count(), 3);
         let late = held.pop().unwrap();
         assert!(!is_authenticated(&late));
         held.remove(1);

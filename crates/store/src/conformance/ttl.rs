@@ -1,4 +1,4 @@
-//! Times to live. An engine may be late with a death, never early.
+//! Times to live. An engine may expire a value late, but never early.
 
 use super::*;
 use tokio::time::Instant;
@@ -7,8 +7,8 @@ fn put_for(ttl: Duration, key: &str, value: &str) -> Txn {
     Txn { ops: vec![put(key, value)], ttl: Some(ttl), ..Txn::default() }
 }
 
-/// Reads a feed until it tells that a key was deleted; gives all that it told.
-async fn take_until_death(feed: &mut dyn ChangeFeed, key: &str) -> Vec<Change> {
+/// Reads a feed until it delivers the deletion of a key. Returns all changes up to it.
+async fn take_until_deletion(feed: &mut dyn ChangeFeed, key: &str) -> Vec<Change> {
     let mut changes = Vec::new();
     loop {
         changes.extend(ok(feed.next().await).changes);
@@ -18,7 +18,7 @@ async fn take_until_death(feed: &mut dyn ChangeFeed, key: &str) -> Vec<Change> {
     }
 }
 
-pub(super) async fn dies(store: &dyn Store, options: &Options) {
+pub(super) async fn expires(store: &dyn Store, options: &Options) {
     let ttl = options.ttl_shortest;
     let start = ok(store.revision().await);
     let mut feed = ok(store.changes("/".into(), start).await);
@@ -27,16 +27,16 @@ pub(super) async fn dies(store: &dyn Store, options: &Options) {
     let Committed::Done(born) = ok(store.commit(put_for(ttl, "/event", "1")).await) else {
         panic!("a commit without compares was refused");
     };
-    // Longer, or written over without a time: neither dies with it.
+    // Neither a longer time to live nor an overwrite without one expires here.
     ok(store.commit(put_for(ttl * 1000, "/long", "1")).await);
     ok(store.commit(put_for(ttl, "/over", "1")).await);
     done(store, vec![put("/over", "2")]).await;
-    let changes = take_until_death(&mut *feed, "/event").await;
+    let changes = take_until_deletion(&mut *feed, "/event").await;
     assert!(began.elapsed() >= ttl, "it died after {:?} of {ttl:?}", began.elapsed());
-    let mut deaths =
+    let mut deletions =
         changes.iter().filter(|change| change.key == "/event" && change.value.is_none());
-    let (Some(death), None) = (deaths.next(), deaths.next()) else {
-        panic!("it did not die once: {changes:?}");
+    let (Some(death), None) = (deletions.next(), deletions.next()) else {
+        panic!("it was not deleted exactly once: {changes:?}");
     };
     let previous = death.previous.as_ref().map(|entry| (entry.value.clone(), entry.modified));
     assert_eq!(previous, Some(("1".into(), born)), "a death tells what died");
@@ -63,12 +63,12 @@ pub(super) async fn written_again(store: &dyn Store, options: &Options) {
     ok(store.commit(put_for(ttl * 1000, "/again", "2")).await);
     let made = ok(store.revision().await);
     ok(store.commit(put_for(ttl * 2, "/last", "1")).await);
-    let changes = take_until_death(&mut *feed, "/last").await;
-    let deaths: Vec<_> = changes
+    let changes = take_until_deletion(&mut *feed, "/last").await;
+    let deletions: Vec<_> = changes
         .iter()
         .filter(|change| change.value.is_none() && change.revision > made)
         .map(|change| &change.key[..])
         .collect();
-    assert_eq!(deaths, [b"/last"], "nothing dies of the time of an earlier value");
+    assert_eq!(deletions, [b"/last"], "no value expires at the time of an earlier one");
     assert_eq!(listing(store, RangeRequest::prefix("/")).await, "/again=2 /deleted=2 of 2");
 }

@@ -1,4 +1,4 @@
-//! What may be seen of the state, and who comes and goes.
+//! Reads of the state, and waiters.
 
 use std::{hash::Hash, time::Duration};
 
@@ -9,41 +9,41 @@ use crate::{
         inspect::{Entry, Phase},
         lanes::LevelStats,
         moment::Moment,
-        parking::{Parking, SeatIdx},
         tag::Tag,
+        waiters::{WaiterIdx, Waiters},
     },
 };
 
 impl<K> State<K> {
-    pub(in crate::queue) fn workers(&mut self) -> &mut Parking {
+    pub(in crate::queue) fn workers(&mut self) -> &mut Waiters {
         &mut self.workers
     }
 
-    /// One who waited leaves; what it was called for, another one is called for.
-    pub(in crate::queue) fn leave(&mut self, seat: SeatIdx) {
-        let was_called = self.workers.leave(seat);
-        let was_keeper = self.timekeeper == Some(seat);
+    /// Removes a waiter. Passes its notification on to another one.
+    pub(in crate::queue) fn leave(&mut self, waiter: WaiterIdx) {
+        let was_notified = self.workers.deregister(waiter);
+        let was_keeper = self.timekeeper == Some(waiter);
         if was_keeper {
             self.timekeeper = None;
         }
         let is_missed =
-            (was_called && !self.ready.is_empty()) || (was_keeper && self.n_waiting > 0);
+            (was_notified && !self.ready.is_empty()) || (was_keeper && self.n_waiting > 0);
         if is_missed {
-            self.workers.call_one(&mut self.effects.wakes);
+            self.workers.notify_one(&mut self.effects.wakers);
         }
     }
 
-    /// The tag a key was handed out with.
+    /// The tag that a key was handed out with.
     pub(in crate::queue) fn tag(&self, idx: SlotIdx) -> Tag {
         self.tags.held(idx)
     }
 
-    /// How long a held key was queued, if ages are kept.
+    /// How long a held key was queued, if ages are recorded.
     pub(in crate::queue) fn waited(&self, idx: SlotIdx) -> Option<Duration> {
         self.ages.as_ref().map(|ages| ages.waited(idx))
     }
 
-    /// With priorities a key that is wanted counts, whether or not a worker still holds it.
+    /// With priorities, dirty keys count too.
     pub(in crate::queue) fn len(&mut self) -> usize {
         self.fire();
         let has_priorities = self.ready.lanes().is_some_and(|lanes| lanes.has_priorities());
