@@ -1,14 +1,14 @@
-//! The certificate that a server shows, and how it is replaced while the server runs.
+//! The server's certificate, and its replacement while the server runs.
 //!
 //! # Theory
 //!
-//! A [`CertificateWatcher`] owns two files and reads them again every [`POLL_INTERVAL`]. A pair
-//! that reads, parses and fits together becomes the [`CurrentCertificate`], which servers ask at
-//! every handshake; anything else is counted and logged, and the pair before it stays. A
-//! certificate and its key are two files, so between two writes they do not fit: that heals at the
-//! next poll.
+//! A [`CertificateWatcher`] reads two files every [`POLL_INTERVAL`]. A certificate and key that can
+//! be read and that match become the [`CurrentCertificate`], which servers use at every handshake.
+//! Anything else is counted and logged, and the previous pair remains in use. Certificate and key
+//! are separate files, so they do not match between two writes; the next poll resolves that.
 //!
-//! What the files hold is compared, not times or names: [`setpoint_serve::certificate`] says why.
+//! The watcher compares the content of the files, not times or names;
+//! [`setpoint_serve::certificate`] explains why.
 
 mod watcher;
 

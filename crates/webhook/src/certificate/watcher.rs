@@ -1,4 +1,4 @@
-//! Following files, with those who are told.
+//! Watches certificate files and calls callbacks on change.
 
 use super::{Certificate, CertificateError, CertificateFiles, CurrentCertificate};
 use crate::metrics::Metrics;
@@ -7,10 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Told of a certificate.
+/// Called with a certificate.
 pub(crate) type Callback = Box<dyn Fn(&Certificate) + Send + Sync>;
 
-/// Follows the files of a certificate. The one who may replace the [`CurrentCertificate`].
+/// Watches the files of a certificate and replaces the [`CurrentCertificate`].
 pub struct CertificateWatcher {
     watcher: serve::CertificateWatcher,
     callbacks: Vec<Callback>,
@@ -30,8 +30,7 @@ impl CertificateWatcher {
     ///
     /// # Errors
     ///
-    /// When they cannot be read or do not fit together: there is no pair before them that could
-    /// stay.
+    /// If they cannot be read or do not match: there is no previous pair to fall back to.
     pub async fn open(
         files: CertificateFiles,
         metrics: Arc<dyn Metrics>,
@@ -46,30 +45,30 @@ impl CertificateWatcher {
         self.watcher.current()
     }
 
-    /// Calls `callback` with the present certificate now, and with each that replaces it. A file
-    /// that is written again with the same content is no change.
+    /// Calls `callback` with the current certificate now, and with each replacement. Rewriting a
+    /// file with the same content is no change.
     pub fn on_change(&mut self, callback: impl Fn(&Certificate) + Send + Sync + 'static) {
         callback(&self.current().get());
         self.callbacks.push(Box::new(callback));
     }
 
-    /// Reads the files now; whether the certificate was replaced.
+    /// Reads the files now; returns whether the certificate was replaced.
     ///
     /// # Errors
     ///
-    /// When they cannot be read or do not fit together; the certificate before them stays.
+    /// If they cannot be read or do not match. The previous certificate remains in use.
     pub async fn poll(&mut self) -> Result<bool, CertificateError> {
         let polled = self.watcher.poll();
-        self.tell(&polled);
+        self.notify(&polled);
         polled
     }
 
     /// Polls until `stop`. Dropping it stops it too.
     pub async fn run(self, stop: CancellationToken) {
-        self.watcher.run(stop, |polled| self.tell(polled)).await;
+        self.watcher.run(stop, |polled| self.notify(polled)).await;
     }
 
-    fn tell(&self, polled: &Result<bool, CertificateError>) {
+    fn notify(&self, polled: &Result<bool, CertificateError>) {
         count(&*self.metrics, polled.is_ok());
         if matches!(polled, Ok(true)) {
             let certificate = self.current().get();

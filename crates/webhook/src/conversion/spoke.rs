@@ -1,12 +1,12 @@
-//! One version's way to the hub and back.
+//! Conversion of one version to the hub and back.
 
 use crate::Refusal;
 
-/// A version that is converted to the hub `H` and from it.
+/// A version that can be converted to the hub `H` and from it.
 ///
-/// What `from_hub(to_hub(x))` loses is lost whenever the object is stored in the other version and
-/// read back: keep what the hub has no field for in an annotation. API servers take over only
-/// labels and annotations of the metadata; everything else there they restore.
+/// Data that `from_hub(to_hub(x))` loses is lost whenever the object is stored in the other version
+/// and read back. Store data that has no field in the hub in an annotation. API servers accept
+/// changes of labels and annotations only, and restore all other metadata.
 ///
 /// ```
 /// use setpoint_webhook::{Refusal, Spoke};
@@ -24,14 +24,14 @@ use crate::Refusal;
 /// }
 /// ```
 pub trait Spoke<H>: Sized {
-    /// This object as the hub's version.
+    /// Converts this object to the hub's version.
     ///
     /// # Errors
     ///
     /// The whole review fails with the refusal's message.
     fn to_hub(self) -> Result<H, Refusal>;
 
-    /// The hub's object as this version.
+    /// Converts the hub's object to this version.
     ///
     /// # Errors
     ///
