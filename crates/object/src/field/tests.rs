@@ -104,7 +104,7 @@ fn paths_are_their_text_however_they_were_made() {
 #[test]
 fn a_longer_path_copies_nothing_of_the_shorter_one() {
     let mut path = Path::new("x".repeat(1 << 20));
-    // Would be a terabyte.
+    // Would be a terabyte if it were copied.
     let children: Vec<Path> = (0..1 << 20).map(|n| path.index(n)).collect();
     assert_eq!(children[7].n_bytes(), (1 << 20) + 3);
     for _ in 0..100_000 {
@@ -124,7 +124,7 @@ fn errors_stop_where_nobody_reads_on() {
     assert_eq!(errors.len(), 4);
     errors.retain(|error| error.path == path.index(2));
     assert!(!errors.is_full());
-    // Without a word they count as well.
+    // Errors without a text count as well.
     let mut errors = Errors::new();
     errors.extend((0..1 << 20).map(|_| Error::required(Path::root(), "")));
     assert_eq!(errors.len(), Errors::BYTES_MAX / size_of::<Error>() + 1);

@@ -2,8 +2,8 @@ use super::*;
 use crate::{Skim, encode, json_strategy};
 use proptest::prelude::*;
 
-/// What a head says, in the words of a skim.
-fn told(head: &Head, bytes: &[u8]) -> [String; 6] {
+/// The fields of a head, in the order of a skim's.
+fn fields(head: &Head, bytes: &[u8]) -> [String; 6] {
     [
         head.api_version(bytes),
         head.kind(bytes),
@@ -18,22 +18,23 @@ fn skimmed(skim: Skim<'_>) -> [String; 6] {
     let Skim { api_version, kind, name, namespace, uid, resource_version, .. } = skim;
     [api_version, kind, name, namespace, uid, resource_version].map(Cow::into_owned)
 }
-/// Head and skim agree about any bytes: what the skim takes the head takes, and reads as the same.
+/// Head and skim agree on any bytes: the head accepts what the skim accepts, and reads the same
+/// values.
 fn check_agrees(bytes: &[u8]) {
     let head = Head::of(bytes);
     match Skim::of(bytes) {
         Ok(skim) if std::str::from_utf8(bytes).is_ok() => {
             let head = head.unwrap();
             let value = skim.managed_fields.clone();
-            assert_eq!(told(&head, bytes), skimmed(skim));
+            assert_eq!(fields(&head, bytes), skimmed(skim));
             let member = head.managed_fields();
             assert_eq!(member.is_some(), value.is_some());
             if let (Some(member), Some(value)) = (member, value) {
                 assert!(member.start < value.start && value.end <= member.end);
             }
         }
-        // The skim looks into labels, and refuses what it finds there; it does not look for UTF-8
-        // where it reads nothing.
+        // The skim reads labels and refuses invalid ones. It does not check UTF-8 in text that it
+        // does not read.
         Ok(_) => _ = head.unwrap_err(),
         Err(_) => {}
     }
@@ -49,7 +50,7 @@ fn metadata_may_stand_anywhere_and_the_last_of_repeated_members_counts() {
     let text = r#" { "status" : [ {"metadata":{"name":"no"}} ], "metadata" : {"name":"first","uid":"u"},
         "kind":"A", "metadata":{"n\u0061me":"a\"\u00e9", "namespace":"n", "namespace": 7}, "apiVersion":"v1"} "#;
     let head = Head::of(text.as_bytes()).unwrap();
-    assert_eq!(told(&head, text.as_bytes()), ["v1", "A", "a\"é", "", "", ""].map(str::to_owned));
+    assert_eq!(fields(&head, text.as_bytes()), ["v1", "A", "a\"é", "", "", ""].map(str::to_owned));
     check_agrees(text.as_bytes());
 }
 
@@ -109,7 +110,7 @@ fn foreign_bytes_are_read_without_a_panic() {
     let text = br#"{"metadata":{"name":"some\u0020name","uid":"0123456789"}}"#;
     let head = Head::of(text).unwrap();
     for foreign in [&b""[..], b"\\", &[0xff; 80], &[b'\\'; 80]] {
-        told(&head, foreign);
+        fields(&head, foreign);
     }
 }
 

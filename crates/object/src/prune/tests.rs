@@ -6,7 +6,7 @@ use serde_json::Value;
 fn prune(paths: &[&str]) -> Prune {
     Prune::parse(paths.iter().copied()).unwrap()
 }
-/// What is left, after checking that its head is right and that nothing is left to cut.
+/// The pruned text, after checking its head and that pruning it again changes nothing.
 fn cut(prune: &Prune, text: &[u8]) -> Vec<u8> {
     let mut out = b"what was there before".to_vec();
     let head = prune.cut(text, &Head::of(text).unwrap(), &mut out).unwrap();
@@ -117,8 +117,8 @@ fn what_an_object_is_known_by_stays() {
         "metadata.resourceVersion",
         r#"["metadata"]["n\u0061me"]"#,
     ] {
-        let kept = PruneError::Kept { path: path.to_owned() };
-        assert_eq!(Prune::parse(["status", path]), Err(kept));
+        let refused = PruneError::Identity { path: path.to_owned() };
+        assert_eq!(Prune::parse(["status", path]), Err(refused));
     }
 }
 
@@ -159,7 +159,7 @@ fn a_foreign_head_makes_no_panic() {
     }
 }
 
-/// Removes what a path leads to from a tree.
+/// Removes a path from a tree.
 fn remove(value: &mut Value, path: &[Step]) {
     match (path, value) {
         ([Step::Member(name)], Value::Object(members)) => drop(members.remove(name)),
@@ -174,7 +174,7 @@ fn remove(value: &mut Value, path: &[Step]) {
         _ => {}
     }
 }
-/// A path that the tree has, as text, chosen by these turns.
+/// A path in the tree as text, chosen by these random indexes.
 fn path_in(tree: &Value, turns: &[prop::sample::Index]) -> String {
     let (mut value, mut path, mut good) = (tree, String::new(), String::new());
     for turn in turns {
@@ -214,7 +214,7 @@ proptest! {
             let out = cut(&prune, &text);
             prop_assert_eq!(&serde_json::from_slice::<Value>(&out).unwrap(), &left, "{:?}", paths);
         }
-        // A canonical encoding stays one.
+        // A canonical encoding stays canonical.
         prop_assert_eq!(cut(&prune, &encode::to_bytes(&tree)), encode::to_bytes(&left).to_vec());
     }
 }

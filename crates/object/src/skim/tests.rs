@@ -13,7 +13,7 @@ fn pairs(value: &Value, name: &str) -> Vec<(Cow<'static, str>, Cow<'static, str>
 fn elements<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     value.get(name).and_then(Value::as_array).into_iter().flatten()
 }
-/// What a skim sees, read from a tree.
+/// The expected skim, read from a tree.
 fn model<'a>(tree: &'a Value, bytes: &[u8]) -> Skim<'a> {
     let empty = Value::Null;
     let metadata: &'a Value = tree.get("metadata").unwrap_or(Box::leak(Box::new(empty)));
@@ -124,7 +124,7 @@ proptest! {
     #[test]
     fn a_skim_sees_what_serde_json_sees(tree in json_strategy::object()) {
         let bytes = encode::to_bytes(&tree);
-        // The model reads members in the encoding's order, which is the sorted one.
+        // The model reads members in the encoding's order, which is sorted.
         let sorted: Value = serde_json::from_slice(&bytes).unwrap();
         prop_assert_eq!(Skim::of(&bytes).unwrap(), model(&sorted, &bytes));
         prop_assert_eq!(labels(&bytes[labels_range(&bytes)]), Skim::of(&bytes).unwrap().labels);
