@@ -176,11 +176,13 @@ impl Person {
     /// A read; `None` when it failed, which says nothing about anything.
     async fn read(&mut self, server: &Server, path: &str) -> Option<(StatusCode, Value)> {
         match server.ask(&Method::GET, path, "", &Value::Null).await {
-            Answer::Told(code, body) if code == StatusCode::OK || code == StatusCode::NOT_FOUND => {
+            Answer::Response(code, body)
+                if code == StatusCode::OK || code == StatusCode::NOT_FOUND =>
+            {
                 self.record.note("reads answered");
                 Some((code, body))
             }
-            Answer::Told(code, _) => {
+            Answer::Response(code, _) => {
                 assert!(is_refusal(code), "{code} for GET {path}");
                 self.record.note("reads refused");
                 None
@@ -294,7 +296,7 @@ impl Person {
         let answer = server.ask(&method, &path, kind, &body).await;
         let write = |revision| Call::Write { key, guard, value, revision };
         let (code, body) = match answer {
-            Answer::Told(code, body) => (code, body),
+            Answer::Response(code, body) => (code, body),
             Answer::Cut => {
                 self.record.note("writes cut");
                 return self.record.call(write(None), began, false);

@@ -37,7 +37,7 @@ struct Up {
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// An answer.
-    Told(StatusCode, Value),
+    Response(StatusCode, Value),
     /// The connection broke.
     Cut,
 }
@@ -142,7 +142,7 @@ impl Server {
             biased;
             // With the server goes what it was doing, wherever it was.
             () = dead.cancelled() => Answer::Cut,
-            answer = asking => answer.map_or(Answer::Cut, |(code, body)| Answer::Told(code, body)),
+            answer = asking => answer.map_or(Answer::Cut, |(code, body)| Answer::Response(code, body)),
         }
     }
 
@@ -153,7 +153,7 @@ impl Server {
         for _ in 0..100 {
             let answer =
                 self.ask(&Method::POST, "/api/v1/namespaces", "application/json", &body).await;
-            if let Answer::Told(StatusCode::CREATED | StatusCode::CONFLICT, _) = answer {
+            if let Answer::Response(StatusCode::CREATED | StatusCode::CONFLICT, _) = answer {
                 return;
             }
         }

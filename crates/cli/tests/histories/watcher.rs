@@ -131,7 +131,7 @@ impl Watcher {
     async fn list(&mut self, watched: &mut Watched) -> bool {
         let (server, path) = (self.server(), self.place.path(self.namespace));
         let answer = server.ask(&Method::GET, &path, "", &Value::Null).await;
-        let Answer::Told(StatusCode::OK, list) = answer else { return false };
+        let Answer::Response(StatusCode::OK, list) = answer else { return false };
         let items = list["items"].as_array().unwrap();
         watched.initial = items.iter().filter_map(|item| self.place.read(item)).collect();
         watched.from = revision(&list).unwrap();

@@ -5,7 +5,7 @@ use crate::replay::{Replay, assert_same, seeds};
 use crate::world::{Play, Played, play};
 use setpoint::store::fault;
 use setpoint::testenv::wire::{Crash, Faults};
-use setpoint_cli::story::{Events, Told};
+use setpoint_cli::story::{Events, StepOutcome};
 
 /// How many requests the controller may make for one story, however much goes wrong: a loop without
 /// back-off makes far more.
@@ -14,13 +14,14 @@ const REQUESTS_MAX: usize = 300;
 const REQUESTS_AFTERWARDS_MAX: usize = 20;
 
 #[test]
-fn story_is_told_as_it_should_be_and_the_same_way_each_time() {
+fn story_ends_as_expected_and_the_same_way_each_time() {
     let first = play(Play::clean(1));
-    assert_eq!(first.broke_off, None);
-    let wrong: Vec<&Told> = first.told.iter().filter(|told| !told.is_right()).collect();
+    assert_eq!(first.error, None);
+    let wrong: Vec<&StepOutcome> =
+        first.outcomes.iter().filter(|outcome| !outcome.is_expected()).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert_eq!(first.held, [], "networks that are still held");
-    assert_eq!(first.told.len(), 6);
+    assert_eq!(first.outcomes.len(), 6);
     for _ in 0..5 {
         let again = play(Play::clean(1));
         assert_same(&first.trace, &again.trace);
@@ -29,7 +30,7 @@ fn story_is_told_as_it_should_be_and_the_same_way_each_time() {
 }
 
 #[test]
-fn faults_fall_the_same_way_each_time() {
+fn faults_are_the_same_each_time() {
     let stormy = |seed| play(chaos(seed)).trace;
     for seed in [3, 14, 17] {
         assert_same(&stormy(seed), &stormy(seed));
@@ -53,17 +54,17 @@ fn chaos(seed: u64) -> Play {
 
 /// What is wrong with how it ended, if anything.
 fn fault(played: &Played, clean: &Played) -> Option<String> {
-    if let Some(why) = &played.broke_off {
-        return Some(format!("the story broke off: {why}"));
+    if let Some(why) = &played.error {
+        return Some(format!("the story failed: {why}"));
     }
-    if let Some(wrong) = played.told.iter().find(|told| !told.is_right()) {
+    if let Some(wrong) = played.outcomes.iter().find(|outcome| !outcome.is_expected()) {
         return Some(format!("{wrong:#?}"));
     }
     if !played.held.is_empty() {
         return Some(format!("networks are still held: {:?}", played.held));
     }
-    if played.left != clean.left {
-        return Some(format!("left:\n{:#?}\nrather than\n{:#?}", played.left, clean.left));
+    if played.keys != clean.keys {
+        return Some(format!("keys:\n{:#?}\nrather than\n{:#?}", played.keys, clean.keys));
     }
     let (during, after) = played.n_requests;
     if during > REQUESTS_MAX || after > REQUESTS_AFTERWARDS_MAX {
@@ -73,7 +74,7 @@ fn fault(played: &Played, clean: &Played) -> Option<String> {
 }
 
 #[test]
-fn crash_at_any_write_changes_nothing_in_the_end() {
+fn crash_at_any_write_does_not_change_the_final_state() {
     let clean = play(Play::clean(1));
     assert!(clean.n_writes >= 5, "{} writes", clean.n_writes);
     for n in 1..=clean.n_writes {
@@ -92,10 +93,10 @@ fn crash_at_any_write_changes_nothing_in_the_end() {
 const SEEDS: u64 = 120;
 
 #[test]
-fn faults_and_crashes_change_nothing_in_the_end() {
+fn faults_and_crashes_do_not_change_the_final_state() {
     let clean = play(Play::clean(1));
     for seed in seeds(SEEDS) {
-        let _replay = Replay { seed, test: "faults_and_crashes" };
+        let _replay = Replay { seed, test: "faults_and_crashes_do_not" };
         let played = play(chaos(seed));
         assert_eq!(fault(&played, &clean), None);
     }

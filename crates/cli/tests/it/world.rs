@@ -1,5 +1,5 @@
-//! A control plane with the Network controller beside it, in which the story is told: everything
-//! from one seed.
+//! A control plane with the Network controller beside it, in which the story is outcomes:
+//! everything from one seed.
 
 use crate::inline::at_once;
 use futures::future::BoxFuture;
@@ -13,7 +13,7 @@ use setpoint::runtime::{ControllerHandle, ControllerState, Manager};
 use setpoint::store::fault::{self, FaultStore};
 use setpoint::store::{MemoryStore, RangeRequest, Store};
 use setpoint::testenv::wire::{Crash, Faults, Wire};
-use setpoint_cli::story::{self, Events, Journal, Told};
+use setpoint_cli::story::{self, Events, Journal, StepOutcome};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -82,15 +82,15 @@ impl Play {
 #[derive(Debug)]
 pub(crate) struct Played {
     /// The steps.
-    pub(crate) told: Vec<Told>,
+    pub(crate) outcomes: Vec<StepOutcome>,
     /// Why the story broke off, if it did.
-    pub(crate) broke_off: Option<String>,
+    pub(crate) error: Option<String>,
     /// Every request, watch frame and log line.
     pub(crate) trace: String,
     /// The networks on disk at the end.
     pub(crate) held: Vec<(String, String)>,
     /// The keys of all objects at the end, events aside.
-    pub(crate) left: Vec<String>,
+    pub(crate) keys: Vec<String>,
     /// How many requests the controller made up to the story's end, and how many afterwards.
     pub(crate) n_requests: (usize, usize),
     /// How many of them wrote.
@@ -101,7 +101,7 @@ pub(crate) struct Played {
 pub(crate) fn play(play: Play) -> Played {
     let journal = Journal::new();
     let subscriber = tracing_subscriber::registry().with(journal.clone());
-    let _heard = tracing::subscriber::set_default(subscriber);
+    let _subscriber_guard = tracing::subscriber::set_default(subscriber);
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -137,15 +137,15 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
         let present = present.lock().unwrap();
         present.as_ref().is_some_and(|handle| handle.state() == ControllerState::Running)
     };
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     let client = patient(person.client());
     store.set_faults(play.store);
-    let broke_off = story::tell(&client, reconciles, &journal, play.events, |step| {
+    let error = story::run(&client, reconciles, &journal, play.events, |outcome| {
         for line in journal.drain() {
             trace.line(line);
         }
-        trace.line(format_args!("{}\n{}", step.title, step.seen));
-        told.push(step.clone());
+        trace.line(format_args!("{}\n{}", outcome.title, outcome.observed));
+        outcomes.push(outcome.clone());
     })
     .await;
     store.set_faults(fault::Faults::default());
@@ -160,25 +160,25 @@ async fn live(play: Play, journal: Journal, registry: PathBuf) -> Played {
         trace.line(line);
     }
     let range = store.inner().range(RangeRequest::prefix("")).await.unwrap();
-    let mut left: Vec<String> = range
+    let mut keys: Vec<String> = range
         .value
         .entries
         .iter()
         .map(|entry| String::from_utf8_lossy(&entry.key).into_owned())
         .filter(|key| !key.contains("/events/"))
         .collect();
-    left.sort();
+    keys.sort();
     stop.cancel();
     while let Some(ended) = running.join_next().await {
         ended.unwrap().unwrap();
     }
     let held = at_once(at_once(LocalBackend::open(registry)).unwrap().all());
     Played {
-        told,
-        broke_off: broke_off.err().map(|error| chain(&error)),
+        outcomes,
+        error: error.err().map(|error| chain(&error)),
         trace: trace.text(),
         held,
-        left,
+        keys,
         n_requests,
         n_writes: wire.n_writes(),
     }

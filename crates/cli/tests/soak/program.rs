@@ -107,7 +107,7 @@ impl Program {
         let mut check = Command::new(env!("CARGO_BIN_EXE_setpoint"));
         let checked = check.args(["store", "check", "--data"]).arg(&self.data).output().unwrap();
         let text = String::from_utf8_lossy(&checked.stdout).into_owned();
-        assert!(checked.status.success() && text.contains("is whole"), "{checked:?}");
+        assert!(checked.status.success() && text.contains("is intact"), "{checked:?}");
         println!("{text}");
     }
 
