@@ -1,5 +1,5 @@
-//! What reconcilers are helped with, over a real API server: children, adoption, finalizers,
-//! upserts (UTL-1…6).
+//! Helpers for reconcilers over a real API server: children, adoption, finalizers, upserts
+//! (UTL-1…6).
 
 use crate::client_calls::{Beside, beside, key, map, plain};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A world that caches config maps, with an owner in it.
+/// A control plane that caches config maps, with an owner object.
 async fn owned(n_writes: Arc<AtomicUsize>) -> (Beside, Api<ConfigMap>, ConfigMap) {
     let world = beside(Interceptor::new(move |call, request, next: Next| {
         n_writes.fetch_add(usize::from(call.verb.is_write()), Ordering::Relaxed);
@@ -62,7 +62,7 @@ async fn children_are_made_the_declared_ones_and_a_second_run_writes_nothing() {
     };
     let prune = Prune::of(&owner, &()).unwrap();
     let run = |declared: Vec<Child<ConfigMap>>| prune.run(&maps, declared);
-    // Another's child.
+    // A child of another owner.
     let mut other = map("other", "");
     set_controller_reference(&maps.create(&map("owner2", "")).await.unwrap(), &(), &mut other)
         .unwrap();
@@ -163,8 +163,8 @@ async fn owner_adopts_what_matches_and_releases_what_does_not() {
     assert_eq!(children(&again.children), "kept orphan");
     assert_eq!(n_writes.load(Ordering::Relaxed), before, "idempotent");
 
-    // A cache that is behind: the candidate was made anew under its name, and is neither adopted
-    // nor released.
+    // An outdated cache: the candidate was recreated under its name, and is neither adopted nor
+    // released.
     create("anew", "web", None).await;
     let stale = candidates().await;
     maps.delete(&key("anew"), &DeleteParams::default()).await.unwrap();
@@ -173,7 +173,7 @@ async fn owner_adopts_what_matches_and_releases_what_does_not() {
     assert!(matches!(&refused, ClaimError::Patch(failed) if failed[0].1.is_invalid()), "{refused}");
     assert!(controller_of(&maps.get_live(&key("anew")).await.unwrap().unwrap()).is_none());
 
-    // The owner was deleted meanwhile: it adopts nothing, though it was read before.
+    // The owner was deleted meanwhile: it adopts nothing, although it was read before.
     let candidates = candidates().await;
     maps.delete(&key("owner"), &DeleteParams::orphan()).await.unwrap();
     let gone = claim.claim(&maps, candidates).await.unwrap_err();
@@ -286,7 +286,7 @@ async fn utl_6_several_finalizers_clean_up_each_for_itself() {
     assert_eq!(seen, ["pass under example.com/others example.com/one example.com/two"]);
     maps.delete(&key("a"), &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // One failed and stayed; two was not hindered, and not asked again.
+    // One failed and stayed; two was cleaned up, and not called again.
     assert_eq!(*said.lock().unwrap(), ["one fails", "two cleans", "one cleans"]);
     let left = maps.get_live(&key("a")).await.unwrap().unwrap().metadata.finalizers.unwrap();
     assert_eq!(left, ["example.com/others"]);

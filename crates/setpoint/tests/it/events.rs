@@ -1,4 +1,4 @@
-//! Events of a manager in the server: both APIs, as a reader of either sees them.
+//! Events of a manager on the server, read through both APIs.
 
 use crate::plane::with_person;
 use expect_test::expect;
@@ -14,15 +14,15 @@ use tokio_util::sync::CancellationToken;
 const CORE: &str = "/api/v1/namespaces/default/events";
 const NEW: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 
-/// The only event in a list, and of it these members.
+/// These members of the only event in a list.
 fn members(list: &Value, names: &[&str]) -> String {
     let items = list["items"].as_array().unwrap();
     assert_eq!(items.len(), 1, "{list:#}");
     names.iter().map(|name| format!("{name} {}\n", items[0][name])).collect()
 }
 
-/// Tells the same three times through a manager that writes with `api`; gives what the server then
-/// has, of both APIs.
+/// Records the same event three times with a manager that writes with `api`; returns the resulting
+/// event in both APIs.
 async fn told_with(api: EventApi) -> (Value, Value, u64) {
     let mut seen = None;
     with_person(async |person| {

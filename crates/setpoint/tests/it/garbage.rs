@@ -1,4 +1,4 @@
-//! Garbage collection, as somebody sees it who deletes things.
+//! Garbage collection, observed by a client that deletes objects.
 
 use crate::plane::{NETWORKS_CRD, Person, map, maps, network, networks, owner, with_person};
 use kube_client::client::Body;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Time for everything that could happen to happen.
+/// Waits long enough for every reaction to happen.
 async fn quiet() {
     tokio::time::sleep(Duration::from_secs(120)).await;
 }
@@ -98,7 +98,7 @@ async fn orphans_stay_without_their_reference() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_right_after_creation_finds_its_dependents() {
-    // The collector has not seen the dependents yet when the owner goes.
+    // The collector has not seen the dependents yet when the owner is deleted.
     with_person(async |person| {
         for policy in ["Background", "Foreground", "Orphan"] {
             let a = person.map("default", "a", &[]).await;
@@ -168,16 +168,16 @@ async fn absent_owner_is_no_owner() {
         quiet().await;
         person.map("default", "b", &[owner(&absent)]).await;
         person.gone(&maps("default", "b")).await;
-        // The owner's name with another uid is another object.
+        // An object with the owner's name and another uid is another object.
         let a = person.map("default", "a", &[]).await;
         person.map("default", "b", &[owner(&absent)]).await;
         person.gone(&maps("default", "b")).await;
-        // One owner of two is enough to stay, and the other is forgotten.
+        // One existing owner of two is enough, and the reference to the other is removed.
         person.map("default", "b", &[owner(&absent), owner(&a)]).await;
         quiet().await;
         let b = person.get(&maps("default", "b")).await.expect("it has an owner");
         assert_eq!(b["metadata"]["ownerReferences"], json!([owner(&a)]));
-        // A kind that is not served says nothing about whether its object exists.
+        // Whether an object of an unserved kind exists is unknown.
         let unknown = json!({
             "apiVersion": "example.com/v1", "kind": "Unknown", "metadata": {"name": "a", "uid": "1-2"},
         });
@@ -225,7 +225,7 @@ async fn definition_goes_after_its_instances() {
         person.patch(&networks("default", "held"), &patch).await;
         person.gone(NETWORKS_CRD).await;
         assert!(person.get(&networks("default", "")).await.is_none(), "it is not served any more");
-        // Defined anew, it starts empty.
+        // Defined again, it starts empty.
         person.define_networks().await;
         assert_eq!(person.names(&networks("default", "")).await, [] as [&str; 0]);
         quiet().await;
@@ -327,7 +327,7 @@ async fn deleted_definition_is_no_reason_to_warn() {
     assert_eq!(written, "");
 }
 
-/// What was logged.
+/// Collects log lines.
 #[derive(Clone, Default)]
 struct Log(Arc<parking_lot::Mutex<Vec<u8>>>);
 
@@ -341,7 +341,7 @@ impl std::io::Write for Log {
     }
 }
 
-/// A collector over a remote server that serves Networks and answers lists of them with this
+/// Runs a collector over a remote server that serves Networks and answers lists of them with this
 /// status, or not at all.
 async fn collect_beside_networks_that_cannot_be_listed(code: Option<u16>) {
     let plane = ControlPlane::builder().simulated(1).controllers(false).build();

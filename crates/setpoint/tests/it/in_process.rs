@@ -1,4 +1,4 @@
-//! A kube client whose service is the server.
+//! A kube client whose service is the server in the same process.
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -9,7 +9,7 @@ use setpoint::ControlPlane;
 use setpoint::object::time::Clock;
 use tokio_util::sync::CancellationToken;
 
-/// Runs a control plane for as long as a client does something with it.
+/// Runs a control plane while `act` uses a client.
 async fn with_client<T>(seed: u64, act: impl AsyncFnOnce(kube_client::Client) -> T) -> T {
     with_client_of(ControlPlane::builder().simulated(seed).build(), act).await
 }

@@ -1,4 +1,4 @@
-//! Which resource a kind is, asked of a real API server (CLU-4).
+//! Discovery of the resource of a kind from a real API server (CLU-4).
 
 use crate::plane::with_person;
 use kube_client::Client;
@@ -12,12 +12,12 @@ use setpoint::runtime::{
 use std::sync::Arc;
 use tower::util::MapRequestLayer;
 
-/// What was asked of the server, in order.
+/// The requests to the server, in order.
 #[derive(Clone, Default)]
 struct Asked(Arc<Mutex<Vec<String>>>);
 
 impl Asked {
-    /// The client, whose requests are noted; without aggregated discovery if `plain`.
+    /// A client whose requests are recorded; without aggregated discovery if `plain`.
     fn noting(&self, client: Client, plain: bool) -> Client {
         let asked = self.0.clone();
         let note = move |mut request: http::Request<Body>| {
@@ -56,7 +56,7 @@ async fn clu_4_kinds_are_discovered_when_asked_for_and_missing_ones_are_asked_fo
         assert_eq!(deployment.resource.api_version, "apps/v1");
         assert_eq!(asked.take(), [""; 0], "it is known");
 
-        // Of a kind that is not there it asks at most once in a while, whoever wants it.
+        // A missing kind is requested at most once in a while, regardless of the number of callers.
         for _ in 0..100 {
             let error = mapper.resolve(&network()).await.unwrap_err();
             assert!(error.is_no_match());

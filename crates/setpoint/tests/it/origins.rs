@@ -1,5 +1,5 @@
-//! Which reconcile made a change: known to the server, in process and over HTTP, to audit and for
-//! each revision.
+//! The origin of a change: the reconcile is known to the server, in process and over HTTP, in audit
+//! events and for each revision.
 
 use crate::plane::{map, maps, with_person_of};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -33,7 +33,7 @@ async fn copy(request: Request, context: Context) -> Result<Action, BoxError> {
     Ok(Action::await_change())
 }
 
-/// As the wire has it: headers, and no extensions.
+/// As over the wire: headers, but no extensions.
 fn without_extensions(inner: Client) -> Client {
     let service = tower::service_fn(move |mut request: http::Request<Body>| {
         request.extensions_mut().clear();

@@ -1,4 +1,4 @@
-//! Claims and volumes that are being deleted, as somebody sees it who deletes them.
+//! Deletion of claims and volumes, observed by a client.
 
 use crate::plane::{Person, with_person};
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ async fn claim_of_an_ephemeral_volume_belongs_to_its_pod() {
         person.create(CLAIMS, &own).await;
         person.delete(&format!("{CLAIMS}/p-v"), "Background").await;
         stays(&person, &format!("{CLAIMS}/p-v")).await;
-        // A pod that is shut down, and held by a finalizer, keeps no claim of its own.
+        // A pod that is shut down, and kept by a finalizer, does not protect its ephemeral claim.
         let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
         person.patch(&format!("{PODS}/p"), &hold).await;
         let now = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});
@@ -125,7 +125,7 @@ async fn namespace_with_a_claim_goes() {
                 p.as_ref().is_none_or(|p| p["metadata"]["deletionTimestamp"].is_string())
             })
             .await;
-        // What a kubelet does at the end.
+        // The final delete of a kubelet.
         let _ = person.request("DELETE", p, "application/json", &now).await;
         person.gone("/api/v1/namespaces/doomed").await;
     })

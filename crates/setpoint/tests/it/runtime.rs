@@ -1,5 +1,5 @@
-//! A controller's whole life over the server in this process, on paused time: the same seed tells
-//! the same story.
+//! A controller's whole life over the server in this process, on paused time: the same seed gives
+//! the same log.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event as CoreEvent};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// What happened, line by line.
+/// The log of events, line by line.
 #[derive(Clone, Default)]
 struct Story(Arc<Mutex<String>>);
 
@@ -32,7 +32,7 @@ impl Story {
     }
 }
 
-/// Gives each Network a ConfigMap of its own, a condition and an event, and asks for a finalizer.
+/// Creates a ConfigMap, a condition and an event for each Network, and uses a finalizer.
 struct Recorded(Story);
 
 impl Reconciler for Recorded {
@@ -155,7 +155,7 @@ async fn tell(seed: u64) -> (String, usize) {
         wait(1_000).await;
         story.say(maps.get("a").await.unwrap().data.unwrap()["cidr"].clone());
 
-        // Somebody else's change of an owned object is undone.
+        // Another client's change of an owned object is undone.
         let edit = serde_json::json!({"data": {"cidr": "mine"}});
         maps.patch("a", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
         wait(1_000).await;

@@ -1,5 +1,4 @@
-//! `ControlPlane::serve`: certificates, credentials and clients over TLS; and the program of twelve
-//! lines.
+//! `ControlPlane::serve`: certificates, credentials and clients over TLS; and the example program.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube_client::api::PostParams;
@@ -19,10 +18,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long a program may take to start or stop before a test fails.
+/// How long a program may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server, and the kubeconfig that it has written.
+/// A server, and the kubeconfig that it wrote.
 pub(crate) struct Served {
     pub(crate) url: String,
     kubeconfig: PathBuf,
@@ -51,7 +50,7 @@ impl Served {
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
     }
 
-    /// A config with these credentials and no others.
+    /// A config with exactly these credentials.
     pub(crate) async fn config_of(&self, credentials: &str) -> Config {
         let mut yaml: serde_json::Value =
             serde_saphyr::from_str(&std::fs::read_to_string(&self.kubeconfig).unwrap()).unwrap();
@@ -179,7 +178,7 @@ async fn what_cannot_be_used_is_an_error_before_anything_is_served() {
     }
 }
 
-/// The example of the crate's first page, as a process.
+/// The example of the crate's root page, as a process.
 struct Embedder(Child);
 
 impl Embedder {
@@ -187,12 +186,12 @@ impl Embedder {
         let built = std::env::current_exe().unwrap();
         let program = built.parent().unwrap().parent().unwrap().join("examples/embed");
         if !program.exists() {
-            // A run of this test alone does not build examples.
+            // Running only this test does not build examples.
             let mut cargo = Command::new(env!("CARGO"));
             cargo.args(["build", "--quiet", "-p", "setpoint", "--example", "embed"]);
             assert!(cargo.status().unwrap().success());
         }
-        // What an earlier run has left says nothing about this one.
+        // A file of an earlier run must not count.
         _ = std::fs::remove_file(dir.join("kubeconfig"));
         let mut program = Command::new(program);
         program.arg("0").current_dir(dir).stdout(Stdio::null());

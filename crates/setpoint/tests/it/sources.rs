@@ -1,5 +1,5 @@
-//! One suite over the two ways an informer reaches a control plane in this process: by HTTP
-//! requests, and by calls.
+//! Tests of both informer sources for a control plane in this process: HTTP requests and direct
+//! calls.
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -15,13 +15,13 @@ use setpoint::prelude::*;
 use setpoint::{ControlPlane, InProcessSource};
 use std::time::Duration;
 
-/// Whoever asks, of both sources the same.
+/// Compares both sources.
 struct Asker {
     client: Client,
     server: setpoint::apiserver::ApiServer,
 }
 
-/// Where and what is asked.
+/// The namespace and selectors of a request.
 #[derive(Clone, Copy, Default)]
 struct Scope {
     namespace: Option<&'static str>,
@@ -54,7 +54,7 @@ impl Asker {
         made.resource_version().unwrap()
     }
 
-    /// By requests, and by calls.
+    /// The HTTP source and the direct source.
     fn sources<K: kube_core::Resource>(
         &self,
         dynamic_type: &K::DynamicType,
@@ -69,7 +69,7 @@ impl Asker {
         ]
     }
 
-    /// What both answer to a list, which must be the same; in parts it must be the same as well.
+    /// The response of both to a list, which must be equal, also in parts.
     async fn list(&self, scope: Scope, request: ListRequest) -> String {
         let mut answers = Vec::new();
         for source in self.sources::<ConfigMap>(&(), scope) {
@@ -106,7 +106,7 @@ fn watch_request(version: &str, send_initial_events: bool) -> WatchRequest {
     request
 }
 
-/// A page in short: its version, its token, its items without their type.
+/// A summary of a page: its version, its token, its items without their type.
 fn shown(page: Result<setpoint::informer::source::ListPage, SourceError>) -> String {
     match page {
         Ok(page) => {
@@ -150,7 +150,7 @@ fn untyped(object: &Bytes) -> Value {
     object
 }
 
-/// A frame in short: verb, name, version.
+/// A summary of a frame: verb, name, version.
 fn short(frame: Option<Result<WatchFrame, SourceError>>) -> String {
     let (verb, object) = match frame {
         Some(Ok(WatchFrame::Added(object))) => ("+", object),
@@ -171,7 +171,7 @@ fn short(frame: Option<Result<WatchFrame, SourceError>>) -> String {
     format!("{verb}{name}@{version}{}", if marker { "!" } else { "" })
 }
 
-/// The next frames of both, which must be the same.
+/// The next frames of both, which must be equal.
 async fn next(watches: &mut [WatchStream; 2], n: usize) -> Vec<String> {
     let mut frames = Vec::new();
     for _ in 0..n {
@@ -209,7 +209,7 @@ async fn lists_are_the_same_in_pages_by_selector_and_in_their_failures() {
         let named = Scope { fields: "metadata.name=m2", ..EVERYWHERE };
         assert!(asker.list(named, list_request("0", None, None)).await.contains("m2"));
 
-        // REF-2: the second page is had by its token alone.
+        // REF-2: the second page needs only its token.
         let page = asker.sources::<ConfigMap>(&(), DEFAULT)[1]
             .list(list_request("", Some(2), None))
             .await
@@ -218,7 +218,7 @@ async fn lists_are_the_same_in_pages_by_selector_and_in_their_failures() {
         let second = asker.list(DEFAULT, list_request("", Some(2), Some(&token))).await;
         assert!(second.contains("m2") && !second.contains("m4"), "{second}");
 
-        // REF-6, and what cannot be asked.
+        // REF-6, and invalid requests.
         let future = asker.list(DEFAULT, list_request("999999", None, None)).await;
         assert!(
             future.contains("504") && future.contains("Too large resource version"),
@@ -256,7 +256,7 @@ async fn ref_11_streamed_lists_and_what_follows_are_the_same() {
         let verbs: Vec<String> =
             next(&mut watches, 4).await.iter().map(|frame| frame[..2].to_owned()).collect();
         assert_eq!(verbs, ["+b", "-a", "~b", "-b"]);
-        // Nothing happens: a bookmark comes, and the watch ends at its time.
+        // Without changes, a bookmark arrives, and the watch ends at its timeout.
         let [one, two] = watches;
         let (one, two): (Vec<_>, Vec<_>) = futures::join!(one.collect(), two.collect());
         for frames in [one, two] {
@@ -271,7 +271,7 @@ async fn ref_11_streamed_lists_and_what_follows_are_the_same() {
 #[tokio::test(start_paused = true)]
 async fn ref_26_a_version_that_is_gone_ends_both_watches_the_same_way() {
     with_asker(async |asker| {
-        // What happened before the server started is not kept.
+        // Changes before the server's start are not in the history.
         asker.create("a", json!({})).await;
         let mut watches = asker.watches(DEFAULT, watch_request("1", false)).await;
         let told = next(&mut watches, 2).await;
