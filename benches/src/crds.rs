@@ -1,7 +1,7 @@
-//! Definitions as real projects have them: what they weigh, what they cost others, and how soon
-//! they are served.
+//! Realistic definitions: their memory, their effect on other requests, and the time until they are
+//! served.
 //!
-//! The definitions are made ([`crate::definitions`]), since real ones cannot be committed.
+//! The definitions are generated ([`crate::definitions`]), because real ones cannot be committed.
 
 use crate::definitions::{
     DEFINITIONS, GROUPS, PATH, create, definition, established, large, object, path,
@@ -20,17 +20,17 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Small definitions beside which others create.
+/// Number of small definitions during creates.
 const SMALL: usize = 500;
-/// Requests that are sent at the same time while definitions are created.
+/// Concurrent requests while definitions are created.
 const AT_ONCE: usize = 4;
-/// How long memory is given to settle.
+/// Time for memory to settle.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// What to measure.
+/// Options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Print the figures only.
+    /// Only print the figures.
     #[arg(long)]
     dry_run: bool,
 }
@@ -56,7 +56,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(Some("Definitions"), &text)
 }
 
-/// What many large definitions weigh, and what is published of them.
+/// Memory of many large definitions, and of their published documents.
 async fn crowd(table: &mut Table) -> anyhow::Result<()> {
     let program = Program::start()?;
     let client = connect(&program.kubeconfig).await?;
@@ -107,8 +107,8 @@ async fn crowd(table: &mut Table) -> anyhow::Result<()> {
         }
     }
     let what = format!("OpenAPI v3 of one of the {GROUPS} group versions, asked for first");
-    table.row(&what, first.told(), "≤ 5 ms");
-    table.row("OpenAPI v3 of one of the group versions, asked for again", next.told(), "≤ 5 ms");
+    table.row(&what, first.summary(), "≤ 5 ms");
+    table.row("OpenAPI v3 of one of the group versions, asked for again", next.summary(), "≤ 5 ms");
     let started = Instant::now();
     client.request_text(get("/openapi/v2")?).await?;
     table.row("OpenAPI v2 of all of them", short(started.elapsed()), "–");
@@ -118,7 +118,7 @@ async fn crowd(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates of ConfigMaps beside many small definitions.
+/// Creates of ConfigMaps with many small definitions.
 async fn creates(table: &mut Table) -> anyhow::Result<()> {
     let data = "x".repeat(1024);
     let load = |prefix| Load { n_connections: 4, lasting: crate::https::LOAD, data: &data, prefix };
@@ -128,7 +128,7 @@ async fn creates(table: &mut Table) -> anyhow::Result<()> {
     futures::stream::iter(creates).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
     established(&client, &format!("{PATH}/smalls{}.small.io", SMALL - 1)).await?;
     let (mut without, mut with) = (0.0, 0.0);
-    // Turn by turn, so that what else the machine does falls on both.
+    // Alternating, so that other load on the machine affects both.
     for prefix in ["a", "b", "c"] {
         without += load(prefix).run(&bare.kubeconfig).await?;
         with += load(prefix).run(&crowded.kubeconfig).await?;
@@ -138,7 +138,7 @@ async fn creates(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// From a definition to its first object.
+/// Time from a definition to its first object.
 async fn first_object(table: &mut Table) -> anyhow::Result<()> {
     let program = Program::start()?;
     let client = connect(&program.kubeconfig).await?;
@@ -157,10 +157,10 @@ async fn first_object(table: &mut Table) -> anyhow::Result<()> {
         anyhow::ensure!(document.contains(&format!("Small{at}")), "it is not published");
         documents.push_since(started);
     }
-    table.row("first object after its definition was sent", objects.told(), "≤ 20 ms");
+    table.row("first object after its definition was sent", objects.summary(), "≤ 20 ms");
     table.row(
         "first object after its definition was sent, discovered and published in OpenAPI",
-        documents.told(),
+        documents.summary(),
         "≤ 20 ms",
     );
     Ok(())
