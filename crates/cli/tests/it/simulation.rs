@@ -1,5 +1,5 @@
-//! The demo's whole story in simulated time: the same seed tells it the same way, and nothing that
-//! happens to the controller on its way changes where it ends.
+//! The demo's story in simulated time: the same seed gives the same trace, and faults of the
+//! controller do not change the final state.
 
 use crate::replay::{Replay, assert_same, seeds};
 use crate::world::{Play, Played, play};
@@ -7,10 +7,10 @@ use setpoint::store::fault;
 use setpoint::testenv::wire::{Crash, Faults};
 use setpoint_cli::story::{Events, StepOutcome};
 
-/// How many requests the controller may make for one story, however much goes wrong: a loop without
+/// Maximum number of requests of the controller in one story, with any faults: a loop without
 /// back-off makes far more.
 const REQUESTS_MAX: usize = 300;
-/// How many it may make in the minute after: a watch of each of its resources anew now and then.
+/// Maximum number of requests in the minute after: its watches are sometimes renewed.
 const REQUESTS_AFTERWARDS_MAX: usize = 20;
 
 #[test]
@@ -37,7 +37,7 @@ fn faults_are_the_same_each_time() {
     }
 }
 
-/// A story in which everything may go wrong.
+/// A story with all kinds of faults.
 fn chaos(seed: u64) -> Play {
     let faults = Faults { seed, chance: 0.25, faults_max: 40 };
     let n = usize::try_from(seed / 3 % 14).unwrap();
@@ -46,13 +46,13 @@ fn chaos(seed: u64) -> Play {
         1 => Some(Crash::Before(n)),
         _ => Some(Crash::After(n)),
     };
-    // Some storms reach the store.
+    // Some storms affect the store.
     let chance = if seed % 5 == 4 { 0.05 } else { 0.0 };
     let store = fault::Faults { unavailable: chance, answer_lost: chance, feed_broken: chance };
     Play { seed, faults, crash, events: Events::MayBeLost, store }
 }
 
-/// What is wrong with how it ended, if anything.
+/// The first problem with how the story ended, if any.
 fn fault(played: &Played, clean: &Played) -> Option<String> {
     if let Some(why) = &played.error {
         return Some(format!("the story failed: {why}"));
@@ -89,7 +89,7 @@ fn crash_at_any_write_does_not_change_the_final_state() {
     }
 }
 
-/// How many seeds are tried, unless the environment says `SEEDS`.
+/// Number of seeds, unless `SEEDS` is set.
 const SEEDS: u64 = 120;
 
 #[test]

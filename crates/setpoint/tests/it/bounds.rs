@@ -47,19 +47,19 @@ fn revision(frame: &Bytes) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watcher_that_never_reads_is_left_behind() {
+async fn watcher_that_never_reads_is_ended() {
     with_person(async |person| {
         person.create(&maps("default", ""), &map("big", &[])).await;
-        let mut asleep = person.watch("resourceVersion=0").await;
+        let mut unread = person.watch("resourceVersion=0").await;
         // A watcher that starts and then stops reading.
-        let mut weary = person.watch("resourceVersion=0").await;
-        let first = weary.next().await.unwrap().unwrap();
+        let mut stalled = person.watch("resourceVersion=0").await;
+        let first = stalled.next().await.unwrap().unwrap();
         let text = "x".repeat(1 << 20);
         for n in 0..WINDOW_BYTES_MAX / text.len() + 8 {
             // The text differs, so that each update is a change.
             person.fill("big", &format!("{n}{}", &text[8..])).await;
         }
-        for (stream, behind) in [(&mut weary, revision(&first)), (&mut asleep, 0)] {
+        for (stream, behind) in [(&mut stalled, revision(&first)), (&mut unread, 0)] {
             let (frames, ended) = read(stream).await;
             assert!(ended, "its past is dropped");
             assert!(frames.len() <= HELD_EVENTS_MAX, "{} events were kept for it", frames.len());
@@ -74,7 +74,7 @@ async fn watcher_that_never_reads_is_left_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_watchers_share_what_they_are_sent() {
+async fn watchers_share_encoded_events() {
     const WATCHERS: usize = 1000;
     const UPDATES: usize = 20;
     with_person(async |person| {
@@ -108,7 +108,7 @@ async fn many_watchers_share_what_they_are_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_is_kept_for_as_long_as_it_is_said() {
+async fn history_is_retained_for_the_configured_time() {
     let plane = ControlPlane::builder().simulated(0).history(Duration::from_secs(10)).build();
     with_person_of(plane, async |person| {
         person.create(&maps("default", ""), &map("a", &[])).await;
@@ -131,8 +131,8 @@ async fn history_is_kept_for_as_long_as_it_is_said() {
         let gone = list().await.unwrap_err();
         assert!(matches!(&gone, kube_client::Error::Api(status) if status.code == 410), "{gone}");
         let mut watch = person.watch(&format!("resourceVersion={from}")).await;
-        let told: Value = serde_json::from_slice(&watch.next().await.unwrap().unwrap()).unwrap();
-        assert_eq!((&told["type"], &told["object"]["code"]), (&json!("ERROR"), &json!(410)));
+        let event: Value = serde_json::from_slice(&watch.next().await.unwrap().unwrap()).unwrap();
+        assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
     })
     .await;
 }

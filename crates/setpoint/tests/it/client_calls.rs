@@ -90,7 +90,7 @@ fn value(map: &ConfigMap) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cli_2_reads_show_the_clients_own_writes_without_asking_the_server() {
+async fn cli_2_reads_show_own_writes_without_a_request() {
     let n_gets = Arc::new(AtomicUsize::new(0));
     let count = n_gets.clone();
     let world = beside(Interceptor::new(move |call, request, next: Next| {
@@ -132,7 +132,7 @@ async fn cli_2_reads_show_the_clients_own_writes_without_asking_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_that_stays_behind_is_a_typed_error_after_a_bounded_wait() {
+async fn outdated_cache_is_a_typed_error_after_a_bounded_wait() {
     let world = beside(Interceptor::new(|call, request, next: Next| async move {
         if call.verb != Verb::Watch {
             return next.run(request).await;
@@ -253,7 +253,7 @@ async fn cli_7_subresources_are_read_replaced_patched_and_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cli_9_deletion_asks_for_what_must_hold() {
+async fn cli_9_deletion_checks_preconditions() {
     let world = plain().await;
     let maps = world.client.api::<ConfigMap>();
     for name in ["a", "b", "c"] {
@@ -357,7 +357,7 @@ async fn cch_8_cached_reads_intersect_indices_fields_and_labels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cli_8_layers_compose_and_hold_for_the_client_underneath_too() {
+async fn cli_8_layers_compose_and_apply_to_the_kube_client_too() {
     let world = beside(
         ServiceBuilder::new()
             .layer(Namespaced::new("default"))
@@ -399,7 +399,7 @@ async fn cli_8_layers_compose_and_hold_for_the_client_underneath_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fields_that_a_type_does_not_have_are_refused_if_asked() {
+async fn unknown_fields_are_refused_in_strict_mode() {
     let world = plain().await;
     let dynamic = world.client.api_with::<DynamicObject>(ApiResource::erase::<Deployment>(&()));
     let mut object: DynamicObject =
@@ -414,7 +414,7 @@ async fn fields_that_a_type_does_not_have_are_refused_if_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicting_update_is_done_again_from_what_the_server_has() {
+async fn conflicting_update_is_retried_from_the_server_state() {
     let n_conflicts = Arc::new(AtomicUsize::new(3));
     let left = n_conflicts.clone();
     let world = beside(Interceptor::new(move |call, request, next: Next| {
@@ -469,7 +469,7 @@ async fn conflicting_update_is_done_again_from_what_the_server_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cli_10_live_watch_begins_with_what_exists_and_goes_on() {
+async fn cli_10_live_watch_starts_with_existing_objects_and_continues() {
     let world = plain().await;
     let maps = world.client.api::<ConfigMap>();
     for n in 0..5 {
@@ -477,7 +477,7 @@ async fn cli_10_live_watch_begins_with_what_exists_and_goes_on() {
     }
     let params = ListParams::default().labels("of").limit(2);
     let mut watch = maps.watch_live(Some("default"), &params, 1);
-    let mut said = Vec::new();
+    let mut events = Vec::new();
     for step in 0..8 {
         match step {
             5 => drop(maps.create(&map("n", "1")).await.unwrap()),
@@ -492,7 +492,7 @@ async fn cli_10_live_watch_begins_with_what_exists_and_goes_on() {
             LiveEvent::Deleted(_) => "-",
             _ => "?",
         };
-        said.push(format!("{verb}{}", event.object().metadata.name.as_deref().unwrap()));
+        events.push(format!("{verb}{}", event.object().metadata.name.as_deref().unwrap()));
     }
-    assert_eq!(said.join(" "), "+m0 +m1 +m2 +m3 +m4 +n ~n -n");
+    assert_eq!(events.join(" "), "+m0 +m1 +m2 +m3 +m4 +n ~n -n");
 }

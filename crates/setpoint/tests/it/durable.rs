@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The default: a watch from before a restart resumes without a list.
 #[tokio::test]
-async fn watches_go_on_over_a_restart_of_a_durable_store() {
+async fn watches_resume_after_a_restart_of_a_durable_store() {
     let folder = tempfile::tempdir().unwrap();
     let open = || DiskStore::open(folder.path(), DiskOptions::default()).unwrap();
     let path = "/api/v1/namespaces/default/configmaps";

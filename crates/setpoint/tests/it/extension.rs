@@ -62,7 +62,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 /// Writers may do everything, readers may read and update existing objects.
 #[derive(Debug, Default)]
 struct Roles {
-    asked: Mutex<Vec<String>>,
+    checks: Mutex<Vec<String>>,
 }
 impl Authorizer for Roles {
     fn authorize<'a>(
@@ -74,7 +74,7 @@ impl Authorizer for Roles {
             None => format!("{}{}", request.resource(), request.path()),
         };
         let user = &*request.identity.user;
-        self.asked.lock().push(format!("{user} {} {what} {}", request.verb, request.name()));
+        self.checks.lock().push(format!("{user} {} {what} {}", request.verb, request.name()));
         let may_only_change = !matches!(request.verb, Verb::Create | Verb::Escalate | Verb::Bind);
         let decision = match user {
             "writer" => Decision::Allow("writers may".to_owned()),
@@ -86,7 +86,7 @@ impl Authorizer for Roles {
 }
 
 #[tokio::test(start_paused = true)]
-async fn authorizer_is_asked_for_requests_and_for_what_they_do_besides() {
+async fn authorizer_checks_requests_and_their_side_effects() {
     let roles = Arc::new(Roles::default());
     with_server(builder().authorizer(roles.clone()).build(), async |server| {
         let (writer, reader) = (person(&server, "writer"), person(&server, "reader"));
@@ -116,8 +116,8 @@ async fn authorizer_is_asked_for_requests_and_for_what_they_do_besides() {
         assert_eq!(code(version), r#"403 forbidden: User "nobody" cannot get path "/version": no role"#);
     })
     .await;
-    let asked = roles.asked.lock();
-    assert!(asked.contains(&"reader create configmaps a".to_owned()), "{asked:?}");
+    let checks = roles.checks.lock();
+    assert!(checks.contains(&"reader create configmaps a".to_owned()), "{checks:?}");
 }
 
 // ---- admission
@@ -198,7 +198,7 @@ impl Admission for Referenced {
 }
 
 #[tokio::test(start_paused = true)]
-async fn admission_plugins_change_refuse_and_see_other_objects() {
+async fn admission_plugins_change_refuse_and_read_other_objects() {
     let audit = AuditQueue::new(100);
     let plane = builder()
         .admission(Arc::new(CountLabels))
@@ -290,7 +290,7 @@ async fn send(server: &ApiServer, path: &str, user: Option<&str>) -> (u16, Strin
 }
 
 #[tokio::test(start_paused = true)]
-async fn authenticator_and_route_are_part_of_the_pipeline_and_are_seen() {
+async fn authenticator_and_route_are_part_of_the_pipeline_and_are_audited() {
     let (audit, metrics) = (Arc::new(Lines::default()), Arc::new(Lines::default()));
     let plane = builder()
         .authenticator(Arc::new(Proxy))

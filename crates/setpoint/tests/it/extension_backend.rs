@@ -229,21 +229,21 @@ impl Authorizer for Nothing {
     ) -> BoxFuture<'a, Result<Decision, ApiError>> {
         let sub = request.subresource().map_or("-", |sub| sub.as_str());
         let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-        let said = [
+        let parts = [
             request.group(),
             request.version(),
             request.resource(),
             request.namespace(),
             request.name(),
         ];
-        let said = said.map(dash).join(" ");
-        self.0.lock().push(format!("{} {said} {sub}{}", request.verb, request.path()));
+        let parts = parts.map(dash).join(" ");
+        self.0.lock().push(format!("{} {parts} {sub}{}", request.verb, request.path()));
         async { Ok(Decision::NoOpinion(String::new())) }.boxed()
     }
 }
 
 #[tokio::test]
-async fn authorizer_sees_the_resource_that_a_backend_serves() {
+async fn authorizer_receives_the_resource_of_a_backend() {
     let nothing = Arc::new(Nothing::default());
     let builder = ControlPlane::builder().controllers(false).backend(widgets());
     over_https(builder.authorizer(nothing.clone()), async |backends, _, bob| {
@@ -281,7 +281,7 @@ async fn authorizer_sees_the_resource_that_a_backend_serves() {
 }
 
 #[tokio::test]
-async fn backend_is_away_comes_back_and_is_removed_while_the_server_runs() {
+async fn backend_becomes_unavailable_returns_and_is_removed_at_run_time() {
     over_https(ControlPlane::builder().controllers(false), async |backends, client, _| {
         assert_eq!(get(&client, "/apis/ex.io").await.0, 404);
         backends.put(widgets()).unwrap();

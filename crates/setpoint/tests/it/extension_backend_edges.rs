@@ -116,11 +116,11 @@ async fn priorities_order_groups_and_versions() {
 }
 
 #[test]
-fn documents_and_names_are_held_to_their_bounds() {
+fn documents_and_names_are_bounded() {
     let handler = |_: Request<RequestBody>| async { Response::new(Body::empty()) };
     let of = |group: &str, version: &str| Backend::builder(group, version, Arc::new(handler));
     let long = format!("\"{}\"", " ".repeat(DOCUMENT_BYTES_MAX));
-    let told = |result: Result<Backend, BackendError>| result.unwrap_err().to_string();
+    let message = |result: Result<Backend, BackendError>| result.unwrap_err().to_string();
     for (refused, text) in [
         (of("", "v1").build(), r#"the group "" is not a DNS subdomain"#),
         (of("ex.io", "1").build(), r#"the version "1" is not a DNS label"#),
@@ -135,12 +135,12 @@ fn documents_and_names_are_held_to_their_bounds() {
         (of("ex.io", "v1").open_api_v2("[]").build(), "read the OpenAPI v2 document"),
         (of("ex.io", "v1").resources("{}").build(), "the APIResourceList has no resources"),
     ] {
-        assert_eq!(told(refused), text);
+        assert_eq!(message(refused), text);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn documents_of_all_backends_are_bounded_in_sum() {
+async fn total_size_of_backend_documents_is_bounded() {
     let handler = |_: Request<RequestBody>| async { Response::new(Body::empty()) };
     let document = format!(r#"{{"openapi": "{}"}}"#, "x".repeat(DOCUMENT_BYTES_MAX - 100));
     let plane = plane().build();
@@ -208,7 +208,7 @@ async fn begin(server: &ApiServer, path: &str) -> Response<Body> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_of_a_backend_has_the_requests_deadline_and_a_watch_ends_with_the_server() {
+async fn response_of_a_backend_has_the_requests_deadline_and_a_watch_ends_with_the_server() {
     let plane = plane().backend(endless_backend()).build();
     let server = plane.server().clone();
     let stop = CancellationToken::new();

@@ -78,7 +78,7 @@ async fn same_seed_gives_the_same_objects() {
 }
 
 #[tokio::test]
-async fn without_a_seed_the_wall_clock_and_entropy_are_taken() {
+async fn without_a_seed_the_wall_clock_and_entropy_are_used() {
     let run = async || {
         with_client_of(ControlPlane::builder().build(), async |client| {
             let maps = Api::<ConfigMap>::namespaced(client, "default");

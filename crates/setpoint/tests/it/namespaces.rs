@@ -51,7 +51,7 @@ async fn names(secrets: &Api<Secret>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cch_4_owned_objects_of_several_namespaces_are_kept_and_pruned() {
+async fn cch_4_owned_objects_of_several_namespaces_are_maintained_and_pruned() {
     let plane = ControlPlane::builder().simulated(1).build();
     let clock = Clock::starting_at(Timestamp(Duration::from_secs(1_767_225_600)));
     // `a` separately, and all other namespaces, without duplicates.

@@ -44,7 +44,7 @@ fn without_extensions(inner: Client) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_is_known_by_the_reconcile_that_made_it() {
+async fn change_has_the_reconcile_that_made_it() {
     for over_http in [false, true] {
         let audit = Arc::new(Audit::default());
         let plane = ControlPlane::builder().simulated(0).audit(audit.clone()).build();
@@ -84,7 +84,7 @@ async fn change_is_known_by_the_reconcile_that_made_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn header_that_is_no_origin_is_ignored() {
+async fn invalid_origin_header_is_ignored() {
     let plane = ControlPlane::builder().simulated(0).build();
     let server = plane.server().clone();
     with_person_of(plane, async |person| {

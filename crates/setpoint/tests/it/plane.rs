@@ -126,11 +126,11 @@ impl Person {
         let started = tokio::time::Instant::now();
         let mut pause = Duration::from_millis(20);
         loop {
-            let seen = self.get(path).await;
-            if is_so(&seen) {
-                return seen;
+            let object = self.get(path).await;
+            if is_so(&object) {
+                return object;
             }
-            assert!(started.elapsed() < PATIENCE, "waited until {what}: {path}\n{seen:#?}");
+            assert!(started.elapsed() < PATIENCE, "waited until {what}: {path}\n{object:#?}");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LOOK_PAUSE_MAX);
         }

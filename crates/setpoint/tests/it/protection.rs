@@ -35,7 +35,7 @@ async fn stays(person: &Person, path: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_that_nobody_uses_goes_at_once() {
+async fn unused_claim_is_deleted_at_once() {
     with_person(async |person| {
         person.create(CLAIMS, &claim("free")).await;
         person.create(PODS, &pod("unscheduled", None, named("free"))).await;
@@ -46,7 +46,7 @@ async fn claim_that_nobody_uses_goes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_stays_until_its_pod_is_gone() {
+async fn claim_remains_until_its_pod_is_gone() {
     with_person(async |person| {
         person.create(CLAIMS, &claim("used")).await;
         person.create(PODS, &pod("p", Some("n"), named("used"))).await;
@@ -87,7 +87,7 @@ async fn claim_of_an_ephemeral_volume_belongs_to_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volume_stays_while_it_is_bound() {
+async fn volume_remains_while_it_is_bound() {
     with_person(async |person| {
         let volume = json!({
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"},
@@ -109,7 +109,7 @@ async fn volume_stays_while_it_is_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn namespace_with_a_claim_goes() {
+async fn namespace_with_a_claim_is_deleted() {
     with_person(async |person| {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}});

@@ -110,7 +110,7 @@ async fn requests_are_counted_and_a_watch_once_at_its_end() {
 }
 
 #[tokio::test]
-async fn labels_are_bounded_whatever_clients_ask_for() {
+async fn labels_are_bounded_for_any_requests() {
     let metrics = Metrics::new();
     let builder = ControlPlane::builder().controllers(false).serve_metrics(&metrics);
     over_https(builder.backend(widgets()), async |_, client, _| {
@@ -151,7 +151,7 @@ async fn labels_are_bounded_whatever_clients_ask_for() {
 }
 
 #[tokio::test]
-async fn metrics_page_is_a_path_that_has_to_be_allowed() {
+async fn metrics_page_is_authorized_as_a_path() {
     over_https(ControlPlane::builder().controllers(false), async |_, client, _| {
         assert_eq!(get(&client, "/metrics").await.0, 404, "nobody asked for it");
     })

@@ -85,7 +85,7 @@ pub(crate) fn local() -> ServeOptions {
 }
 
 #[tokio::test]
-async fn clients_go_over_to_another_server_with_the_same_certificates_and_store() {
+async fn clients_can_switch_to_another_server_with_the_same_certificates_and_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = MemoryStore::default();
     let certificates = dir.path().join("certificates");
@@ -104,7 +104,7 @@ async fn clients_go_over_to_another_server_with_the_same_certificates_and_store(
 }
 
 #[tokio::test]
-async fn tokens_and_client_certificates_of_files_are_believed_and_no_others() {
+async fn only_tokens_and_client_certificates_of_the_files_are_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = dir.path().join(name);
@@ -147,7 +147,7 @@ async fn tokens_and_client_certificates_of_files_are_believed_and_no_others() {
 }
 
 #[tokio::test]
-async fn certificate_of_files_is_shown() {
+async fn certificate_of_the_files_is_presented() {
     let dir = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let files = CertificateFiles::in_folder(dir.path());
@@ -162,7 +162,7 @@ async fn certificate_of_files_is_shown() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_an_error_before_anything_is_served() {
+async fn invalid_options_are_errors_before_anything_is_served() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     for options in [
@@ -214,7 +214,7 @@ impl Drop for Embedder {
 }
 
 #[tokio::test]
-async fn program_of_twelve_lines_keeps_objects_and_credentials_and_ends_politely() {
+async fn example_program_persists_objects_and_credentials_and_stops_gracefully() {
     let source = include_str!("../../examples/embed.rs");
     let n_lines = source.lines().filter(|line| !line.is_empty() && !line.starts_with("//")).count();
     assert!(n_lines <= 12, "{n_lines} lines");

@@ -52,7 +52,7 @@ impl Server {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_them_runs_the_controllers_and_the_next_takes_over() {
+async fn one_server_runs_the_controllers_and_the_next_takes_over() {
     let store = MemoryStore::default();
     let (a, b) = Server::two(&store).await;
     assert_eq!(b.holder().await, "a");
@@ -80,7 +80,7 @@ async fn one_of_them_runs_the_controllers_and_the_next_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_defines_the_other_serves() {
+async fn definitions_through_one_server_are_served_by_the_other() {
     let store = MemoryStore::default();
     let (a, b) = Server::two(&store).await;
     a.person.define_networks().await;
@@ -117,7 +117,7 @@ async fn what_one_defines_the_other_serves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn schema_that_one_changed_is_what_the_other_reads_by_at_once() {
+async fn changed_schema_applies_to_reads_through_the_other_server_at_once() {
     let store = MemoryStore::default();
     let (a, b) = Server::two(&store).await;
     a.person.define_networks().await;
@@ -146,7 +146,7 @@ async fn schema_that_one_changed_is_what_the_other_reads_by_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn revision_of_one_is_waited_for_by_the_other_and_names_do_not_clash() {
+async fn other_server_waits_for_a_revision_and_generated_names_do_not_clash() {
     let store = MemoryStore::default();
     let (a, b) = Server::two(&store).await;
     let generated =
@@ -170,7 +170,7 @@ async fn revision_of_one_is_waited_for_by_the_other_and_names_do_not_clash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_kube_apiserver_wrote_is_served_and_what_cannot_be_decoded_is_refused_clearly() {
+async fn objects_of_a_kube_apiserver_are_served_and_undecodable_ones_are_clear_errors() {
     let store = MemoryStore::default();
     let a = Server::start(&store, "a", 1).await;
     let json = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"theirs","namespace":"default","uid":"5a1f3c5e-0000-4000-8000-000000000001","creationTimestamp":"2026-11-20T10:00:00Z"},"data":{"a":"b"}}"#;

@@ -16,7 +16,7 @@ use setpoint::{ControlPlane, InProcessSource};
 use std::time::Duration;
 
 /// Compares both sources.
-struct Asker {
+struct Sources {
     client: Client,
     server: setpoint::apiserver::ApiServer,
 }
@@ -29,9 +29,9 @@ struct Scope {
     fields: &'static str,
 }
 
-async fn with_asker<T>(act: impl AsyncFnOnce(Asker) -> T) -> T {
+async fn with_asker<T>(act: impl AsyncFnOnce(Sources) -> T) -> T {
     let plane = ControlPlane::builder().simulated(0).build();
-    let asker = Asker { client: plane.client(), server: plane.server().clone() };
+    let asker = Sources { client: plane.client(), server: plane.server().clone() };
     let stop = CancellationToken::new();
     let (ended, answer) = tokio::join!(plane.run(stop.clone()), async {
         let answer = act(asker).await;
@@ -42,7 +42,7 @@ async fn with_asker<T>(act: impl AsyncFnOnce(Asker) -> T) -> T {
     answer
 }
 
-impl Asker {
+impl Sources {
     fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), "default")
     }
@@ -186,7 +186,7 @@ const EVERYWHERE: Scope = Scope { namespace: None, labels: "", fields: "" };
 const DEFAULT: Scope = Scope { namespace: Some("default"), labels: "", fields: "" };
 
 #[tokio::test(start_paused = true)]
-async fn lists_are_the_same_in_pages_by_selector_and_in_their_failures() {
+async fn lists_are_equal_in_pages_with_selectors_and_in_errors() {
     with_asker(async |asker| {
         let mut last = String::new();
         for n in 0..5 {
@@ -235,7 +235,7 @@ async fn lists_are_the_same_in_pages_by_selector_and_in_their_failures() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_11_streamed_lists_and_what_follows_are_the_same() {
+async fn ref_11_streamed_lists_and_later_events_are_equal() {
     with_asker(async |asker| {
         asker.create("a", json!({"app": "x"})).await;
         asker.create("b", json!({"app": "y"})).await;
@@ -269,13 +269,13 @@ async fn ref_11_streamed_lists_and_what_follows_are_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ref_26_a_version_that_is_gone_ends_both_watches_the_same_way() {
+async fn ref_26_expired_version_ends_both_watches_the_same_way() {
     with_asker(async |asker| {
         // Changes before the server's start are not in the history.
         asker.create("a", json!({})).await;
         let mut watches = asker.watches(DEFAULT, watch_request("1", false)).await;
-        let told = next(&mut watches, 2).await;
-        assert!(told[0].starts_with("Some(410)") && told[1] == "end", "{told:?}");
+        let results = next(&mut watches, 2).await;
+        assert!(results[0].starts_with("Some(410)") && results[1] == "end", "{results:?}");
         let [source, _] = asker.sources::<ConfigMap>(&(), DEFAULT);
         let now = source.list(list_request("", None, None)).await.unwrap().resource_version;
         let mut watches = asker.watches(DEFAULT, watch_request(&now, false)).await;
@@ -286,34 +286,34 @@ async fn ref_26_a_version_that_is_gone_ends_both_watches_the_same_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_served_is_refused_alike() {
+async fn unserved_resources_are_the_same_error() {
     with_asker(async |asker| {
         let unknown = ApiResource::from_gvk(&GroupVersionKind::gvk("no.such", "v1", "Thing"));
         let no_such = asker.sources::<DynamicObject>(&unknown, EVERYWHERE);
         let misplaced = asker.sources::<Namespace>(&(), DEFAULT);
         let bindings = asker.sources::<Binding>(&(), EVERYWHERE);
         for (sources, code) in [(no_such, 404), (misplaced, 404), (bindings, 405)] {
-            let mut told = Vec::new();
+            let mut results = Vec::new();
             for source in &sources {
                 let list = source.list(ListRequest::default()).await.unwrap_err();
                 let Err(watch) = source.watch(watch_request("1", false)).await else {
                     panic!("it opened")
                 };
                 assert_eq!((list.code(), watch.code()), (Some(code), Some(code)));
-                told.push((failed(&list), failed(&watch)));
+                results.push((failed(&list), failed(&watch)));
             }
-            assert_eq!(told[0], told[1]);
+            assert_eq!(results[0], results[1]);
         }
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_has_not_started_is_waited_for_and_then_says_so() {
+async fn unstarted_server_is_waited_for_and_then_an_error() {
     let plane = ControlPlane::builder().simulated(0).build();
-    let asker = Asker { client: plane.client(), server: plane.server().clone() };
-    let told = asker.list(DEFAULT, ListRequest::default()).await;
-    assert!(told.starts_with("Some(503) Some(1s)"), "{told}");
+    let asker = Sources { client: plane.client(), server: plane.server().clone() };
+    let results = asker.list(DEFAULT, ListRequest::default()).await;
+    assert!(results.starts_with("Some(503) Some(1s)"), "{results}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,9 +322,9 @@ async fn watches_end_when_the_server_drains() {
         let made = asker.create("a", json!({})).await;
         let mut watches = asker.watches(DEFAULT, watch_request("0", false)).await;
         asker.server.drain();
-        let told = next(&mut watches, 3).await;
-        assert_eq!(told[0], format!("+a@{made}"));
-        assert_eq!(told[2], "end", "{told:?}");
+        let results = next(&mut watches, 3).await;
+        assert_eq!(results[0], format!("+a@{made}"));
+        assert_eq!(results[2], "end", "{results:?}");
     })
     .await;
 }
@@ -345,7 +345,7 @@ async fn objects_are_shared_and_not_copied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn informers_over_both_hold_what_the_server_holds() {
+async fn informers_over_both_have_the_servers_objects() {
     with_asker(async |asker| {
         let requests = ClientSource::all::<ConfigMap>(asker.client.clone());
         for streams in [true, false] {

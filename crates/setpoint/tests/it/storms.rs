@@ -133,11 +133,11 @@ fn run(seed: u64, faults: Faults, crash: Option<Crash>, store_faults: fault::Fau
 }
 
 #[test]
-fn deletion_ends_the_same_way_through_faults_and_crashes() {
+fn deletions_reach_the_same_state_with_faults_and_crashes() {
     let clean = run(1, Faults::default(), None, fault::Faults::default());
     assert_same(&run(1, Faults::default(), None, fault::Faults::default()).trace, &clean.trace);
     for seed in seeds(SEEDS) {
-        let _replay = Replay { seed, test: "deletion_ends_the_same_way" };
+        let _replay = Replay { seed, test: "deletions_reach_the_same_state" };
         let n = usize::try_from(seed).unwrap() % clean.n_writes + 1;
         let crash = if seed % 2 == 0 { Crash::Before(n) } else { Crash::After(n) };
         // Every other storm affects the store.

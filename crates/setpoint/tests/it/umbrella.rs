@@ -45,7 +45,7 @@ async fn eventually<T>(attempt: impl AsyncFn() -> Option<T>) -> T {
 }
 
 #[tokio::test(start_paused = true)]
-async fn definition_that_is_refused_or_never_served_is_an_error_that_says_why() {
+async fn definition_that_is_refused_or_never_served_is_an_error_with_the_reason() {
     use setpoint::runtime::crd::{INSTALL_TIMEOUT, install_and_wait};
     let plane = ControlPlane::builder().simulated(1).build();
     let (client, stop) = (plane.client(), CancellationToken::new());

@@ -198,10 +198,10 @@ impl Race {
 }
 
 #[test]
-fn one_leads_at_a_time_through_every_storm() {
+fn at_most_one_leads_in_every_storm() {
     let mut tally = Tally::default();
     for seed in seeds(SEEDS) {
-        let _replay = Replay::of(seed, "one_leads_at_a_time");
+        let _replay = Replay::of(seed, "at_most_one_leads");
         let mut race = Race::new(seed, 3);
         let chance = race.rng.random_range(0.0..0.15);
         race.world.set_faults(Faults::stormy(chance));
