@@ -1,7 +1,7 @@
-//! Realistic definitions: their memory, their effect on other requests, and the time until they are
-//! served.
+//! Definitions as real projects have them: what they weigh, what they cost others, and how soon
+//! they are served.
 //!
-//! The definitions are generated ([`crate::definitions`]), because real ones cannot be committed.
+//! The definitions are made ([`crate::definitions`]), since real ones cannot be committed.
 
 use crate::definitions::{
     DEFINITIONS, GROUPS, PATH, create, definition, established, large, object, path,
@@ -20,17 +20,17 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Number of small definitions during creates.
+/// Small definitions beside which others create.
 const SMALL: usize = 500;
-/// Concurrent requests while definitions are created.
+/// Requests that are sent at the same time while definitions are created.
 const AT_ONCE: usize = 4;
-/// Time for memory to settle.
+/// How long memory is given to settle.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Options.
+/// What to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only print the figures.
+    /// Print the figures only.
     #[arg(long)]
     dry_run: bool,
 }
@@ -56,7 +56,7 @@ pub(crate) fn measure(args: &Args) -> anyhow::Result<()> {
     results::write(Some("Definitions"), &text)
 }
 
-/// Memory of many large definitions, and of their published documents.
+/// What many large definitions weigh, and what is published of them.
 async fn crowd(table: &mut Table) -> anyhow::Result<()> {
     let program = Program::start()?;
     let client = connect(&program.kubeconfig).await?;
@@ -118,7 +118,7 @@ async fn crowd(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates of ConfigMaps with many small definitions.
+/// Creates of ConfigMaps beside many small definitions.
 async fn creates(table: &mut Table) -> anyhow::Result<()> {
     let data = "x".repeat(1024);
     let load = |prefix| Load { n_connections: 4, lasting: crate::https::LOAD, data: &data, prefix };
@@ -128,7 +128,7 @@ async fn creates(table: &mut Table) -> anyhow::Result<()> {
     futures::stream::iter(creates).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
     established(&client, &format!("{PATH}/smalls{}.small.io", SMALL - 1)).await?;
     let (mut without, mut with) = (0.0, 0.0);
-    // Alternating, so that other load on the machine affects both.
+    // Turn by turn, so that what else the machine does falls on both.
     for prefix in ["a", "b", "c"] {
         without += load(prefix).run(&bare.kubeconfig).await?;
         with += load(prefix).run(&crowded.kubeconfig).await?;
@@ -138,7 +138,7 @@ async fn creates(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Time from a definition to its first object.
+/// From a definition to its first object.
 async fn first_object(table: &mut Table) -> anyhow::Result<()> {
     let program = Program::start()?;
     let client = connect(&program.kubeconfig).await?;

@@ -59,7 +59,7 @@ impl Program {
         let mut output = BufReader::new(process.stdout.take().context("stdout")?);
         let mut line = String::new();
         output.read_line(&mut line)?;
-        ensure!(line.starts_with("ready "), "setpoint up said {line:?}");
+        ensure!(line.starts_with("ready "), "setpoint up printed {line:?}");
         Ok(Self { process, input, output, kubeconfig, _folder: folder })
     }
 

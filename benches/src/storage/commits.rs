@@ -44,16 +44,16 @@ fn full_batches(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Resu
 }
 
 /// A row, and the sender to notify when it is durable.
-type Asked = (String, Bytes, oneshot::Sender<()>);
+type Request = (String, Bytes, oneshot::Sender<()>);
 
 /// The engine behind a queue: a thread writes all waiting rows in one transaction, and answers.
 fn engine(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64> {
     let database = Database::create(folder.join("engine.redb"))?;
-    let (asked, mut asks) = mpsc::channel::<Asked>(4096);
+    let (requests, mut receiver) = mpsc::channel::<Request>(4096);
     let writer = std::thread::spawn(move || {
-        while let Some(first) = asks.blocking_recv() {
+        while let Some(first) = receiver.blocking_recv() {
             let mut batch = vec![first];
-            while let Ok(next) = asks.try_recv() {
+            while let Ok(next) = receiver.try_recv() {
                 batch.push(next);
             }
             let mut transaction = database.begin_write()?;
@@ -72,10 +72,10 @@ fn engine(folder: &Path, n_writers: usize, n_bytes: usize) -> anyhow::Result<f64
         anyhow::Ok(())
     });
     let per_second = writers(n_writers, n_bytes, move |key, value| {
-        let asked = asked.clone();
+        let requests = requests.clone();
         async move {
             let (answer, answered) = oneshot::channel();
-            asked.send((key, value, answer)).await?;
+            requests.send((key, value, answer)).await?;
             Ok(answered.await?)
         }
     });

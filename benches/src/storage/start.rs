@@ -51,7 +51,7 @@ fn fill(folder: &Path, n_objects: u64) -> anyhow::Result<()> {
 }
 
 fn name(n: u64) -> String {
-    format!("kept-{n:08}")
+    format!("object-{n:08}")
 }
 
 pub(super) fn measure(table: &mut Table, n_objects: u64) -> anyhow::Result<()> {

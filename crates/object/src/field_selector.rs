@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_the_apis() {
+    fn messages_are_those_of_the_api() {
         for (text, message) in [
             ("a", "invalid selector: 'a'; can't understand 'a'"),
             ("b=1,a", "invalid selector: 'b=1,a'; can't understand 'a'"),
@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_displays_parses_back(
+        fn displayed_selector_parses_to_the_same(
             terms in proptest::collection::vec(("[a-z.]{1,5}", "[a,=!é\\\\]{0,5}", any::<bool>()), 0..4),
         ) {
             let terms: Vec<_> = terms
@@ -177,7 +177,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in "[a,=!é\\\\]{0,8}") {
+        fn no_text_causes_a_panic(text in "[a,=!é\\\\]{0,8}") {
             _ = FieldSelector::parse(&text);
         }
     }

@@ -108,7 +108,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn metadata_is_made_when_it_is_missing_or_no_object() {
+    fn metadata_is_created_if_missing_or_not_an_object() {
         for mut tree in [json!({}), json!({"metadata": 3}), json!(null), json!([1])] {
             tree.set_meta("name", "a".into());
             assert_eq!(tree["metadata"], json!({"name": "a"}));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn null_removes_a_member_and_makes_nothing() {
+    fn null_removes_a_member_and_creates_nothing() {
         let mut tree = json!({"metadata": {"uid": "u", "finalizers": ["x", 3, "y"]}});
         assert_eq!(tree.finalizers(), ["x", "y"]);
         tree.set_meta("uid", Value::Null);

@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_read(controller in ".{1,20}", request in ".{1,20}", id in ".{1,20}") {
+        fn header_is_parsed_back(controller in ".{1,20}", request in ".{1,20}", id in ".{1,20}") {
             let origin = Origin::new(controller, request, id);
             let header = origin.to_header().unwrap();
             prop_assert!(header.bytes().all(|byte| matches!(byte, b' '..=b'~')));
@@ -124,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,60}") {
+        fn any_text_is_parsed_or_refused(text in ".{0,60}") {
             if let Some(origin) = Origin::parse(&text) {
                 prop_assert_eq!(Origin::parse(&origin.to_string()), Some(origin));
             }
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_is_refused() {
+    fn invalid_origin_is_refused() {
         for text in ["", "a", "a b", "a b c d", "a  c", "a b %4", "a b %ff", "a b \u{e9}"] {
             assert_eq!(Origin::parse(text), None, "{text:?}");
         }

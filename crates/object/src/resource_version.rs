@@ -36,7 +36,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_plain_integer_is_unknown_even_to_itself() {
+    fn non_integers_have_no_order_even_with_themselves() {
         for text in
             ["", "0", "00", "07", "+7", "-7", " 7", "7 ", "7.0", "1e3", "0x7", "v7", "٧", "7\0"]
         {
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn length_has_no_bound() {
+    fn length_is_unbounded() {
         let long = "9".repeat(100);
         assert_eq!(compare(&long, &format!("1{}", "0".repeat(100))), Some(Ordering::Less));
         assert_eq!(compare(&long, "18446744073709551616"), Some(Ordering::Greater));

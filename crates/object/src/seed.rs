@@ -16,7 +16,7 @@ pub fn from_entropy() -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn no_two_seeds_are_the_same() {
+    fn seeds_differ() {
         assert_ne!(super::from_entropy(), super::from_entropy());
     }
 }

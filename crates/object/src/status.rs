@@ -284,8 +284,9 @@ impl ApiError {
         Self::new(500, Reason::Unknown, message)
     }
     /// 504 `Timeout: Too large resource version: N, current: M` with its cause.
-    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+    pub fn too_large_resource_version(requested: u64, current: u64) -> Self {
+        let message =
+            format!("Timeout: Too large resource version: {requested}, current: {current}");
         Self::new(504, Reason::Timeout, message).with_details(Details {
             causes: vec![Cause {
                 reason: "ResourceVersionTooLarge".to_owned(),

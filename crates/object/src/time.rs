@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_print_as_the_api_prints_them() {
+    fn timestamps_are_formatted_as_in_the_api() {
         let moment = Timestamp(Duration::new(1_700_000_000, 123_456_789));
         assert_eq!(moment.rfc3339(), "2023-11-14T22:13:20Z");
         assert_eq!(moment.rfc3339_micro(), "2023-11-14T22:13:20.123456Z");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_rfc_3339_does_not_parse() {
+    fn other_formats_do_not_parse() {
         for text in [
             "",
             "2023-11-14",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_goes_with_tokio_time() {
+    async fn clock_follows_tokio_time() {
         let clock = Clock::starting_at(Timestamp::from_secs(100));
         tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(clock.now(), Timestamp::from_secs(105));

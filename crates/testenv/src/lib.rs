@@ -36,14 +36,14 @@
 //!
 //! // With the crate `setpoint`: #[setpoint::test]
 //! #[setpoint_testenv::test(crate = setpoint_testenv)]
-//! async fn config_map_is_kept(env: &TestEnv) {
+//! async fn config_map_is_stored(env: &TestEnv) {
 //!     let maps: Api<ConfigMap> = Api::default_namespaced(env.client());
 //!     let map: ConfigMap = serde_json::from_value(serde_json::json!({
 //!         "metadata": {"name": "a"}, "data": {"color": "red"},
 //!     })).unwrap();
 //!     maps.create(&PostParams::default(), &map).await.unwrap();
-//!     let kept = env.until(&maps, "a", exists()).await;
-//!     assert_eq!(kept.unwrap().data.unwrap()["color"], "red");
+//!     let map = env.until(&maps, "a", exists()).await;
+//!     assert_eq!(map.unwrap().data.unwrap()["color"], "red");
 //! }
 //! # fn main() {}
 //! ```

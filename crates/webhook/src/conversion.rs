@@ -6,10 +6,8 @@
 
 mod kind;
 mod review;
-mod spoke;
 
-pub use kind::{ConversionError, KindConversion, KindConversionBuilder, VERSIONS_MAX};
-pub use spoke::Spoke;
+pub use kind::{ConversionError, KindConversion, KindConversionBuilder, Spoke, VERSIONS_MAX};
 
 pub(crate) use review::{convert, write};
 

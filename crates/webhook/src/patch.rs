@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_too_long_to_match_are_as_the_mutator_left_them() {
+    fn long_lists_are_taken_as_the_mutator_left_them() {
         let parts: Vec<Value> = (0..600).map(|n| json!({"size": n % 256, "hue": "red"})).collect();
         let raw = json!({ "parts": parts });
         let changed = target(&raw, |thing| thing.parts.reverse());
@@ -229,7 +229,7 @@ mod tests {
         /// The result, read through the type, is what the mutator made; unknown fields of the
         /// object stay.
         #[test]
-        fn outcome_is_what_the_mutator_made(raw in arb_raw(), wanted in arb_raw()) {
+        fn result_equals_the_mutators_object(raw in arb_raw(), wanted in arb_raw()) {
             let wanted: Thing = serde_json::from_value(wanted).unwrap();
             let changed = target(&raw, |thing| *thing = wanted);
             prop_assert_eq!(changed.get("later"), raw.get("later"));

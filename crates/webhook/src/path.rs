@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn custom_paths_are_segments_whk_5() {
+    fn custom_paths_consist_of_segments_whk_5() {
         for path in ["/", "/a", "/a/b-c/D_9", "/mutate--v1-pod"] {
             assert!(is_valid(path), "{path}");
         }

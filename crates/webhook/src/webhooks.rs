@@ -1,10 +1,8 @@
 //! The table of webhooks, and the processing of a body.
 
 mod builder;
-mod reply;
 
 pub use builder::{RegisterError, WebhooksBuilder};
-pub use reply::Reply;
 
 use crate::Refusal;
 use crate::admission::{AdmissionRequest, AdmissionResponse, Call, ErasedHandler};
@@ -25,6 +23,29 @@ pub const BODY_BYTES_MAX: usize = 7 * 1024 * 1024;
 
 /// The media type of every review and response.
 pub(crate) const JSON: &str = "application/json";
+
+/// A response: an HTTP code and a JSON body, which is a review or a `Status`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct Reply {
+    /// The HTTP code: 200 with a review, whatever its verdict; otherwise the code of the `Status`.
+    pub code: u16,
+    /// The review or `Status`; always `application/json`.
+    pub body: Bytes,
+}
+
+impl Reply {
+    pub(crate) fn ok(body: Bytes) -> Self {
+        Self { code: 200, body }
+    }
+
+    /// For requests that cannot be answered with a review. API servers show the message: `failed to
+    /// call webhook: <message>`.
+    pub(crate) fn error(error: &ApiError) -> Self {
+        Self { code: error.code(), body: error.to_json().into() }
+    }
+}
 
 /// Webhooks by their paths. Cheap to clone.
 ///

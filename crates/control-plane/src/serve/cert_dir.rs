@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_renews_one_file() {
+    fn new_name_renews_the_server_certificate() {
         let data = tempfile::tempdir().unwrap();
         let first = open_again(data.path(), &[]).unwrap();
         let second = open_again(data.path(), &["example.com"]).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_is_named() {
+    fn unusable_file_is_named() {
         let data = tempfile::tempdir().unwrap();
         open_again(data.path(), &[]).unwrap();
         let folder = data.path().join(NAME);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_start_at_once_have_the_same_certificates() {
+    fn concurrent_starts_have_the_same_certificates() {
         let data = tempfile::tempdir().unwrap();
         let start = std::sync::Barrier::new(8);
         let tokens: Vec<String> = std::thread::scope(|scope| {

@@ -41,12 +41,12 @@ fn check_agrees(bytes: &[u8]) {
 }
 
 #[test]
-fn it_is_one_cache_line() {
+fn head_is_one_cache_line() {
     assert_eq!(size_of::<Head>(), 64);
 }
 
 #[test]
-fn metadata_may_stand_anywhere_and_the_last_of_repeated_members_counts() {
+fn metadata_may_be_anywhere_and_the_last_of_repeated_members_counts() {
     let text = r#" { "status" : [ {"metadata":{"name":"no"}} ], "metadata" : {"name":"first","uid":"u"},
         "kind":"A", "metadata":{"n\u0061me":"a\"\u00e9", "namespace":"n", "namespace": 7}, "apiVersion":"v1"} "#;
     let head = Head::of(text.as_bytes()).unwrap();
@@ -55,7 +55,7 @@ fn metadata_may_stand_anywhere_and_the_last_of_repeated_members_counts() {
 }
 
 #[test]
-fn managed_fields_can_be_cut_wherever_they_stand() {
+fn managed_fields_can_be_removed_from_any_position() {
     let fields = r#""managedFields":[{"manager":"a,b","x":{"managedFields":1}}]"#;
     for (members, left) in [
         (fields.to_owned(), ""),
@@ -80,7 +80,7 @@ fn managed_fields_can_be_cut_wherever_they_stand() {
 }
 
 #[test]
-fn malformed_text_is_an_error_as_soon_as_it_shows() {
+fn malformed_text_is_an_early_error() {
     for text in [
         &b"[]"[..],
         b"null",
@@ -106,7 +106,7 @@ fn malformed_text_is_an_error_as_soon_as_it_shows() {
 }
 
 #[test]
-fn foreign_bytes_are_read_without_a_panic() {
+fn foreign_bytes_cause_no_panic() {
     let text = br#"{"metadata":{"name":"some\u0020name","uid":"0123456789"}}"#;
     let head = Head::of(text).unwrap();
     for foreign in [&b""[..], b"\\", &[0xff; 80], &[b'\\'; 80]] {
@@ -116,13 +116,13 @@ fn foreign_bytes_are_read_without_a_panic() {
 
 proptest! {
     #[test]
-    fn it_agrees_with_the_skim(tree in json_strategy::object()) {
+    fn head_agrees_with_the_skim(tree in json_strategy::object()) {
         check_agrees(&encode::to_bytes(&tree));
         check_agrees(&serde_json::to_vec_pretty(&tree).unwrap());
     }
 
     #[test]
-    fn it_agrees_with_the_skim_about_broken_text(
+    fn head_agrees_with_the_skim_on_broken_text(
         tree in json_strategy::object(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), proptest::sample::select(b"{}[]\",:\\ax1 \xc3".to_vec())), 1..4),
     ) {
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn an_object_is_not_complete_before_its_last_byte(tree in json_strategy::object(), cut: prop::sample::Index) {
+    fn object_is_incomplete_before_its_last_byte(tree in json_strategy::object(), cut: prop::sample::Index) {
         let bytes = encode::to_bytes(&tree);
         prop_assert_eq!(Head::scan(&bytes[..cut.index(bytes.len())]), Ok(None));
         let more = [&bytes[..], b"}]\"x"].concat();
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(
+    fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(
         prop_oneof![Just(b'{'), Just(b'"'), Just(b'}'), Just(b':'), Just(b','), Just(b'['), Just(b'\\'), any::<u8>()],
         0..64,
     )) {

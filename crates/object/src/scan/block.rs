@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn masks_say_where_each_byte_stands(bytes: [[u8; 32]; 2]) {
+        fn masks_mark_each_byte(bytes: [[u8; 32]; 2]) {
             let bytes: [u8; BLOCK_BYTES] = bytes.concat().try_into().unwrap();
             prop_assert_eq!(Block::of(&bytes), Block {
                 quotes: mask(&bytes, |byte| byte == b'"'),
@@ -127,7 +127,7 @@ mod tests {
         }
 
         #[test]
-        fn escapes_are_what_a_walk_finds(
+        fn escapes_agree_with_a_walk(
             words in proptest::collection::vec(prop_oneof![any::<u64>(), Just(u64::MAX), Just(1 << 63)], 1..4),
         ) {
             let (mut carried, mut walked) = (false, false);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_told_apart() {
+    fn every_byte_is_classified() {
         for byte in 0..=u8::MAX {
             let block = Block::of(&[byte; BLOCK_BYTES]);
             let all = |is: bool| if is { u64::MAX } else { 0 };

@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lengths_are_what_a_tree_has(value in json(), is_pretty: bool) {
+        fn lengths_agree_with_a_tree(value in json(), is_pretty: bool) {
             let text = if is_pretty {
                 serde_json::to_vec_pretty(&value)
             } else {
@@ -162,7 +162,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_end(bytes in prop::collection::vec(
+        fn any_bytes_terminate(bytes in prop::collection::vec(
             prop_oneof![prop::sample::select(&b"[]{},\"\\ "[..]), any::<u8>()],
             0..300,
         )) {

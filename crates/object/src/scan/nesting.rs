@@ -215,14 +215,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_say_what_the_walk_says(bytes in noise(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..4)) {
+        fn blocks_agree_with_the_walk(bytes in noise(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..4)) {
             prop_assert_eq!(Nesting::default().feed(&bytes), walked(&bytes));
             let cuts = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
             prop_assert_eq!(in_pieces(&bytes, cuts), walked(&bytes));
         }
 
         #[test]
-        fn a_value_ends_where_serde_json_ends_it(
+        fn value_ends_where_serde_json_ends_it(
             values in proptest::collection::vec(json_strategy::value(), 0..6),
             cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..4),
         ) {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn every_depth_up_to_the_bound_is_taken() {
+    fn every_depth_up_to_the_bound_is_accepted() {
         for depth in 1..=DEPTH_MAX as usize + 2 {
             for (open, close) in [("[", "]"), ("{", "}"), ("[{", "}]")] {
                 let n_brackets = depth.div_ceil(open.len());

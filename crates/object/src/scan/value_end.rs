@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_no_value_is_an_error() {
+    fn invalid_first_byte_is_an_error() {
         for text in [&b","[..], b"}", b" 1", b"\\"] {
             assert!(ValueEnd::default().feed(text).is_err());
         }

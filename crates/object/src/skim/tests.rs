@@ -54,7 +54,7 @@ fn model<'a>(tree: &'a Value, bytes: &[u8]) -> Skim<'a> {
 }
 
 #[test]
-fn metadata_may_stand_anywhere_and_the_last_of_repeated_members_counts() {
+fn metadata_may_be_anywhere_and_the_last_of_repeated_members_counts() {
     let text = r#" { "status" : [ {"metadata":{"name":"no"}} ], "metadata" : {"name":"first","uid":"u"},
         "kind":"A", "metadata":{"n\u0061me":"a\"\u00e9", "labels":{"k":"1","a":"2","k":"3","k2":4}} } "#;
     let skim = Skim::of(text.as_bytes()).unwrap();
@@ -64,7 +64,7 @@ fn metadata_may_stand_anywhere_and_the_last_of_repeated_members_counts() {
 }
 
 #[test]
-fn malformed_text_is_an_error_that_says_where() {
+fn malformed_text_is_an_error_with_a_position() {
     for (text, at) in [
         ("", 0),
         ("[]", 0),
@@ -95,7 +95,7 @@ fn depth_is_bounded() {
 }
 
 #[test]
-fn the_controller_is_the_owner_that_says_so() {
+fn controller_is_the_owner_with_the_flag() {
     let object =
         json!({"metadata": {"ownerReferences": [{"uid": "a"}, {"uid": "b", "controller": true}]}});
     let bytes = encode::to_bytes(&object);
@@ -122,7 +122,7 @@ fn scalars_are_found_by_path() {
 
 proptest! {
     #[test]
-    fn a_skim_sees_what_serde_json_sees(tree in json_strategy::object()) {
+    fn skim_agrees_with_serde_json(tree in json_strategy::object()) {
         let bytes = encode::to_bytes(&tree);
         // The model reads members in the encoding's order, which is sorted.
         let sorted: Value = serde_json::from_slice(&bytes).unwrap();
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scalar_is_what_serde_json_finds(tree in json_strategy::object()) {
+    fn scalar_agrees_with_serde_json(tree in json_strategy::object()) {
         let bytes = encode::to_bytes(&tree);
         for (name, value) in tree.as_object().unwrap() {
             let found = scalar(&bytes, &[name]);
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(
+    fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(
         prop_oneof![Just(b'{'), Just(b'"'), Just(b'}'), Just(b':'), Just(b','), Just(b'['), Just(b'\\'), any::<u8>()],
         0..64,
     )) {

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_wait_for_room_until_others_are_answered() {
+    fn bodies_wait_for_budget_until_others_are_answered() {
         let budget = Budget::of(10);
         let (mut first, mut second) = (Held::default(), Held::default());
         let read = budget.read(pieces(&[3, 0, 4]), &mut first).now_or_never().unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_counts_all_pieces_whk_3() {
+    fn limit_applies_to_all_pieces_whk_3() {
         let read = |sizes: &[usize]| {
             let read =
                 Budget::new().read(pieces(sizes), &mut Held::default()).now_or_never().unwrap();
